@@ -1,0 +1,41 @@
+# Two commands do all: `make demo` and `make test`. Each makes .venv and installs what it needs, once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo install check test test-slow format clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing transduce into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+install: $(READY)  ## make .venv and install everything
+
+demo: $(READY)  ## train a real model in minutes, score it, look at what it attends to
+	@$(BIN)/transduce demo
+
+check: $(READY)  ## lint, formatting, types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+test: check  ## check, then the whole test suite
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(READY)  ## the tests that take longer than a minute
+	@$(BIN)/python -m pytest -m slow
+
+format: $(READY)  ## rewrite the code in the house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove what was built here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,210 @@
+"""The command line: each command parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from transduce import __version__
+from transduce.errors import TransduceError
+
+app = typer.Typer(
+    help="Train, decode and look inside models that turn one sequence into another.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RecipeArgument = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE...", help="Overrides, e.g. train.lr=3e-4 model.width=256."),
+]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A folder that `transduce train` wrote.")
+]
+Beam = Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")]
+LengthPenalty = Annotated[float | None, typer.Option(help="Above 1 favours longer outputs.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+
+
+@app.callback(invoke_without_command=True)
+def transduce(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the model goes.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 1,
+) -> None:
+    """Train a pronouncer in minutes, score it, and draw what it attends to."""
+    from transduce.demo import pronounce
+
+    pronounce(folder, seed)
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    folder: Annotated[Path | None, typer.Option(help="Default: runs/NAME.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Discard an old run.")] = False,
+) -> None:
+    """Train a model. To go on with a stopped run: transduce train runs/NAME --resume."""
+    from transduce.cookbook import load_recipe
+    from transduce.training import train
+
+    run = Path(recipe)
+    if (run / "recipe.yaml").is_file():
+        recipe, folder = str(run / "recipe.yaml"), folder or run
+    chosen = load_recipe(recipe, overrides or [])
+    place = folder or Path("runs") / chosen.name
+    trained = train(chosen, place, resume=resume, overwrite=overwrite)
+    if trained.interrupted:
+        print(f"Stopped at update {trained.standing.step:,}; everything is saved. Go on with:")
+        print(f"  transduce train {place} --resume")
+        raise typer.Exit(130)
+    print(f"The model is in {place}. Try:")
+    if chosen.data.test is not None:
+        print(f"  transduce evaluate {place}")
+    print(f'  transduce run {place} "..."')
+
+
+@app.command()
+def run(
+    model: ModelArgument,
+    sources: Annotated[
+        list[str] | None, typer.Argument(help="What to transduce; without it, standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file with one source a line.")
+    ] = None,
+    beam: Beam = None,
+    nbest: Annotated[int, typer.Option(help="Hypotheses printed for each source.")] = 1,
+    length_penalty: LengthPenalty = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that hold p.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
+    from transduce.console import print_outputs, read_sources
+    from transduce.hardware import pick_device
+    from transduce.transducer import load
+
+    transducer = load(model, str(pick_device(device)))
+    outputs = transducer.stream(
+        read_sources(sources, file),
+        beam=beam,
+        nbest=nbest,
+        length_penalty=length_penalty,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    print_outputs(outputs, scores=scores, as_json=json)
+
+
+@app.command()
+def evaluate(
+    model: ModelArgument,
+    split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
+    source: Annotated[Path | None, typer.Option(help="Score on other files: sources")] = None,
+    target: Annotated[Path | None, typer.Option(help="and their targets.")] = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    metrics: Annotated[str | None, typer.Option(help="For example bleu,chrf,ter.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Score a model on its test set; write metrics.json and the hypotheses beside it."""
+    from transduce.console import print_metrics
+    from transduce.evaluation.evaluate import evaluate_folder
+
+    result = evaluate_folder(
+        model,
+        split=split,
+        files=(source, target),
+        metrics=metrics,
+        device=device,
+        beam=beam,
+        length_penalty=length_penalty,
+    )
+    print_metrics(result)
+
+
+@app.command()
+def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Examine a recipe and its data before any training: the data doctor."""
+    from transduce.console import print_diagnosis
+    from transduce.cookbook import load_recipe
+    from transduce.data.doctor import examine
+
+    diagnosis = examine(load_recipe(recipe, overrides or []))
+    print_diagnosis(diagnosis)
+    raise typer.Exit(0 if diagnosis.ok else 1)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this one.")] = None,
+    keys: Annotated[bool, typer.Option("--keys", help="Explain every key.")] = False,
+) -> None:
+    """List the shipped recipes, or print one to start your own from."""
+    from transduce.console import print_keys, print_recipe, print_recipes
+
+    if keys:
+        print_keys()
+    elif name is None:
+        print_recipes()
+    else:
+        print_recipe(name)
+
+
+def main() -> NoReturn:
+    """Run the command line; what a person can cause ends in one sentence, not in a traceback."""
+    try:
+        app(standalone_mode=True)
+    except TransduceError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; nothing more can be written to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MemoryError:
+        fail("there is not enough memory; try a smaller train.tokens, or data.streaming=true")
+    except RuntimeError as error:
+        if "out of memory" not in str(error) and "can't allocate memory" not in str(error):
+            raise
+        fail("the device has not enough memory; try half of train.tokens, with train.accumulate=2")
+    sys.exit(0)
+
+
+def fail(sentence: str) -> NoReturn:
+    print(f"transduce: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

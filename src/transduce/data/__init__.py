@@ -1,0 +1,29 @@
+"""Data: pairs from files, their tokens, and the batches a model learns from."""
+
+from transduce.data.batches import Batch, Batches, Position, Stream, collate, ordered
+from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.corpus import Pair, Tally, check_files, read_pairs
+from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, train_tokens
+
+__all__ = [
+    "BEGIN",
+    "END",
+    "PAD",
+    "UNKNOWN",
+    "Batch",
+    "Batches",
+    "Encoded",
+    "Pair",
+    "Position",
+    "Report",
+    "Stream",
+    "Tally",
+    "Tokens",
+    "check_files",
+    "collate",
+    "default_cache_folder",
+    "encode_corpus",
+    "ordered",
+    "read_pairs",
+    "train_tokens",
+]

@@ -1,0 +1,293 @@
+"""Batches: pairs of similar length side by side, in an order that a seed and a position fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce import recipe
+from transduce.data.cache import Corpus, Encoded, Report, check_some_left, encode_pairs
+from transduce.data.corpus import read_pairs
+from transduce.data.tokens import BEGIN, END, PAD, Tokens
+from transduce.errors import DataError
+
+T = TypeVar("T")
+
+
+@dataclass
+class Batch:
+    """Padded ids. The decoder reads target_BT[:, :-1] and is to say target_BT[:, 1:].
+
+    Lengths stay on the CPU, so that nobody has to wait for a device to know them.
+
+    Source rows end with END; target rows start with BEGIN and end with END. `target_lengths_B`
+    counts what is predicted: END, but not BEGIN. `lines` are lines of the files, for messages;
+    `rows` are rows of the `Encoded` corpus, which bring results back into its order.
+    """
+
+    source_BS: Tensor
+    source_lengths_B: Tensor
+    target_BT: Tensor | None
+    target_lengths_B: Tensor | None
+    lines: list[int]
+    rows: list[int]
+    target_tokens: int
+    """Predicted tokens, padding not counted; known without asking the device."""
+    padding_share: float
+    """Share of padding among what encoder and decoder read."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch on a device; towards CUDA from pinned memory, without waiting."""
+        device = torch.device(device)
+
+        def moved(tensor: Tensor) -> Tensor:
+            if device.type == "cuda" and tensor.device.type == "cpu":
+                tensor = tensor.pin_memory()
+            return tensor.to(device, non_blocking=device.type == "cuda")
+
+        return replace(
+            self,
+            source_BS=moved(self.source_BS),
+            target_BT=None if self.target_BT is None else moved(self.target_BT),
+        )
+
+
+Row = Sequence[int] | NDArray[np.int32]
+
+
+def collate(
+    sources: Sequence[Row], targets: Sequence[Row] | None, lines: Sequence[int] | None = None
+) -> Batch:
+    """A batch from rows of ids without specials; without targets where a model is being used."""
+    rows = np.arange(len(sources))
+    encoded_targets = targets if targets is not None else [[]] * len(sources)
+    encoded = Encoded(
+        *_flat(sources),
+        *_flat(encoded_targets),
+        lines=np.asarray(rows + 1 if lines is None else lines, np.int64),
+        numbers=rows,
+    )
+    return _batch(encoded, rows, with_targets=targets is not None)
+
+
+def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    empty = np.zeros(0, np.int32)
+    return np.concatenate([empty, *(np.asarray(row, np.int32) for row in rows)]), offsets
+
+
+def _batch(encoded: Encoded, rows: NDArray[np.int64], with_targets: bool = True) -> Batch:
+    source_BS, source_lengths_B = _padded(
+        encoded.source_ids, encoded.source_offsets, rows, begin=False
+    )
+    real, places = int(source_lengths_B.sum()), source_BS.size
+    target_BT, target_lengths_B = None, None
+    target_tokens = 0
+    if with_targets:
+        padded, lengths = _padded(encoded.target_ids, encoded.target_offsets, rows, begin=True)
+        target_tokens = int(lengths.sum())
+        real, places = real + target_tokens, places + padded.size - len(rows)
+        target_BT, target_lengths_B = torch.from_numpy(padded), torch.from_numpy(lengths)
+    return Batch(
+        source_BS=torch.from_numpy(source_BS),
+        source_lengths_B=torch.from_numpy(source_lengths_B),
+        target_BT=target_BT,
+        target_lengths_B=target_lengths_B,
+        lines=encoded.lines[rows].tolist(),
+        rows=rows.tolist(),
+        target_tokens=target_tokens,
+        padding_share=1 - real / places if places else 0.0,
+    )
+
+
+def _padded(
+    ids: NDArray[np.int32], offsets: NDArray[np.int64], rows: NDArray[np.int64], begin: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows with END, and BEGIN where asked, side by side; their lengths with END."""
+    starts, lengths_B = offsets[rows], offsets[rows + 1] - offsets[rows]
+    width = int(lengths_B.max(initial=0))
+    places = np.arange(width)
+    real = places < lengths_B[:, None]
+    first = int(begin)
+    padded = np.full((len(rows), first + width + 1), PAD, np.int64)
+    padded[:, :first] = BEGIN
+    padded[:, first : first + width][real] = ids[(starts[:, None] + places)[real]]
+    padded[np.arange(len(rows)), first + lengths_B] = END
+    return padded, lengths_B + 1
+
+
+# ------------------------------------------------------------------------------------ the order
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the next batch comes from; three numbers that a checkpoint keeps."""
+
+    epoch: int = 0
+    pool: int = 0
+    batch: int = 0
+
+
+class Stream:
+    """A corpus read as it is needed, in pools of `data.pool` pairs, for what memory cannot hold."""
+
+    def __init__(
+        self, corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens
+    ) -> None:
+        self.corpus = corpus
+        self.report = Report()
+        self._data = data
+        self._encode = partial(
+            encode_pairs, data=data, source_tokens=source_tokens, target_tokens=target_tokens
+        )
+
+    def pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:
+        """Pools from number `start` on, each with whether it is the corpus's last.
+
+        A pool is counted before overlong pairs are skipped, so that earlier pools are passed over
+        without tokenising them. Memory holds the pool in use and the one being made.
+        """
+        size = self._data.pool
+        report = self.report = Report()
+        pairs = read_pairs(self.corpus, self._data.folder, report.tally)
+        for _ in islice(pairs, start * size):
+            pass
+        ahead = list(islice(pairs, 1))
+        number = start * size
+        while ahead:
+            encoded = self._encode(
+                chain(ahead, islice(pairs, size - 1)), report=report, first_number=number
+            )
+            ahead = list(islice(pairs, 1))
+            number += size
+            yield encoded, not ahead
+
+
+class Batches:
+    """Endless batches over a corpus, epoch after epoch.
+
+    A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
+    longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
+    the same on every run and machine. Ranks of a distributed run can each take every n-th batch.
+    """
+
+    def __init__(self, corpus: Encoded | Stream, tokens: int = 4096, seed: int = 1) -> None:
+        self.corpus = corpus
+        self.tokens = tokens
+        self.seed = seed
+
+    def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
+        """Batches from `start` on, each with the position of the batch after it.
+
+        Beginning at a position that was given goes on exactly as if it had not been left.
+        """
+        position = start or Position()
+        while True:
+            seen = position.pool > 0 or position.batch > 0
+            for encoded, last in self._pools(position.pool):
+                plan = self._plan(encoded, position)
+                for number in range(position.batch, len(plan)):
+                    seen = True
+                    if number + 1 < len(plan):
+                        following = replace(position, batch=number + 1)
+                    else:
+                        following = _after(position, last)
+                    yield _batch(encoded, plan[number]), following
+                position = _after(position, last)
+            if position.pool:  # a stream that has become shorter
+                position = Position(position.epoch + 1)
+            if not seen and isinstance(self.corpus, Stream):
+                check_some_left(0, self.corpus.corpus, self.corpus.report)
+            if not seen:
+                raise DataError("there is no pair to make a batch of")
+
+    def _pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:
+        if isinstance(self.corpus, Stream):
+            return _one_ahead(self.corpus.pools(start))
+        return iter([(self.corpus, True)][start:])
+
+    def _plan(self, encoded: Encoded, position: Position) -> list[NDArray[np.int64]]:
+        entropy = [self.seed, position.epoch, position.pool]
+        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        plan = _plan(encoded, self.tokens, random)
+        return [plan[number] for number in random.permutation(len(plan))]
+
+
+def ordered(encoded: Encoded, tokens: int = 4096) -> Iterator[Batch]:
+    """One pass in order of length, always the same; `batch.rows` lead back to corpus order."""
+    for rows in _plan(encoded, tokens, None):
+        yield _batch(encoded, rows)
+
+
+def _after(position: Position, last: bool) -> Position:
+    return Position(position.epoch + 1) if last else Position(position.epoch, position.pool + 1)
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; while one is used the next is made in a thread, so training does not wait.
+
+    The Rust tokenizers work without Python's lock.
+    """
+
+    def following() -> list[T]:
+        return list(islice(items, 1))
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="pools") as thread:
+        waiting = thread.submit(following)
+        while got := waiting.result():
+            waiting = thread.submit(following)
+            yield got[0]
+
+
+def _plan(
+    encoded: Encoded, tokens: int, random: np.random.Generator | None
+) -> list[NDArray[np.int64]]:
+    """Rows of each batch, by length; `random` shuffles those of equal lengths."""
+    sources, targets = encoded.lengths
+    sources, targets = sources + 1, targets + 2
+    order = random.permutation(len(encoded)) if random is not None else np.arange(len(encoded))
+    # By target, then by source, which rises and falls in turn so that a batch that spans two
+    # target lengths still has like sources. Or by the longer side: better where batches are so
+    # large that each spans many target lengths. Whichever pads less is taken.
+    turning = np.where(targets % 2 == 0, sources, -sources)
+    longer = np.maximum(sources, targets)
+    plans = [
+        _cut(order[np.lexsort((second[order], first[order]))], sources, targets, tokens)
+        for first, second in ((targets, turning), (longer, targets))
+    ]
+    return min(plans, key=lambda plan: _places(plan, sources, targets))
+
+
+def _cut(
+    order: NDArray[np.int64], sources: NDArray[np.int64], targets: NDArray[np.int64], tokens: int
+) -> list[NDArray[np.int64]]:
+    """The order cut into as few runs as the budget allows."""
+    longer = np.maximum(sources, targets)[order]
+    plan = []
+    start = 0
+    while start < len(order):
+        end = start + max(1, tokens // int(longer[start]))
+        widths = np.maximum.accumulate(longer[start:end])
+        fits = widths * np.arange(1, len(widths) + 1) <= tokens
+        count = max(1, int(fits.sum()))  # rows x width only grows, so the fitting ones come first
+        plan.append(order[start : start + count])
+        start += count
+    return plan
+
+
+def _places(
+    plan: list[NDArray[np.int64]], sources: NDArray[np.int64], targets: NDArray[np.int64]
+) -> int:
+    return sum(len(rows) * int(sources[rows].max() + targets[rows].max()) for rows in plan)

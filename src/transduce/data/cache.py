@@ -1,0 +1,283 @@
+"""A tokenised corpus: flat arrays of ids, kept on disk between runs and mapped into memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from transduce import recipe
+from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, read_pairs
+from transduce.data.tokens import UNKNOWN, Tokens
+from transduce.errors import DataError
+
+Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
+FORMAT = 1  # raise when what a cache file holds changes
+AT_ONCE = 4096  # pairs handed to the Rust threads together
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pairs as ids, without specials; row i of a side is ids[offsets[i] : offsets[i + 1]].
+
+    `lines` are the lines in the pairs' files, for messages; `numbers` count, from 0, the pairs that
+    `read_pairs` gives, and so lead back to the text where overlong pairs were skipped.
+    """
+
+    source_ids: NDArray[np.int32]
+    source_offsets: NDArray[np.int64]
+    target_ids: NDArray[np.int32]
+    target_offsets: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def source(self, row: int) -> NDArray[np.int32]:
+        """The source ids of a row, a view."""
+        return self.source_ids[self.source_offsets[row] : self.source_offsets[row + 1]]
+
+    def target(self, row: int) -> NDArray[np.int32]:
+        """The target ids of a row, a view."""
+        return self.target_ids[self.target_offsets[row] : self.target_offsets[row + 1]]
+
+    @property
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens of every source and of every target, specials not counted."""
+        return np.diff(self.source_offsets), np.diff(self.target_offsets)
+
+
+@dataclass
+class Report:
+    """What was seen while a corpus was read and tokenised."""
+
+    tally: Tally = field(default_factory=Tally)
+    overlong: int = 0
+    overlong_examples: list[str] = field(default_factory=list)
+    max_length: int = 0
+    overlong_done: Literal["skip", "cut"] = "skip"
+    source_tokens: int = 0
+    target_tokens: int = 0
+    source_unknown: int = 0
+    target_unknown: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """A warning for each oddity, for people."""
+        found = self.tally.sentences()
+        if self.overlong:
+            noun = "pair" if self.overlong == 1 else "pairs"
+            done = "skipped" if self.overlong_done == "skip" else "cut"
+            more = ", …" if self.overlong > len(self.overlong_examples) else ""
+            found.append(
+                f"{self.overlong:,} {noun} longer than {self.max_length} tokens {done} "
+                f"({', '.join(self.overlong_examples)}{more})"
+            )
+        for side, unknown, count in (
+            ("source", self.source_unknown, self.source_tokens),
+            ("target", self.target_unknown, self.target_tokens),
+        ):
+            if unknown:
+                share = unknown / count
+                found.append(f"{unknown:,} {side} tokens are unknown ({share:.2%} of them)")
+        return found + self.warnings
+
+
+def encode_corpus(
+    corpus: Corpus,
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    cache_folder: Path | None,
+) -> tuple[Encoded, Report]:
+    """A corpus as ids, from the cache where the same was tokenised the same way before.
+
+    Without `cache_folder` nothing is kept. A cache that cannot be read is made anew; one that
+    cannot be written is told of in the report. Raises DataError if nothing is left to learn from.
+    """
+    if cache_folder is None:
+        return _encode_anew(corpus, data, source_tokens, target_tokens)
+    key = _key(corpus, data, source_tokens, target_tokens)
+    path = Path(cache_folder).expanduser() / f"{key}.safetensors"
+    kept = _load(path, len(source_tokens), len(target_tokens))
+    if kept is not None:
+        return kept
+    encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens)
+    try:
+        _save(path, encoded, report)
+    except (OSError, SafetensorError) as error:
+        report.warnings.append(
+            f"the tokenised corpus could not be kept in {path.parent} ({error}); it will be "
+            "tokenised again next time"
+        )
+    return encoded, report
+
+
+def default_cache_folder() -> Path:
+    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+
+
+def encode_pairs(
+    pairs: Iterable[Pair],
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    report: Report,
+    first_number: int = 0,
+) -> Encoded:
+    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`."""
+    report.max_length, report.overlong_done = data.max_length, data.overlong
+    parts: dict[str, list[NDArray[np.int64]]] = {}
+    number = first_number
+    remaining: Iterator[Pair] = iter(pairs)
+    while some := list(islice(remaining, AT_ONCE)):
+        sources = source_tokens.encode_batch([pair.source for pair in some])
+        targets = target_tokens.encode_batch([pair.target for pair in some])
+        kept = []
+        for row, pair in enumerate(some):
+            if max(len(sources[row]), len(targets[row])) > data.max_length:
+                report.overlong += 1
+                if len(report.overlong_examples) < EXAMPLES:
+                    report.overlong_examples.append(f"{pair.file}:{pair.line}")
+                if data.overlong == "skip":
+                    continue
+                sources[row] = sources[row][: data.max_length]
+                targets[row] = targets[row][: data.max_length]
+            kept.append(row)
+        for side, ids in (("source", sources), ("target", targets)):
+            lengths = [len(ids[row]) for row in kept]
+            flat = chain.from_iterable(ids[row] for row in kept)
+            parts.setdefault(f"{side}_lengths", []).append(np.array(lengths, np.int64))
+            parts.setdefault(side, []).append(np.fromiter(flat, np.int32, sum(lengths)))
+        parts.setdefault("lines", []).append(np.array([some[row].line for row in kept], np.int64))
+        parts.setdefault("numbers", []).append(number + np.array(kept, np.int64))
+        number += len(some)
+
+    def joined(name: str) -> NDArray[np.int64]:
+        return np.concatenate(parts.get(name) or [np.zeros(0, np.int64)])
+
+    def offsets(name: str) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(joined(name))]).astype(np.int64)
+
+    encoded = Encoded(
+        source_ids=joined("source").astype(np.int32, copy=False),
+        source_offsets=offsets("source_lengths"),
+        target_ids=joined("target").astype(np.int32, copy=False),
+        target_offsets=offsets("target_lengths"),
+        lines=joined("lines"),
+        numbers=joined("numbers"),
+    )
+    report.source_tokens += len(encoded.source_ids)
+    report.target_tokens += len(encoded.target_ids)
+    report.source_unknown += int((encoded.source_ids == UNKNOWN).sum())
+    report.target_unknown += int((encoded.target_ids == UNKNOWN).sum())
+    return encoded
+
+
+def _encode_anew(
+    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens
+) -> tuple[Encoded, Report]:
+    report = Report()
+    pairs = read_pairs(corpus, data.folder, report.tally)
+    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report)
+    check_some_left(len(encoded), corpus, report)
+    return encoded, report
+
+
+def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
+    """Raise DataError where every pair of a corpus was skipped."""
+    if count:
+        return
+    if isinstance(corpus, recipe.Named):
+        name = corpus.name
+    else:
+        given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
+        name = given if isinstance(given, str) else ", ".join(given)
+    reasons = "; ".join(report.sentences()) or "there is none"
+    raise DataError(
+        f"no pair of {name} is left to use: {reasons}; mend the files, raise data.max_length, or "
+        "set data.overlong=cut"
+    )
+
+
+# -------------------------------------------------------------------------------- files on disk
+
+
+def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -> str:
+    """A hash over all that the arrays depend on: contents, not names or dates of files."""
+    digest = sha256()
+
+    def add(text: str | bytes) -> None:
+        raw = text.encode("utf-8") if isinstance(text, str) else text
+        digest.update(len(raw).to_bytes(8, "big") + raw)
+
+    settings = corpus.model_dump(
+        mode="json",
+        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target"},
+    )
+    add(json.dumps([FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong]))
+    add(source_tokens.to_json())
+    add(target_tokens.to_json())
+    if isinstance(corpus, recipe.Named):
+        for pair in read_pairs(corpus, data.folder):
+            add(pair.source)
+            add(pair.target)
+    for name in corpus_files(corpus, data.folder):
+        # The names too: the report's examples have them.
+        add(name)
+        try:
+            with locate(name, data.folder).open("rb") as file:
+                while block := file.read(1 << 20):
+                    add(block)
+        except OSError as error:
+            raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+    return digest.hexdigest()
+
+
+def _save(path: Path, encoded: Encoded, report: Report) -> None:
+    """Write beside, then rename: another run never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    os.close(handle)
+    try:
+        arrays = {name: torch.from_numpy(array) for name, array in vars(encoded).items()}
+        save_file(arrays, beside, {"report": json.dumps(asdict(report))})
+        Path(beside).replace(path)
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Report] | None:
+    """What `_save` wrote, mapped and not read; None if it is not there or is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            fields = json.loads(file.metadata()["report"])
+            arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        encoded = Encoded(**arrays)
+        report = Report(**(fields | {"tally": Tally(**fields["tally"])}))
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+        return None
+    rows = len(encoded.lines)
+    sound = rows > 0 and len(encoded.numbers) == rows
+    for ids, offsets, size in (
+        (encoded.source_ids, encoded.source_offsets, source_size),
+        (encoded.target_ids, encoded.target_offsets, target_size),
+    ):
+        sound = sound and len(offsets) == rows + 1 and offsets[0] == 0
+        sound = sound and offsets[-1] == len(ids) and bool((np.diff(offsets) >= 0).all())
+        sound = sound and (len(ids) == 0 or (ids.min() >= 0 and ids.max() < size))
+    return (encoded, report) if sound else None

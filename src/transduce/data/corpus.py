@@ -1,0 +1,338 @@
+"""Reading pairs: a stream of source and target text from parallel files, tables, or by name."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from transduce.data.sources import check_name, named_pairs
+from transduce.errors import DataError
+from transduce.recipe import Columns, Named, ParallelFiles
+
+EXAMPLES = 5
+FORMATS = (".tsv", ".jsonl", ".parquet")
+PARQUET_ROWS = 8192
+
+# What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
+# or the two sides would slip against each other.
+ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source and its target, and where they stand: file as the recipe has it, line from 1."""
+
+    source: str
+    target: str
+    file: str
+    line: int
+
+
+@dataclass
+class Tally:
+    """What was seen while reading, with the first few places of each oddity as file:line."""
+
+    pairs: int = 0
+    empty_source: int = 0
+    empty_target: int = 0
+    odd_breaks: int = 0
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, oddity: str, file: str, line: int) -> None:
+        """Count one more of `empty_source`, `empty_target` or `odd_breaks`."""
+        setattr(self, oddity, getattr(self, oddity) + 1)
+        places = self.examples.setdefault(oddity, [])
+        if len(places) < EXAMPLES:
+            places.append(f"{file}:{line}")
+
+    def sentences(self) -> list[str]:
+        """A warning for each oddity that was seen."""
+        told = {
+            "empty_source": "with an empty source skipped",
+            "empty_target": "with an empty target skipped",
+            "odd_breaks": "with a line break other than \\n inside kept as they are",
+        }
+        found = []
+        for oddity, what in told.items():
+            count = getattr(self, oddity)
+            if count:
+                noun = "pair" if count == 1 else "pairs"
+                places = self.examples.get(oddity, [])
+                more = ", …" if count > len(places) else ""
+                found.append(f"{count:,} {noun} {what} ({', '.join(places)}{more})")
+        return found
+
+
+def read_pairs(
+    corpus: ParallelFiles | Columns | Named, folder: str | None, tally: Tally | None = None
+) -> Iterator[Pair]:
+    """Stream the pairs of a corpus; `folder` is where relative paths start.
+
+    Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
+    Raises DataError, with file and line, for all that cannot be read.
+    """
+    tally = tally if tally is not None else Tally()
+    if isinstance(corpus, ParallelFiles):
+        pairs = _parallel_pairs(corpus, folder)
+    elif isinstance(corpus, Columns):
+        pairs = _column_pairs(corpus, folder)
+    else:
+        named = named_pairs(corpus.name, corpus.split)
+        pairs = (Pair(s, t, corpus.name, line) for line, (s, t) in enumerate(named, start=1))
+    read = 0
+    for pair in pairs:
+        if not pair.source.strip():
+            tally.note("empty_source", pair.file, pair.line)
+            continue
+        if not pair.target.strip():
+            tally.note("empty_target", pair.file, pair.line)
+            continue
+        if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
+            tally.note("odd_breaks", pair.file, pair.line)
+        tally.pairs += 1
+        read += 1
+        yield pair
+        if read == corpus.limit:
+            return
+
+
+def check_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> None:
+    """Raise DataError if a file of the corpus is not there; nothing is read."""
+    if isinstance(corpus, ParallelFiles):
+        _matched(corpus, folder)
+    elif isinstance(corpus, Columns):
+        for name in corpus_files(corpus, folder):
+            _format(name)
+    else:
+        check_name(corpus.name, corpus.split)
+
+
+def corpus_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> list[str]:
+    """The files a corpus is read from, globs resolved, sources first; none for a named corpus."""
+    if isinstance(corpus, ParallelFiles):
+        return _files(corpus.source, folder) + _files(corpus.target, folder)
+    return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+
+
+def locate(name: str, folder: str | None) -> Path:
+    """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
+    return Path(folder or ".") / Path(name).expanduser()
+
+
+def _files(given: str | list[str], folder: str | None) -> list[str]:
+    """Names as given, globs resolved and sorted. Raises DataError for a file that is not there."""
+    found: list[str] = []
+    for name in [given] if isinstance(given, str) else given:
+        path = locate(name, folder)
+        if path.is_file():
+            found.append(name)
+        elif path.is_dir():
+            raise DataError(
+                f"{path.absolute()} is a folder where a file is needed; name the files in it, "
+                f"for example {name.rstrip('/')}/*.txt"
+            )
+        elif glob.has_magic(name):
+            pattern = str(Path(name).expanduser())
+            # root_dir keeps brackets in the folder's own name from being read as a pattern.
+            matches = glob.glob(pattern, root_dir=folder or ".", recursive=True)  # noqa: PTH207
+            files = sorted(match for match in matches if locate(match, folder).is_file())
+            if not files:
+                raise DataError(
+                    f"no file matches {path.absolute()}; mend the pattern, or say where the files "
+                    "are with data.folder=..."
+                )
+            found += files
+        else:
+            raise DataError(
+                f"there is no file {path.absolute()}; mend the name, or say where the files are "
+                "with data.folder=..."
+            )
+    if not found:
+        raise DataError("the list of files is empty; name at least one file")
+    return found
+
+
+def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
+    sources, targets = _files(corpus.source, folder), _files(corpus.target, folder)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{corpus.source} gives {len(sources)} source files, {corpus.target} gives "
+            f"{len(targets)} target files; they must be as many, matched in order"
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
+    for source_name, target_name in _matched(corpus, folder):
+        sources, targets = _lines(source_name, folder), _lines(target_name, folder)
+        for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+            if source is None or target is None:
+                more = 1 + sum(1 for _ in (sources if target is None else targets))
+                counts = (line - 1 + more, line - 1)
+                of_source, of_target = counts if target is None else counts[::-1]
+                raise DataError(
+                    f"{source_name} has {of_source:,} lines and {target_name} has {of_target:,}; "
+                    "line n of one must belong to line n of the other, so make them equal"
+                )
+            yield Pair(source, target, source_name, line)
+
+
+def _lines(name: str, folder: str | None) -> Iterator[str]:
+    """The lines of a text file without their ends. Raises DataError."""
+    line = 0
+    try:
+        with _open(locate(name, folder)) as file:
+            # A binary file is cut at \n only, and says which byte of which line is wrong.
+            for line, raw in enumerate(file, start=1):
+                bare = raw[:-1] if raw.endswith(b"\n") else raw
+                bare = bare[:-1] if bare.endswith(b"\r") else bare
+                if line == 1:
+                    bare = bare.removeprefix(b"\xef\xbb\xbf")
+                yield bare.decode("utf-8")
+    except UnicodeDecodeError as error:
+        start, bad = error.start, error.object[error.start]
+        if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            hint = f"it looks like UTF-16; convert it with `iconv -f UTF-16 -t UTF-8 {name}`"
+        else:
+            hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
+        raise DataError(
+            f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
+        ) from None
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{name}:{line + 1}: the compressed file is damaged or cut short here ({error}); "
+            "fetch or compress it again"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+    if line == 0:
+        raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path))
+    return path.open("rb")
+
+
+def _format(name: str) -> str:
+    packed = Path(name).suffix in (".gz", ".xz")
+    suffix = Path(Path(name).stem if packed else name).suffix
+    if suffix not in FORMATS:
+        raise DataError(
+            f"{name}: cannot tell the format from the name; it must end in {', '.join(FORMATS)} "
+            "(and .gz or .xz where it is compressed)"
+        )
+    if packed and suffix == ".parquet":
+        raise DataError(f"{name}: Parquet compresses within; unpack the file")
+    return suffix
+
+
+def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
+    readers = {".tsv": _tsv_pairs, ".jsonl": _jsonl_pairs, ".parquet": _parquet_pairs}
+    for name in _files(corpus.file, folder):
+        yield from readers[_format(name)](name, folder, corpus)
+
+
+def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+    wanted = (corpus.source, corpus.target)
+    header = any(isinstance(column, str) for column in wanted)
+    numbers: list[int] = [] if header else [int(column) for column in wanted]
+    for line, text in enumerate(_lines(name, folder), start=1):
+        fields = text.split("\t")
+        if line == 1 and header:
+            numbers = [
+                column if isinstance(column, int) else _column(name, column, fields)
+                for column in wanted
+            ]
+            continue
+        for number in numbers:
+            if not 0 <= number < len(fields):
+                raise DataError(
+                    f"{name}:{line}: the line has {len(fields)} "
+                    f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
+                    f"column {number} (counted from 0) is asked for; mend the line or the number"
+                )
+        yield Pair(fields[numbers[0]], fields[numbers[1]], name, line)
+
+
+def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+    keys = _names(corpus)
+    for line, text in enumerate(_lines(name, folder), start=1):
+        if not text.strip():
+            continue
+        try:
+            record = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
+        sides = []
+        for key in keys:
+            if key not in record:
+                there = ", ".join(record) or "none"
+                raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
+            value = record[key]
+            if not isinstance(value, str):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
+                )
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
+                    "no character; mend the \\u escape"
+                )
+            sides.append(value)
+        yield Pair(sides[0], sides[1], name, line)
+
+
+def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+    import pyarrow
+    import pyarrow.parquet
+
+    keys = _names(corpus)
+    line = 0
+    try:
+        with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
+            schema = file.schema_arrow
+            for key in keys:
+                _column(name, key, schema.names)
+                kind = schema.field(key).type
+                inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+                if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+                    raise DataError(f"{name}: the column {key} holds {kind}, not text")
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
+                sources, targets = (batch.column(key).to_pylist() for key in keys)
+                for source, target in zip(sources, targets, strict=True):
+                    line += 1
+                    yield Pair(source or "", target or "", name, line)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
+            f"({' '.join(str(error).split())})"
+        ) from None
+    if line == 0:
+        raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _names(corpus: Columns) -> tuple[str, str]:
+    """Keys of JSONL and Parquet; the numbers that TSV defaults to mean `source` and `target`."""
+    source = corpus.source if isinstance(corpus.source, str) else "source"
+    return source, corpus.target if isinstance(corpus.target, str) else "target"
+
+
+def _column(name: str, wanted: str, there: list[str]) -> int:
+    if wanted not in there:
+        raise DataError(f"{name}:1: there is no column {wanted}; there are: {', '.join(there)}")
+    return there.index(wanted)

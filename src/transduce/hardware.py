@@ -1,0 +1,40 @@
+"""What a run computes on, and in which precision."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+from transduce.errors import HardwareError
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a recipe's `train.device`; auto takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise HardwareError(f"the device {name} cannot be used here ({reason}); try auto") from None
+    return device
+
+
+def pick_precision(name: str, device: torch.device, width: int) -> torch.dtype:
+    """The type of matrix products; weights, sums and normalisations stay in float32."""
+    if name != "auto":
+        return torch.bfloat16 if name == "bfloat16" else torch.float32
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    # On a CPU with AMX tiles bfloat16 pays only where products are large enough to repay casts.
+    fast = width >= 512 and torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def seed_everything(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -1,0 +1,238 @@
+"""Decoders: the tokens so far and the memory in, a feature vector for the next token out.
+
+Each gives two ways to the same numbers: `forward` over a whole target at once (training), and
+`start` and `step` one token at a time (decoding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from transduce import recipe
+from transduce.models.embedding import TokenEmbedding
+from transduce.models.memory import Memory, State, padding_mask
+from transduce.nn.attention import SCORES, Attention
+from transduce.nn.blocks import DecoderBlock, build_norm
+from transduce.nn.cache import KeyValueCache
+from transduce.nn.masks import Mask, causal
+from transduce.nn.positions import Rotary
+from transduce.nn.recurrent import Recurrent
+
+
+class DecoderState(Protocol):
+    """What a decoder remembers between two steps, one row for each hypothesis."""
+
+    def reorder(self, index_B: Tensor) -> None:
+        """Row i becomes what row index_B[i] was; rows may be repeated or left out."""
+
+
+# --------------------------------------------------------------------------------- Transformer
+
+
+@dataclass
+class TransformerState:
+    caches: list[KeyValueCache]
+    memory: list[tuple[Tensor, Tensor]]
+    lengths_B: Tensor
+
+    def reorder(self, index_B: Tensor) -> None:
+        for cache in self.caches:
+            cache.reorder(index_B)
+        self.memory = [(k[index_B], v[index_B]) for k, v in self.memory]
+        self.lengths_B = self.lengths_B[index_B.cpu()]
+
+    @property
+    def memory_mask(self) -> Mask | None:
+        keys_BHSK = self.memory[0][0]
+        return padding_mask(self.lengths_B, keys_BHSK.shape[2], keys_BHSK.device)
+
+
+class TransformerDecoder(nn.Module):
+    """Blocks of masked self-attention, attention to the source, feed-forward (Vaswani 2017)."""
+
+    def __init__(
+        self,
+        settings: recipe.TransformerDecoder,
+        width: int,
+        dropout: float,
+        embedding: TokenEmbedding,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
+        self.blocks = nn.ModuleList(
+            DecoderBlock(
+                width,
+                settings.heads,
+                settings.feed_forward,
+                activation=settings.activation,
+                norm=settings.norm,
+                norm_position=settings.norm_position,
+                dropout=dropout,
+                attention_dropout=settings.attention_dropout,
+                activation_dropout=settings.activation_dropout,
+                rotary=rotary,
+            )
+            for _ in range(settings.layers)
+        )
+        pre = settings.norm_position == "pre"
+        self.norm = build_norm(settings.norm, width) if pre else nn.Identity()
+
+    @property
+    def _stack(self) -> Sequence[DecoderBlock]:
+        return cast("Sequence[DecoderBlock]", self.blocks)  # a ModuleList does not know its type
+
+    def forward(self, tokens_BT: Tensor, memory: Memory) -> Tensor:
+        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
+        x_BTD = self.embedding(tokens_BT)
+        memory_mask = memory.mask
+        for block in self._stack:
+            projected = block.project_memory(memory.states_BSD)
+            x_BTD = block(x_BTD, projected, memory_mask, mask=causal())
+        features_BTD: Tensor = self.norm(x_BTD)
+        return features_BTD
+
+    def start(self, memory: Memory) -> TransformerState:
+        return TransformerState(
+            caches=[KeyValueCache() for _ in self.blocks],
+            memory=[block.project_memory(memory.states_BSD) for block in self._stack],
+            lengths_B=memory.lengths_B,
+        )
+
+    def step(self, tokens_B: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        """The features_BD after one more token; the state's caches grow by one."""
+        x_B1D = self.embedding(tokens_B[:, None], start=state.caches[0].length)
+        mask = state.memory_mask
+        for block, memory, cache in zip(self._stack, state.memory, state.caches, strict=True):
+            x_B1D = block(x_B1D, memory, mask, mask=causal(), cache=cache)
+        return self.norm(x_B1D).squeeze(1), state
+
+
+# ----------------------------------------------------------------------------------- recurrent
+
+
+@dataclass
+class RecurrentState:
+    layers: list[State]
+    query_BD: Tensor
+    """The last output: what asks the next attention where the context enters the input."""
+    keys_BSD: Tensor
+    values_BSD: Tensor
+    lengths_B: Tensor
+
+    def reorder(self, index_B: Tensor) -> None:
+        self.layers = [tuple(part[index_B] for part in layer) for layer in self.layers]
+        self.query_BD = self.query_BD[index_B]
+        self.keys_BSD = self.keys_BSD[index_B]
+        self.values_BSD = self.values_BSD[index_B]
+        self.lengths_B = self.lengths_B[index_B.cpu()]
+
+    @property
+    def mask(self) -> Mask | None:
+        return padding_mask(self.lengths_B, self.values_BSD.shape[1], self.values_BSD.device)
+
+
+class RecurrentDecoder(nn.Module):
+    """A recurrent network that starts from the encoder's end and may attend to its states.
+
+    Context in the output (Luong et al. 2015): the new state asks, and the prediction comes from
+    [h_t; c_t]. Context in the input (Bahdanau et al. 2015): the old state asks, and the next
+    input is [e_t; c_t]. Without attention the initial state is all it knows (Sutskever 2014).
+    """
+
+    def __init__(
+        self,
+        settings: recipe.RecurrentDecoder,
+        width: int,
+        dropout: float,
+        embedding: TokenEmbedding,
+        final: tuple[str, int] | None,
+    ) -> None:
+        """`final`: cell and layers of a recurrent encoder, None where the encoder has no state."""
+        super().__init__()
+        self.embedding = embedding
+        self.attention: Attention | None = None
+        if settings.attention != "none":
+            room = (
+                {"max_length": settings.max_positions} if settings.attention == "location" else {}
+            )
+            self.attention = Attention(SCORES[settings.attention](width, width, **room))
+        attends = self.attention is not None
+        self.context_in_input = attends and settings.context in ("input", "both")
+        self.context_in_output = attends and settings.context in ("output", "both")
+        input_width = 2 * width if self.context_in_input else width
+        self.recurrent = Recurrent(
+            settings.cell, input_width, width, settings.layers, dropout=dropout, skip=settings.skip
+        )
+        self.readout = nn.Linear(2 * width, width) if self.context_in_output else None
+        self.dropout = nn.Dropout(dropout)
+        # The encoder's final states fit as they are, or the mean of the memory is mapped to them.
+        fits = final == (settings.cell, settings.layers)
+        parts = 2 if settings.cell.startswith("lstm") else 1
+        self.bridge = None if fits else nn.Linear(width, settings.layers * parts * width)
+        self.parts = parts
+
+    def forward(self, tokens_BT: Tensor, memory: Memory) -> Tensor:
+        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
+        x_BTD = self.embedding(tokens_BT)
+        state = self.start(memory)
+        if self.context_in_input:
+            # Each input needs the answer to the state before it: one step after the other.
+            mask = state.mask
+            features = [self._advance(x_BD, state, mask) for x_BD in x_BTD.unbind(dim=1)]
+            return torch.stack(features, dim=1)
+        outputs_BTD, _ = self.recurrent(x_BTD, state.layers)
+        return self._read(outputs_BTD, self._attend(outputs_BTD, state, state.mask))
+
+    def start(self, memory: Memory) -> RecurrentState:
+        layers = self._initial(memory)
+        keys_BSD = memory.states_BSD
+        return RecurrentState(
+            layers=layers,
+            query_BD=layers[-1][0],
+            keys_BSD=keys_BSD if self.attention is None else self.attention.prepare(keys_BSD),
+            values_BSD=memory.states_BSD,
+            lengths_B=memory.lengths_B,
+        )
+
+    def step(self, tokens_B: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """The features_BD after one more token."""
+        x_BD = self.embedding(tokens_B[:, None]).squeeze(1)
+        return self._advance(x_BD, state, state.mask), state
+
+    def _advance(self, x_BD: Tensor, state: RecurrentState, mask: Mask | None) -> Tensor:
+        context_BD = None
+        if self.context_in_input:
+            context_BD = self._attend(state.query_BD[:, None], state, mask).squeeze(1)
+            x_BD = torch.cat([x_BD, context_BD], dim=-1)
+        output_BD, state.layers = self.recurrent.step(x_BD, state.layers)
+        state.query_BD = output_BD
+        if context_BD is None:
+            context_BD = self._attend(output_BD[:, None], state, mask).squeeze(1)
+        return self._read(output_BD, context_BD)
+
+    def _attend(self, query_BTD: Tensor, state: RecurrentState, mask: Mask | None) -> Tensor:
+        if self.attention is None:
+            return query_BTD
+        context: Tensor = self.attention(query_BTD, state.keys_BSD, state.values_BSD, mask)
+        return context
+
+    def _read(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
+        """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5)."""
+        if self.readout is not None:
+            output_BTD = torch.tanh(self.readout(torch.cat([output_BTD, context_BTD], dim=-1)))
+        dropped: Tensor = self.dropout(output_BTD)
+        return dropped
+
+    def _initial(self, memory: Memory) -> list[State]:
+        if self.bridge is None:
+            assert memory.final is not None
+            return memory.final
+        start_BE = torch.tanh(self.bridge(memory.mean_BD()))
+        states = start_BE.chunk(self.bridge.out_features // memory.states_BSD.shape[2], dim=-1)
+        return [tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts)]

@@ -1,0 +1,31 @@
+"""The token front end: a look-up table, positions, dropout."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from transduce.nn.positions import Positioned
+
+
+class TokenEmbedding(nn.Module):
+    """Tokens to vectors: x_i = √E · e_i, with p_i added or concatenated (Vaswani et al. 2017)."""
+
+    def __init__(
+        self, vocabulary: int, width: int, positions: Positioned | None, dropout: float
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.table.weight, std=width**-0.5)
+        self.scale = math.sqrt(width)
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
+        """tokens_BT → x_BTD; `start` is the position of the first of them."""
+        x_BTD = self.table(tokens_BT) * self.scale
+        if self.positions is not None:
+            x_BTD = self.positions(x_BTD, start)
+        dropped: Tensor = self.dropout(x_BTD)
+        return dropped

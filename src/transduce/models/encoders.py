@@ -1,0 +1,82 @@
+"""Encoders: source vectors in, memory out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from transduce import recipe
+from transduce.models.memory import Memory, State, padding_mask
+from transduce.nn.blocks import EncoderBlock, build_norm
+from transduce.nn.positions import Rotary
+from transduce.nn.recurrent import Recurrent, reverse_sequences
+
+
+class TransformerEncoder(nn.Module):
+    """Blocks of self-attention and feed-forward (Vaswani et al. 2017, figure 1, left)."""
+
+    def __init__(self, settings: recipe.TransformerEncoder, width: int, dropout: float) -> None:
+        super().__init__()
+        rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                width,
+                settings.heads,
+                settings.feed_forward,
+                activation=settings.activation,
+                norm=settings.norm,
+                norm_position=settings.norm_position,
+                dropout=dropout,
+                attention_dropout=settings.attention_dropout,
+                activation_dropout=settings.activation_dropout,
+                rotary=rotary,
+            )
+            for _ in range(settings.layers)
+        )
+        # Pre-norm leaves the sum of all sublayers unnormalised: one norm at the top.
+        pre = settings.norm_position == "pre"
+        self.norm = build_norm(settings.norm, width) if pre else nn.Identity()
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor) -> Memory:
+        mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
+        for block in self.blocks:
+            x_BSD = block(x_BSD, mask)
+        return Memory(self.norm(x_BSD), lengths_B)
+
+
+class RecurrentEncoder(nn.Module):
+    """A recurrent network over the source, in one direction or both."""
+
+    def __init__(self, settings: recipe.RecurrentEncoder, width: int, dropout: float) -> None:
+        super().__init__()
+        directions = 2 if settings.bidirectional else 1
+        self.recurrent = Recurrent(
+            settings.cell,
+            width,
+            width // directions,
+            settings.layers,
+            bidirectional=settings.bidirectional,
+            dropout=dropout,
+            skip=settings.skip,
+        )
+        self.directions = directions
+        self.reverse = settings.reverse
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor) -> Memory:
+        if self.reverse:
+            x_BSD = reverse_sequences(x_BSD, lengths_B)
+        states_BSD, final = self.recurrent(x_BSD, None, lengths_B)
+        if self.reverse:
+            # Back in the order of the source, so that attention maps read from left to right.
+            states_BSD = reverse_sequences(states_BSD, lengths_B)
+        return Memory(self.dropout(states_BSD), lengths_B, self._join(final))
+
+    def _join(self, final: list[State]) -> list[State]:
+        """Forward and backward states of each layer, side by side."""
+        if self.directions == 1:
+            return final
+        pairs = zip(final[0::2], final[1::2], strict=True)
+        return [
+            tuple(torch.cat(parts, dim=-1) for parts in zip(*pair, strict=True)) for pair in pairs
+        ]

@@ -1,0 +1,130 @@
+"""The network: source front end → encoder → decoder → head."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from transduce import recipe
+from transduce.data.tokens import PAD
+from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
+from transduce.models.embedding import TokenEmbedding
+from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
+from transduce.models.memory import Memory
+from transduce.nn.losses import Loss, cross_entropy
+from transduce.nn.positions import Fourier, Learned, Positioned, Sinusoidal
+
+
+class Head(nn.Module):
+    """Predicted embedding to logits: E ŷ_t + b; E is the target's look-up table where tied."""
+
+    def __init__(self, width: int, vocabulary: int, table: nn.Embedding | None) -> None:
+        super().__init__()
+        self.weight = (
+            nn.Parameter(torch.empty(vocabulary, width)) if table is None else table.weight
+        )
+        if table is None:
+            nn.init.normal_(self.weight, std=width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        # Where positions are concatenated, embeddings are narrower than the hidden states.
+        narrower = self.weight.shape[1] != width
+        self.narrow = nn.Linear(width, self.weight.shape[1]) if narrower else nn.Identity()
+
+    def forward(self, features_BTD: Tensor) -> Tensor:
+        return nn.functional.linear(self.narrow(features_BTD), self.weight, self.bias)
+
+    def loss(self, features_BTD: Tensor, targets_BT: Tensor, smoothing: float) -> Loss:
+        narrow_BTE = self.narrow(features_BTD)
+        return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore=PAD)
+
+
+class Network(nn.Module):
+    """An encoder-decoder, trained by `loss` and decoded by `start` and `step`."""
+
+    def __init__(
+        self,
+        front: TokenEmbedding,
+        encoder: TransformerEncoder | RecurrentEncoder,
+        decoder: TransformerDecoder | RecurrentDecoder,
+        head: Head,
+    ) -> None:
+        super().__init__()
+        self.front = front
+        self.encoder = encoder
+        self.decoder = decoder
+        self.head = head
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """The memory of a batch of sources; lengths_B stays on the CPU."""
+        memory: Memory = self.encoder(self.front(source_BS), lengths_B)
+        return memory
+
+    def forward(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+        """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
+        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B))
+        return features_BTD
+
+    def loss(
+        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+    ) -> Loss:
+        """Cross-entropy of target_BT (BEGIN … END, padded), summed over its tokens."""
+        features_BTD = self(source_BS, lengths_B, target_BT[:, :-1])
+        return self.head.loss(features_BTD, target_BT[:, 1:], smoothing)
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+        state: DecoderState = self.decoder.start(self.encode(source_BS, lengths_B))
+        return state
+
+    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_BV of the token after tokens_B, in float32 whatever the weights."""
+        features_BD, state = self.decoder.step(tokens_B, state)  # type: ignore[arg-type]
+        return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
+
+
+class Vocabulary(NamedTuple):
+    source: int
+    target: int
+
+
+def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
+    """A network of the recipe's shape, its weights drawn from torch's generator."""
+    width, dropout = settings.width, settings.dropout
+    front = _front(vocabulary.source, width, settings.encoder, dropout)
+    target_front = _front(vocabulary.target, width, settings.decoder, dropout)
+    if settings.tie == "all":
+        target_front.table = front.table
+    encoder: TransformerEncoder | RecurrentEncoder
+    final = None
+    if isinstance(settings.encoder, recipe.RecurrentEncoder):
+        encoder = RecurrentEncoder(settings.encoder, width, dropout)
+        final = (settings.encoder.cell, settings.encoder.layers)
+    else:
+        encoder = TransformerEncoder(settings.encoder, width, dropout)
+    decoder: TransformerDecoder | RecurrentDecoder
+    if isinstance(settings.decoder, recipe.RecurrentDecoder):
+        decoder = RecurrentDecoder(settings.decoder, width, dropout, target_front, final)
+    else:
+        decoder = TransformerDecoder(settings.decoder, width, dropout, target_front)
+    tied = None if settings.tie == "none" else target_front.table
+    return Network(front, encoder, decoder, Head(width, vocabulary.target, tied))
+
+
+def _front(
+    vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
+) -> TokenEmbedding:
+    if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
+        return TokenEmbedding(vocabulary, width, None, dropout)
+    beside = part.combine == "concatenate"
+    inner = width // 2 if beside else width
+    table: nn.Module
+    if part.positions == "sinusoidal":
+        table = Sinusoidal(inner)
+    elif part.positions == "fourier":
+        table = Fourier(inner, part.max_positions)
+    elif part.positions == "learned":
+        table = Learned(inner, part.max_positions)
+    else:  # rotary turns queries and keys inside the attention; none knows no order
+        return TokenEmbedding(vocabulary, width, None, dropout)
+    return TokenEmbedding(vocabulary, inner, Positioned(table, part.combine), dropout)

@@ -1,0 +1,194 @@
+"""Transformer blocks: attention and feed-forward, each inside a residual connection with a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.cache import KeyValueCache
+from transduce.nn.masks import Mask
+from transduce.nn.multihead import MultiHeadAttention
+from transduce.nn.positions import Rotary
+
+
+def swiglu(gated_BTF: Tensor) -> Tensor:
+    """silu(gate) · value, the two halves of the input; Shazeer 2020, https://arxiv.org/abs/2002.05202."""
+    gate_BTF, value_BTF = gated_BTF.chunk(2, dim=-1)
+    return F.silu(gate_BTF) * value_BTF
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swiglu": swiglu,
+}
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2, or another activation in place of max(0, ·).
+
+    Vaswani et al. 2017, section 3.3, https://arxiv.org/abs/1706.03762. SwiGLU needs twice the
+    columns in W_1, for gate and value.
+    """
+
+    def __init__(
+        self, width: int, hidden: int, activation: str = "relu", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation}."
+            )
+        self.activation = ACTIVATIONS[activation]
+        self.expand = nn.Linear(width, 2 * hidden if activation == "swiglu" else hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.contract = nn.Linear(hidden, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """x_BTD to the same shape, each position apart."""
+        hidden_BTF = self.activation(self.expand(x_BTD))
+        output_BTD: Tensor = self.contract(self.dropout(hidden_BTF))
+        return output_BTD
+
+
+def build_norm(kind: str, width: int) -> nn.Module:
+    """A norm over the features: "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
+    if kind == "layer":
+        return nn.LayerNorm(width)
+    if kind == "rms":
+        return nn.RMSNorm(width, eps=1e-6)
+    raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer f computes to its input, with a norm before f or after the sum.
+
+    post: norm(x + f(x)), Vaswani et al. 2017. pre: x + f(norm(x)), Xiong et al. 2020,
+    https://arxiv.org/abs/2002.04745, which trains without warmup but wants a last norm after the
+    last block.
+    """
+
+    def __init__(
+        self, width: int, norm: str = "layer", norm_position: str = "pre", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if norm_position not in ("pre", "post"):
+            raise ValueError(f'norm_position must be "pre" or "post", not "{norm_position}".')
+        self.norm_position = norm_position
+        self.norm = build_norm(norm, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x_BTD through the sublayer and around it; same shape."""
+        result_BTD: Tensor
+        if self.norm_position == "pre":
+            result_BTD = x_BTD + self.dropout(sublayer(self.norm(x_BTD)))
+        else:
+            result_BTD = self.norm(x_BTD + self.dropout(sublayer(x_BTD)))
+        return result_BTD
+
+
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward, each in a residual; Vaswani et al. 2017, section 3.1."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: Rotary | None = None,
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+
+    def forward(self, x_BSD: Tensor, mask: Mask | None = None) -> Tensor:
+        """x_BSD to the same shape; `mask` says which positions each position may see."""
+        x_BSD = self.self_attention_residual(x_BSD, partial(self.self_attention, mask=mask))
+        output_BSD: Tensor = self.feed_forward_residual(x_BSD, self.feed_forward)
+        return output_BSD
+
+
+class DecoderBlock(nn.Module):
+    """Masked self-attention, attention to the memory, feed-forward, each in a residual.
+
+    Vaswani et al. 2017, section 3.1. With cross=False there is no memory: a block of a language
+    model.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        cross: bool = True,
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.cross_attention: MultiHeadAttention | None = None
+        if cross:
+            # Without rotary: places in the source and in the target are not on one scale.
+            self.cross_attention = MultiHeadAttention(width, heads, attention_dropout)
+            self.cross_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+
+    def project_memory(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Encoder outputs to the (keys, values) [B, H, S, K] that `forward` takes as memory."""
+        if self.cross_attention is None:
+            raise ValueError("This decoder block was built with cross=False and reads no memory.")
+        return self.cross_attention.project(memory_BSD)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory: tuple[Tensor, Tensor] | None = None,
+        memory_mask: Mask | None = None,
+        mask: Mask | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """x_BTD to the same shape.
+
+        The mask is not causal by itself: give `causal()`. Raises ValueError when there is memory
+        without cross-attention or cross-attention without memory.
+        """
+        if (memory is None) != (self.cross_attention is None):
+            raise ValueError(
+                "A decoder block with cross=True needs memory, from project_memory, and one with "
+                "cross=False takes none."
+            )
+
+        attend_to_self = partial(self.self_attention, mask=mask, cache=cache)
+        x_BTD = self.self_attention_residual(x_BTD, attend_to_self)
+        if memory is not None and self.cross_attention is not None:
+            keys_BHSK, values_BHSK = memory
+            attend_to_memory = partial(
+                self.cross_attention.attend,
+                keys_BHSK=keys_BHSK,
+                values_BHSK=values_BHSK,
+                mask=memory_mask,
+            )
+            x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
+        output_BTD: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
+        return output_BTD

@@ -1,0 +1,109 @@
+"""What a query may see: causal, windowed, padded, and any of these together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(
+    frozen=True, eq=False
+)  # tensors have no single truth value, so masks compare by identity
+class Mask:
+    """The keys that each query may see; combine any two with `&`, which sees what both see.
+
+    The T queries are the last T of the S positions, so query t stands at position p = S - T + t. A
+    decoder that keeps its past and adds one step (T = 1) thus sees all of it.
+
+    causal: a query sees position τ where τ ≤ p: itself and its past, never its future.
+    window: (back, ahead): a query sees position τ where p - back ≤ τ ≤ p + ahead.
+    visible_BTS: bool, True where a key may be seen; anything that broadcasts to [B, T, S].
+    """
+
+    causal: bool = False
+    window: tuple[int, int] | None = None
+    visible_BTS: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.window is not None and min(self.window) < 0:
+            raise ValueError(
+                f"A window counts steps back and steps ahead, both zero or more, not {self.window}."
+            )
+        visible = self.visible_BTS
+        if visible is not None and (visible.dtype != torch.bool or visible.dim() > 3):
+            raise ValueError(
+                f"visible_BTS must be a bool tensor that broadcasts to [B, T, S], True where a key "
+                f"may be seen, not {visible.dtype} of shape {list(visible.shape)}."
+            )
+
+    def __and__(self, other: Mask) -> Mask:
+        return Mask(
+            causal=self.causal or other.causal,
+            window=_both_windows(self.window, other.window),
+            visible_BTS=_both_visible(self.visible_BTS, other.visible_BTS),
+        )
+
+    @property
+    def only_causal(self) -> bool:
+        """Whether causality is all there is, so that a fused kernel needs no mask tensor."""
+        return self.causal and self.window is None and self.visible_BTS is None
+
+    def dense(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor | None:
+        """The mask as a bool tensor of three dimensions that broadcasts to [B, T, S].
+
+        None when every query sees every key. Raises ValueError when the mask speaks of time and
+        there are more queries than keys.
+        """
+        visible_BTS = self.visible_BTS
+        if visible_BTS is not None:
+            visible_BTS = visible_BTS.to(device)
+            visible_BTS = visible_BTS.view((1,) * (3 - visible_BTS.dim()) + visible_BTS.shape)
+        if not self.causal and self.window is None:
+            return visible_BTS
+        if T > S:
+            raise ValueError(
+                f"A causal or windowed mask takes its queries as the last of the keys' positions, "
+                f"but there are {T} queries and only {S} keys: leave it out of attention between "
+                f"two sequences."
+            )
+        back, ahead = self.window or (S, S)
+        ahead = 0 if self.causal else ahead
+        if back >= S - 1 and ahead >= T - 1:
+            return visible_BTS
+        query_T1 = torch.arange(S - T, S, device=device)[:, None]
+        key_S = torch.arange(S, device=device)
+        near_1TS = ((query_T1 - back <= key_S) & (key_S <= query_T1 + ahead))[None]
+        return near_1TS if visible_BTS is None else near_1TS & visible_BTS
+
+
+def causal() -> Mask:
+    """Each position sees itself and its past (τ ≤ t)."""
+    return Mask(causal=True)
+
+
+def window(back: int, ahead: int) -> Mask:
+    """Each position sees at most `back` steps back, itself, and `ahead` steps ahead."""
+    return Mask(window=(back, ahead))
+
+
+def padding(lengths_B: Tensor, S: int) -> Mask:
+    """The first lengths_B[b] of S keys are real and may be seen; the rest is padding."""
+    position_S = torch.arange(S, device=lengths_B.device)
+    visible_BS = position_S < lengths_B[:, None]
+    return Mask(visible_BTS=visible_BS[:, None, :])
+
+
+def _both_windows(
+    one: tuple[int, int] | None, other: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), min(one[1], other[1])
+
+
+def _both_visible(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

@@ -1,0 +1,182 @@
+"""Where in the sequence a vector stands: waves, learned vectors, rotations.
+
+Attention alone cannot see order: "Zuko made his uncle tea" and "his uncle made Zuko tea" would be
+the same to it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Waves(nn.Module):
+    """Each pair of features is a wave of its own frequency over positions; any length.
+
+    The table is computed in float64 and kept in the module's dtype; it grows when a longer sequence
+    comes and is not saved with the weights.
+    """
+
+    table_TD: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(
+                f"{type(self).__name__} positions come in pairs of features, but the width {width} "
+                f"is odd: make it even."
+            )
+        self.width = width
+        self.register_buffer("table_TD", torch.empty(0, width), persistent=False)
+        self._computed_dtype = self.table_TD.dtype
+
+    def frequencies(self) -> Tensor:
+        """Radians a step of each pair, float64 [D/2]."""
+        raise NotImplementedError
+
+    def waves(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """The first and second feature of each pair at these angles."""
+        return angles_TD.cos(), angles_TD.sin()
+
+    def forward(self, length: int, start: int = 0) -> Tensor:
+        """The vectors [T, D] of positions start … start + length − 1."""
+        end = start + length
+        # A table converted from a coarser dtype would keep its rounding.
+        if end > self.table_TD.shape[0] or self.table_TD.dtype != self._computed_dtype:
+            self._grow(end)
+        return self.table_TD[start:end]
+
+    def _grow(self, end: int) -> None:
+        rows = max(end, 2 * self.table_TD.shape[0])
+        # A table made in inference mode could not be used in training afterwards.
+        with torch.inference_mode(False), torch.no_grad():
+            angles_TD = torch.outer(torch.arange(rows, dtype=torch.float64), self.frequencies())
+            table_TD = torch.stack(self.waves(angles_TD), dim=-1).flatten(1)
+            self.table_TD = table_TD.to(self.table_TD)
+        self._computed_dtype = self.table_TD.dtype
+
+
+class Sinusoidal(Waves):
+    """P[t, 2k] = sin(t / 10000^{2k/d}), P[t, 2k+1] = cos(same).
+
+    Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762.
+    """
+
+    def frequencies(self) -> Tensor:
+        return _geometric_frequencies(self.width)
+
+    def waves(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
+        return angles_TD.sin(), angles_TD.cos()
+
+
+class Fourier(Waves):
+    """Pairs cos(πkt/T), sin(πkt/T), k = 1 … D/2, where T is `period_length`.
+
+    The shift by d steps is a linear map, P[t+d] = P[t] R(d), so a head can attend exactly d steps
+    back. The slowest wave repeats after 2T steps, so make T the longest length to be told apart.
+    """
+
+    def __init__(self, width: int, period_length: int) -> None:
+        super().__init__(width)
+        if period_length < 1:
+            raise ValueError(f"period_length must be at least one step, not {period_length}.")
+        self.period_length = period_length
+
+    def frequencies(self) -> Tensor:
+        k = torch.arange(1, self.width // 2 + 1, dtype=torch.float64)
+        return math.pi * k / self.period_length
+
+    def shift_matrix(self, steps: int) -> Tensor:
+        """R(d) [D, D], a block of rotation by πkd/T for each k: P[t + d] = P[t] @ R(d)."""
+        angle = self.frequencies() * steps
+        cosine, sine = torch.arange(0, self.width, 2), torch.arange(1, self.width, 2)
+        matrix_DD = torch.zeros(self.width, self.width, dtype=torch.float64)
+        matrix_DD[cosine, cosine], matrix_DD[cosine, sine] = angle.cos(), angle.sin()
+        matrix_DD[sine, cosine], matrix_DD[sine, sine] = -angle.sin(), angle.cos()
+        return matrix_DD.to(self.table_TD)
+
+
+class Learned(nn.Module):
+    """A vector of its own for each of `max_length` positions, Gehring et al. 2017.
+
+    https://arxiv.org/abs/1705.03122
+    """
+
+    def __init__(self, width: int, max_length: int) -> None:
+        super().__init__()
+        self.width = width
+        self.max_length = max_length
+        self.table_TD = nn.Parameter(torch.empty(max_length, width))
+        nn.init.normal_(self.table_TD, std=0.02)
+
+    def forward(self, length: int, start: int = 0) -> Tensor:
+        """The vectors [T, D] of positions start … start + length − 1; ValueError past the last."""
+        end = start + length
+        if end > self.max_length:
+            raise ValueError(
+                f"This model learned {self.max_length} positions, but the sequence is {end} long: "
+                f"shorten it, or train with a max_length of at least {end}, or with sinusoidal or "
+                f"rotary positions, which have no last one."
+            )
+        return self.table_TD[start:end]
+
+
+class Rotary(Waves):
+    """Turns each pair of features by an angle that grows with position.
+
+    The dot product of a turned query and a turned key then depends on their distance alone. Su et
+    al. 2021, https://arxiv.org/abs/2104.09864; pairs are neighbours (2i, 2i+1), as in the paper.
+    """
+
+    def frequencies(self) -> Tensor:
+        return _geometric_frequencies(self.width)
+
+    def rotate(self, x_BHTK: Tensor, start: int = 0) -> Tensor:
+        """x_BHTK turned as positions start … start + T − 1; same shape and dtype."""
+        turns_TK: Tensor = self(x_BHTK.shape[-2], start)
+        cos, sin = turns_TK[:, 0::2], turns_TK[:, 1::2]
+        even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
+        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return turned.flatten(-2).to(x_BHTK.dtype)
+
+
+class Positioned(nn.Module):
+    """Puts positions to vectors by `combine`: "add" or "concatenate".
+
+    Concatenated, a weight matrix can treat content and position apart, at the price of wider
+    vectors; added, there are fewer parameters, and it works in practice.
+    """
+
+    def __init__(self, positions: Sinusoidal | Fourier | Learned, combine: str = "add") -> None:
+        super().__init__()
+        if combine not in ("add", "concatenate"):
+            raise ValueError(f'combine must be "add" or "concatenate", not "{combine}".')
+        self.positions = positions
+        self.combine = combine
+
+    def output_width(self, x_width: int) -> int:
+        """How wide the output is for inputs of width x_width; ValueError where they cannot add."""
+        if self.combine == "concatenate":
+            return x_width + self.positions.width
+        if x_width != self.positions.width:
+            raise ValueError(
+                f"Positions of width {self.positions.width} cannot be added to vectors of width "
+                f"{x_width}: make the widths equal, or concatenate."
+            )
+        return x_width
+
+    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
+        """x_BTD with the positions start … start + T − 1 added, or joined on as more features."""
+        positions_TD: Tensor = self.positions(x_BTD.shape[1], start).to(x_BTD.dtype)
+        if self.combine == "add":
+            self.output_width(x_BTD.shape[-1])
+            return x_BTD + positions_TD
+        positions_BTD = positions_TD.expand(x_BTD.shape[0], -1, -1)
+        return torch.cat((x_BTD, positions_BTD), dim=-1)
+
+
+def _geometric_frequencies(width: int) -> Tensor:
+    two_k = torch.arange(0, width, 2, dtype=torch.float64)
+    return 10000.0 ** (-two_k / width)

@@ -1,0 +1,44 @@
+"""Model shapes by name: fragments of a recipe's `model`, every field open to override."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _transformer(width: int, layers: int, heads: int, feed_forward: int) -> dict[str, Any]:
+    part = {"kind": "transformer", "layers": layers, "heads": heads, "feed_forward": feed_forward}
+    return {"width": width, "encoder": dict(part), "decoder": dict(part)}
+
+
+def _recurrent(width: int, layers: int, cell: str, **decoder: Any) -> dict[str, Any]:
+    part = {"kind": "recurrent", "cell": cell, "layers": layers}
+    return {"width": width, "encoder": dict(part), "decoder": {**part, **decoder}}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "transformer-tiny": _transformer(128, 2, 4, 512),
+    "transformer-small": _transformer(256, 3, 4, 1024),
+    # Vaswani et al. 2017, table 3
+    "transformer-base": _transformer(512, 6, 8, 2048),
+    "transformer-big": _transformer(1024, 6, 16, 4096),
+    # Sutskever et al. 2014: the final state alone carries the source, read backwards
+    "lstm-seq2seq": {
+        **_recurrent(256, 2, "lstm", attention="none"),
+        "encoder": {
+            "kind": "recurrent",
+            "cell": "lstm",
+            "layers": 2,
+            "bidirectional": False,
+            "reverse": True,
+        },
+    },
+    # Luong et al. 2015: attention after the recurrence, read with the output
+    "lstm-attention": _recurrent(256, 2, "lstm", attention="general", context="output"),
+    # Bahdanau et al. 2015: the previous state asks, the answer enters input and output
+    "gru-attention": _recurrent(256, 1, "gru", attention="additive", context="both"),
+    # Graves 2013: peepholes, the input to every layer, the output from every layer
+    "peephole-attention": _recurrent(
+        256, 2, "lstm-peephole", attention="additive", context="output", skip=True
+    ),
+    "rnn-attention": _recurrent(256, 1, "elman", attention="dot", context="output"),
+}

@@ -1,0 +1,141 @@
+"""All that a run must remember to go on as if it had never stopped, in one file.
+
+`state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
+the random generators as tensors, and the rest as JSON in its header. It is written beside and
+renamed, so a kill at any moment leaves the previous state whole.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transduce.data.batches import Position
+from transduce.errors import CheckpointError
+from transduce.storage import read_tensors, write_tensors
+from transduce.training.optimizer import MovingAverage
+from transduce.training.window import Window
+
+STATE = Path("state") / "training.safetensors"
+
+
+@dataclass
+class Standing:
+    """Where a run stands, apart from its tensors."""
+
+    step: int = 0
+    position: Position = field(default_factory=lambda: Position(0, 0, 0))
+    seconds: float = 0.0
+    best: float | None = None
+    best_step: int = 0
+    worse: int = 0
+    """Validations since the best one."""
+    kept: list[tuple[int, float]] = field(default_factory=list)
+    """Step and metric of each checkpoint kept for averaging."""
+    window: Window = field(default_factory=Window)
+
+
+def save_state(
+    folder: Path,
+    standing: Standing,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+    recipe_text: str,
+) -> None:
+    tensors = {f"weights/{name}": p.detach() for name, p in network.named_parameters()}
+    tensors |= _optimizer_tensors(network, optimizer)
+    if average is not None:
+        tensors |= {f"average/{name}": w for name, w in average.weights.items()}
+    tensors["random/torch"] = torch.get_rng_state()
+    for index, state in enumerate(torch.cuda.get_rng_state_all()):
+        tensors[f"random/cuda{index}"] = state
+    facts = {
+        "standing": {**asdict(standing), "window": standing.window.to_json()},
+        "random": _python_random(),
+        "recipe": recipe_text,
+    }
+    (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(folder / STATE, tensors, facts)
+
+
+def load_state(
+    folder: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+) -> Standing:
+    """Put everything back; CheckpointError if the state is missing, damaged or does not fit."""
+    tensors, facts = read_tensors(folder / STATE)
+    try:
+        with torch.no_grad():
+            for name, parameter in network.named_parameters():
+                parameter.copy_(tensors[f"weights/{name}"])
+            if average is not None:
+                for name, weight in average.weights.items():
+                    weight.copy_(tensors[f"average/{name}"])
+        _restore_optimizer(network, optimizer, tensors)
+        torch.set_rng_state(tensors["random/torch"])
+        for index in range(torch.cuda.device_count()):
+            if f"random/cuda{index}" in tensors:
+                torch.cuda.set_rng_state(tensors[f"random/cuda{index}"], index)
+        _restore_python_random(facts["random"])
+        values = dict(facts["standing"])
+        values["position"] = Position(**values["position"])
+        values["window"] = Window(**values["window"])
+        values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
+        return Standing(**values)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"the state in {folder / STATE} does not fit this recipe ({error}); resume with the "
+            f"recipe it was trained with, or start anew with --overwrite"
+        ) from None
+
+
+def saved_recipe(folder: Path) -> str:
+    """The recipe that the state in a folder was trained with."""
+    _, facts = read_tensors(folder / STATE)
+    return str(facts["recipe"])
+
+
+def _optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in network.named_parameters():
+        for part, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer/{part}/{name}"] = value
+    return tensors
+
+
+def _restore_optimizer(
+    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    for name, parameter in network.named_parameters():
+        state: dict[str, Tensor] = {}
+        for part in ("step", "exp_avg", "exp_avg_sq"):
+            saved = tensors.get(f"optimizer/{part}/{name}")
+            if saved is not None:
+                state[part] = saved.to(parameter.device)
+        if state:
+            optimizer.state[parameter] = state
+
+
+def _python_random() -> dict[str, Any]:
+    version, internal, gauss = random.getstate()
+    kind, keys, place, has_gauss, cached = np.random.get_state()
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, np.asarray(keys).tolist(), int(place), int(has_gauss), float(cached)],
+    }
+
+
+def _restore_python_random(saved: dict[str, Any]) -> None:
+    version, internal, gauss = saved["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, place, has_gauss, cached = saved["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), place, has_gauss, cached))

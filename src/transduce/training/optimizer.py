@@ -1,0 +1,70 @@
+"""AdamW, its learning rate over time, and averages of weights."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transduce.recipe import Train
+
+
+def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
+    """AdamW that decays matrices only (Loshchilov and Hutter 2019)."""
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    groups = [
+        {
+            "params": [p for p in parameters if p.ndim >= 2],
+            "weight_decay": settings.weight_decay,
+        },
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
+
+
+def learning_rate(step: int, settings: Train) -> float:
+    """The rate of update `step` (from 1): it rises over `warmup` updates, then falls."""
+    if step <= settings.warmup:
+        return settings.lr * step / settings.warmup
+    if settings.schedule == "constant":
+        return settings.lr
+    if settings.schedule == "inverse-sqrt":
+        return settings.lr * math.sqrt(max(settings.warmup, 1) / step)
+    done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
+    left = max(1.0 - done, 0.0)
+    if settings.schedule == "linear":
+        return settings.lr * left
+    return settings.lr * 0.5 * (1.0 - math.cos(math.pi * left))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+class MovingAverage:
+    """An exponential moving average of the weights (Polyak and Juditsky 1992).
+
+    The decay grows with the updates, (1 + n) / (10 + n), so that the start is soon forgotten.
+    """
+
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {n: p.detach().clone() for n, p in network.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, network: nn.Module, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        current = [p.detach() for p in network.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), current, 1.0 - decay)
+
+
+def mean_of(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, summed in float64."""
+    return {
+        name: (sum((w[name].double() for w in several), torch.zeros(())) / len(several)).to(
+            several[0][name].dtype
+        )
+        for name in several[0]
+    }

@@ -1,0 +1,362 @@
+"""Progress: what a person sees while a model trains, and the logs that stay."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from transduce.errors import DataError, TrainingError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+MEMORY = 0.98  # of the moving averages: about the last fifty updates count
+REFRESHES = 4  # of the bar, a second
+BAR = 12  # cells of the drawn bar, where the terminal has room for one
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One update. Without a loss, which costs a wait for the device, the last one stays shown."""
+
+    step: int
+    tokens: int
+    lr: float
+    loss: float | None = None
+
+
+def console(terminal: bool | None = None) -> Console:
+    """Where a run is told about: stderr, sentences as they are, brackets and long lines too."""
+    from rich.console import Console
+
+    return Console(
+        stderr=True, force_terminal=terminal, markup=False, highlight=False, soft_wrap=True
+    )
+
+
+class Progress:
+    """Shows a run on the terminal and writes its `log.jsonl` and `tensorboard/`; used by `with`.
+
+    `terminal`: a bar that redraws itself, or plain lines; None asks rich whether stderr is one.
+    `metric`: the value of a validation that the bar shows; None: the first that is not the loss.
+    What an earlier run logged after `resume_step` is dropped, and all of it where that is 0.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        total_steps: int,
+        resume_step: int = 0,
+        terminal: bool | None = None,
+        metric: str | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.total_steps = total_steps
+        self.resume_step = resume_step
+        self.metric = metric
+        self.pace = Pace()
+        self._wants_terminal = terminal
+        self._latest = StepRecord(resume_step, 0, math.nan)
+        self._loss: float | None = None
+        self._valid: dict[str, Any] | None = None
+        self._best: dict[str, Any] | None = None
+        self._console: Console | None = None
+        self._live: Live | None = None
+        self._log: IO[str] | None = None
+        self._tensorboard: Any = None
+
+    def __enter__(self) -> Self:
+        self._open_log()
+        self._open_terminal()
+        self._open_tensorboard()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if self._tensorboard is not None:
+            try:
+                self._tensorboard.close()
+            except Exception as error:
+                self._without_tensorboard(error)
+        if self._log is not None:
+            self._log.close()
+        self._live = self._tensorboard = self._log = None
+
+    def step(self, record: StepRecord) -> None:
+        """Take note of an update. Nothing is drawn here: the bar redraws by itself."""
+        self.pace.step(record.step, record.tokens)
+        self._latest = record
+        if record.loss is not None:
+            self._loss = record.loss
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Log an update: step, loss, lr, gradient_norm, tokens_per_second, padding, seconds."""
+        self._write("train", record)
+        self._loss = record.get("loss", self._loss)
+        if self._live is None:
+            parts = self._parts(
+                int(record["step"]), record.get("lr"), record.get("tokens_per_second")
+            )
+            self.say("  ".join(parts.values()))
+
+    def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
+        """Log a validation. The time since the last update does not count as training time."""
+        self.pace.pause()
+        self._valid = {"step": step, **values}
+        if best:
+            self._best = self._valid
+        self._write("valid", {"step": step, **values, "best": best})
+        shown = "  ".join(_value(name, value) for name, value in values.items())
+        self.say(f"step {step}/{self.total_steps}  valid  {shown}{'  best' if best else ''}")
+
+    def say(self, sentence: str) -> None:
+        """Print a line, above the bar where there is one."""
+        if self._live is not None and self._console is not None:
+            self._console.print(sentence)
+        else:
+            print(sentence, file=sys.stderr, flush=True)
+
+    # ------------------------------------------------------------------------------------ logs
+
+    def _open_log(self) -> None:
+        path = self.folder / "log.jsonl"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            kept = _truncate(path, self.resume_step)
+            self._log = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise TrainingError(f"{path} cannot be written: {error.strerror}.") from error
+        for record in kept:
+            if record.get("kind") == "valid":
+                self._valid = record
+                if record.get("best"):
+                    self._best = record
+            else:
+                self._loss = record.get("loss", self._loss)
+
+    def _write(self, kind: str, record: Mapping[str, Any]) -> None:
+        if self._log is None:
+            raise RuntimeError("Progress writes only inside its `with` block.")
+        plain = {key: _plain(value) for key, value in record.items()}
+        try:
+            self._log.write(json.dumps({"kind": kind, **plain}) + "\n")
+            self._log.flush()
+        except OSError as error:
+            raise TrainingError(
+                f"{self.folder / 'log.jsonl'} cannot be written: {error.strerror}."
+            ) from error
+        if self._tensorboard is None:
+            return
+        try:
+            for key, value in plain.items():
+                if key not in ("step", "best") and isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(f"{kind}/{key}", value, plain["step"])
+            if kind == "valid":
+                self._tensorboard.flush()
+        except Exception as error:
+            self._without_tensorboard(error)
+
+    def _open_tensorboard(self) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+
+            # purge_step hides what an earlier run wrote from there on.
+            after = self.resume_step + 1 if self.resume_step else 0
+            self._tensorboard = SummaryWriter(
+                str(self.folder / "tensorboard"), purge_step=after, flush_secs=20
+            )
+        except Exception as error:
+            self._without_tensorboard(error)
+
+    def _without_tensorboard(self, error: Exception) -> None:
+        # Whatever broke in there, a missing package or a full disk: training is worth more.
+        self._tensorboard = None
+        self.say(f"TensorBoard logs are off: {error}")
+
+    # -------------------------------------------------------------------------------- terminal
+
+    def _open_terminal(self) -> None:
+        if self._wants_terminal is False:
+            return
+        from rich.live import Live
+
+        screen = console(self._wants_terminal)
+        if not screen.is_terminal or screen.is_dumb_terminal:
+            return
+        self._console = screen
+        self._live = Live(
+            get_renderable=lambda: self._bar(screen.width),
+            console=screen,
+            refresh_per_second=REFRESHES,
+            redirect_stdout=sys.stdout.isatty(),  # a file or a pipe keeps what is printed to it
+        )
+        self._live.start()
+
+    def _bar(self, width: int) -> Text:
+        """The one line of the bar: the more important parts first, as many as the width holds."""
+        from rich.text import Text
+
+        latest = self._latest
+        parts = self._parts(latest.step, latest.lr, None)
+        share = min(latest.step / self.total_steps, 1.0) if self.total_steps else 1.0
+        parts = {"share": f"{100 * share:3.0f} %"} | parts
+        parts["step"] = f"{latest.step}/{self.total_steps}"
+        if self._valid is not None:
+            name = self._shown()
+            parts["valid"] = "valid " + _value(name, self._valid.get(name))
+            if self._best is not None:
+                parts["best"] = "best " + _value(name, self._best.get(name)).split()[-1]
+
+        cell = "-" if self._console is not None and self._console.options.ascii_only else "━"
+        filled = round(share * BAR)
+        room = width - 1
+        chosen = set()
+        for key in ("share", "step", "loss", "left", "valid", "best", "speed", "bar", "lr"):
+            need = (BAR if key == "bar" else len(parts.get(key, ""))) + 2
+            if (key in parts or key == "bar") and need <= room:
+                chosen.add(key)
+                room -= need
+        line = Text(no_wrap=True, overflow="crop", end="")
+        for key in ("share", "bar", "step", "loss", "speed", "lr", "left", "valid", "best"):
+            if key not in chosen:
+                continue
+            if line:
+                line.append("  ")
+            if key == "bar":
+                line.append(cell * filled, "magenta")
+                line.append(cell * (BAR - filled), "bright_black")
+            else:
+                line.append(parts[key], "bold" if key in ("share", "loss") else "")
+        return line
+
+    def _parts(self, step: int, lr: float | None, speed: float | None) -> dict[str, str]:
+        parts = {"step": f"step {step}/{self.total_steps}"}
+        if self._loss is not None:
+            parts["loss"] = _value("loss", self._loss)
+        speed = self.pace.tokens_per_second if speed is None else speed
+        if speed is not None:
+            parts["speed"] = f"{speed:,.0f} tok/s"
+        if lr is not None and math.isfinite(lr):
+            parts["lr"] = f"lr {lr:.1e}"
+        if (seconds := self.pace.seconds_left(self.total_steps - step)) is not None:
+            parts["left"] = f"{_duration(seconds)} left"
+        return parts
+
+    def _shown(self) -> str:
+        values = [name for name in self._valid or {} if name not in ("kind", "step", "best")]
+        if self.metric in values:
+            return str(self.metric)
+        return next((name for name in values if name != "loss"), "loss")
+
+
+class Pace:
+    """How fast training goes: moving averages of seconds and tokens of an update."""
+
+    def __init__(self) -> None:
+        self._seconds = self._tokens = self._weight = 0.0
+        self._last: tuple[int, float] | None = None
+
+    def step(self, step: int, tokens: int) -> None:
+        now = time.perf_counter()
+        # The first update, and the first after a pause, only start the clock: compiling kernels
+        # or decoding a validation set says nothing about the updates to come.
+        if self._last is not None and step > self._last[0]:
+            updates, seconds = step - self._last[0], now - self._last[1]
+            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds / updates
+            self._tokens = MEMORY * self._tokens + (1 - MEMORY) * tokens
+            self._weight = MEMORY * self._weight + (1 - MEMORY)
+        self._last = step, now
+
+    def pause(self) -> None:
+        """The time until the next update is not training."""
+        self._last = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self._tokens / self._seconds if self._seconds else None
+
+    def seconds_left(self, updates: int) -> float | None:
+        """How long so many updates take; None before there is anything to judge by."""
+        return max(updates, 0) * self._seconds / self._weight if self._weight else None
+
+
+# ------------------------------------------------------------------------------------ log.jsonl
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log.jsonl; a last line that was cut off in writing is left out.
+
+    Raises `DataError` where there is no log, or any other line is no JSON object.
+    """
+    if not Path(path).exists():
+        raise DataError(f"There is no training log at {path}.")
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        record = _parsed(line)
+        if record is not None:
+            records.append(record)
+        elif number < len(lines):
+            raise DataError(f"{path}, line {number}, is not a record of a training log.")
+    return records
+
+
+def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
+    """Leave in the log only what was logged up to a step, so that no step is in it twice."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    records = [record for record in map(_parsed, lines) if record is not None]
+    kept = [record for record in records if step > 0 and record.get("step", 0) <= step]
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        for record in kept:
+            file.write(json.dumps(record) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return kept
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+# -------------------------------------------------------------------------------------- numbers
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers of numpy or torch by their own value, None for nan."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _value(name: str, value: float | None) -> str:
+    if value is None:
+        return f"{name} ?"
+    return f"{name} {value:.3f}" if name == "loss" else f"{name} {value:.2f}"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    minutes, seconds_over = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds_over:02}"
+    return f"{minutes}:{seconds_over:02}"

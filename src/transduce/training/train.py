@@ -1,0 +1,46 @@
+"""The one call from a recipe to a trained model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from transduce.errors import TrainingError
+from transduce.recipe import Recipe
+from transduce.training.checkpoint import STATE
+from transduce.training.loop import Run, Trained
+from transduce.training.prepare import prepare
+from transduce.training.progress import Progress, console
+from transduce.training.resume import check_changes
+
+__all__ = ["Trained", "train"]
+
+
+def train(
+    recipe: Recipe, folder: Path, *, resume: bool = False, overwrite: bool = False
+) -> Trained:
+    """Train what the recipe says into `folder`; with `resume`, go on where its state stands.
+
+    Raises a TransduceError with one sentence; the folder then still holds the last good state.
+    """
+    started = (folder / STATE).exists()
+    if resume and not started:
+        raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
+    if started and not resume and not overwrite:
+        raise TrainingError(
+            f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
+            f"or choose another --folder"
+        )
+    say = console().print
+    if resume:
+        for change in check_changes(recipe, folder):
+            say(f"Resuming with a changed recipe: {change}.")
+    if overwrite and started:
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(recipe, folder, prepare(recipe, folder, say))
+    if resume:
+        run.resume()
+    shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
+    with shown as progress:
+        return run.go(progress)

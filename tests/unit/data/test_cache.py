@@ -1,0 +1,153 @@
+"""The tokenised corpus: what is in it, what is kept on disk, and what happens when that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transduce import recipe
+from transduce.data import cache
+from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.tokens import Tokens
+from transduce.errors import DataError
+
+CHARACTERS = Tokens.train(recipe.Tokens(level="character"), ["abcdef"])
+PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "f"), ("a", "xb"), ("b", "fedcba")]
+
+
+def data_in(folder: Path, pairs: list[tuple[str, str]] = PAIRS, **keys: object) -> recipe.Data:
+    (folder / "a.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs))
+    corpus = recipe.Columns(file="a.tsv")
+    return recipe.Data(folder=str(folder), train=corpus, valid=corpus, **keys)
+
+
+def encode(data: recipe.Data, kept: Path | None = None) -> tuple[Encoded, Report]:
+    return encode_corpus(data.train, data, CHARACTERS, CHARACTERS, kept)
+
+
+def rows(encoded: Encoded) -> list[tuple[list[int], list[int]]]:
+    return [(encoded.source(i).tolist(), encoded.target(i).tolist()) for i in range(len(encoded))]
+
+
+def same(one: Encoded, other: Encoded) -> bool:
+    return all(
+        np.array_equal(array, getattr(other, name)) and array.dtype == getattr(other, name).dtype
+        for name, array in vars(one).items()
+    )
+
+
+def test_pairs_become_ids_without_specials(tmp_path: Path) -> None:
+    encoded, report = encode(data_in(tmp_path))
+    texts = [(s, t) for s, t in PAIRS if s]
+    assert rows(encoded) == [(CHARACTERS.encode(s), CHARACTERS.encode(t)) for s, t in texts]
+    assert encoded.lines.tolist() == [1, 3, 4, 5]
+    assert encoded.numbers.tolist() == [0, 1, 2, 3]
+    assert [lengths.tolist() for lengths in encoded.lengths] == [[3, 6, 1, 1], [3, 1, 2, 6]]
+    assert (report.source_tokens, report.target_unknown, report.tally.pairs) == (11, 1, 4)
+    assert report.sentences() == [
+        "1 pair with an empty source skipped (a.tsv:2)",
+        "1 target tokens are unknown (8.33% of them)",
+    ]
+
+
+def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
+    skipped, report = encode(data_in(tmp_path, max_length=3))
+    assert (skipped.lines.tolist(), skipped.numbers.tolist()) == ([1, 4], [0, 2])
+    assert (report.overlong, report.overlong_examples) == (2, ["a.tsv:3", "a.tsv:5"])
+    assert "2 pairs longer than 3 tokens skipped (a.tsv:3, a.tsv:5)" in report.sentences()
+    cut, report = encode(data_in(tmp_path, max_length=3, overlong="cut"))
+    assert cut.lines.tolist() == [1, 3, 4, 5]
+    assert rows(cut)[1] == (CHARACTERS.encode("abc"), CHARACTERS.encode("f"))
+    assert rows(cut)[3] == (CHARACTERS.encode("b"), CHARACTERS.encode("fed"))
+    assert "2 pairs longer than 3 tokens cut (a.tsv:3, a.tsv:5)" in report.sentences()
+
+
+def test_nothing_left_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"no pair of a\.tsv is left to use: .*longer than 1 tokens"
+    ):
+        encode(data_in(tmp_path, [("ab", "ab")], max_length=1))
+
+
+def test_the_second_run_maps_what_the_first_kept(tmp_path: Path, monkeypatch) -> None:
+    data, kept = data_in(tmp_path, max_length=3), tmp_path / "kept"
+    first, told = encode(data, kept)
+    assert [path.suffix for path in kept.iterdir()] == [".safetensors"]
+    monkeypatch.setattr(cache, "encode_pairs", lambda *_, **__: pytest.fail("tokenised again"))
+    second, told_again = encode(data, kept)
+    assert same(first, second)
+    assert told_again == told
+
+
+def test_anything_that_matters_makes_another_file(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    changes: list[recipe.Data] = [
+        data_in(tmp_path),
+        data_in(tmp_path, max_length=4),
+        data_in(tmp_path, max_length=4, overlong="cut"),
+    ]
+    for data in changes:
+        encode(data, kept)
+    data = data_in(tmp_path)
+    limited = data.train.model_copy(update={"limit": 2})
+    swapped = data.train.model_copy(update={"source": 1, "target": 0})
+    for corpus in (limited, swapped):
+        encode_corpus(corpus, data, CHARACTERS, CHARACTERS, kept)
+    others = Tokens.train(recipe.Tokens(level="character"), ["abcdefx"])
+    encode_corpus(data.train, data, CHARACTERS, others, kept)
+    encode_corpus(data.train, data, others, CHARACTERS, kept)
+    encode(data_in(tmp_path, [*PAIRS, ("a", "a")]), kept)
+    assert len(list(kept.iterdir())) == 8
+    encode(data_in(tmp_path, [*PAIRS, ("a", "a")]), kept)
+    assert len(list(kept.iterdir())) == 8
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "ids"])
+def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
+    data, kept = data_in(tmp_path), tmp_path / "kept"
+    first, _ = encode(data, kept)
+    (path,) = kept.iterdir()
+    raw = path.read_bytes()
+    ids = raw.replace(first.source_ids.tobytes(), b"\xff" * first.source_ids.nbytes)
+    assert ids != raw
+    damaged = {"cut": raw[:-5], "empty": b"", "garbage": b"x" * len(raw), "ids": ids}
+    path.write_bytes(damaged[damage])
+    again, report = encode(data, kept)
+    assert same(first, again)
+    assert not report.warnings
+    assert path.read_bytes() == raw
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch) -> None:
+    data = data_in(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    encoded, report = encode(data, tmp_path / "file" / "kept")
+    assert len(encoded) == 4
+    assert "could not be kept" in report.sentences()[-1]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache, "save_file", full)
+    _, report = encode(data, tmp_path / "kept")
+    assert "No space left on device" in report.sentences()[-1]
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_named_corpora_are_kept_too(tmp_path: Path) -> None:
+    corpus = recipe.Named(name="copy", split="valid", limit=50)
+    data = recipe.Data(train=corpus, valid=corpus)
+    first, _ = encode_corpus(corpus, data, CHARACTERS, CHARACTERS, tmp_path)
+    second, _ = encode_corpus(corpus, data, CHARACTERS, CHARACTERS, tmp_path)
+    assert same(first, second)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_where_the_cache_is(monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_cache_folder() == Path("/somewhere/transduce")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_cache_folder() == Path("/home/me/.cache/transduce")

@@ -1,0 +1,125 @@
+"""The doctor: each ill is found, named with file and line, and a healthy corpus is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce.data.doctor import Diagnosis, Finding, examine
+from transduce.recipe import Columns, Data, Recipe, Tokens, TokensOfSides
+
+GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]
+VALID = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(200, 210)]
+TEST = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(300, 310)]
+CHARACTERS = TokensOfSides(both=Tokens(level="character"))
+
+
+def recipe_in(folder: Path, train=GOOD, valid=VALID, test=TEST, **keys: object) -> Recipe:
+    for name, pairs in (("train", train), ("valid", valid), ("test", test)):
+        text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        (folder / f"{name}.tsv").write_text(text, newline="\n")
+    corpora = {name: Columns(file=f"{name}.tsv") for name in ("train", "valid", "test")}
+    return Recipe(data=Data(folder=str(folder), **{"tokens": CHARACTERS, **corpora, **keys}))
+
+
+def the(diagnosis: Diagnosis, words: str) -> Finding:
+    found = [finding for finding in diagnosis.findings if words in finding.what]
+    assert len(found) == 1, [finding.what for finding in diagnosis.findings]
+    assert found[0].mend
+    return found[0]
+
+
+def test_a_healthy_corpus_is_fit(tmp_path: Path) -> None:
+    diagnosis = examine(recipe_in(tmp_path))
+    assert diagnosis.findings == []
+    assert (diagnosis.verdict, diagnosis.ok) == ("Fit to train.", True)
+    assert diagnosis.pairs == {"train": 60, "valid": 10, "test": 10}
+    assert [(row.split, row.side, row.unit) for row in diagnosis.lengths[:4]] == [
+        ("train", "source", "characters"),
+        ("train", "source", "tokens"),
+        ("train", "target", "characters"),
+        ("train", "target", "tokens"),
+    ]
+    row = diagnosis.lengths[0]
+    assert (row.least, row.median, row.mean, row.most_below, row.greatest) == (21, 21, 21, 21, 21)
+
+
+@pytest.mark.parametrize(
+    ("pair", "words", "severity"),
+    [
+        (("", "leer"), "1 pair with an empty source", "warning"),
+        (("empty", " "), "1 pair with an empty target", "warning"),
+        (GOOD[0], "1 pair repeating an earlier one", "note"),
+        ((GOOD[0][0], "ganz anders, aber lang"), "seen before with another target", "note"),
+        (("a", "ein sehr, sehr langer Satz, der nicht passt"), "of unlikely lengths", "warning"),
+        (("the dog runs home", "the dog runs home"), "same text as source and as target", "note"),
+        (("a bell\x07 rings out", "eine Glocke läutet"), "control characters", "warning"),
+        (("two\u2028lines of it", "zwei Zeilen davon"), "control characters", "warning"),
+        (("caf\ufffd au lait here", "Milchkaffee ist hier"), "U+FFFD", "warning"),
+    ],
+)
+def test_what_is_odd_in_train(tmp_path: Path, pair, words: str, severity: str) -> None:
+    diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, pair]))
+    finding = the(diagnosis, words)
+    assert (finding.what[:7], finding.severity, finding.count) == ("train: ", severity, 1)
+    assert finding.examples[0].startswith("train.tsv:61")
+    assert "\x07" not in finding.examples[0]
+    assert diagnosis.ok
+
+
+def test_overlong_pairs_are_counted_in_tokens(tmp_path: Path) -> None:
+    long = ("the dog runs home again and again", "der Hund läuft heim und wieder heim")
+    diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, long], max_length=30))
+    finding = the(diagnosis, "1 pair longer than data.max_length = 30 tokens, to be skipped")
+    assert finding.examples == [
+        "train.tsv:61: the dog runs home again and again → der Hund läuft heim und wieder heim"
+    ]
+
+
+def test_leakage_is_found(tmp_path: Path) -> None:
+    train = [*GOOD, TEST[3], (TEST[5][0], "jener Hund 3 geht heim")]
+    diagnosis = examine(recipe_in(tmp_path, train=train))
+    pairs = the(diagnosis, "test: 1 pair standing in train as well")
+    assert (pairs.severity, pairs.examples[0][:11]) == ("warning", "test.tsv:4:")
+    sources = the(diagnosis, "test: 1 pair with a source that stands in train")
+    assert sources.examples[0].startswith("test.tsv:6:")
+    assert diagnosis.verdict == "Fit to train, with 2 warnings."
+
+
+def test_what_train_never_showed(tmp_path: Path) -> None:
+    valid = [*VALID, ("the dog 漢 runs home", "der Hund 漢字 läuft heim")]
+    diagnosis = examine(recipe_in(tmp_path, valid=valid))
+    characters = the(diagnosis, "valid: 2 characters of the target never seen in train")
+    assert characters.examples == ["漢 (U+6F22), 1 times", "字 (U+5B57), 1 times"]
+    unknown = the(diagnosis, "of the target tokens are unknown")
+    assert (unknown.count, unknown.severity) == (2, "note")
+    words = TokensOfSides(both=Tokens(level="word"))
+    unknown = the(examine(recipe_in(tmp_path, tokens=words)), "valid: 20.00% of the source tokens")
+    assert (unknown.count, unknown.severity) == (10, "warning")
+
+
+def test_a_corpus_that_cannot_be_read_is_not_fit(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path)
+    with (tmp_path / "train.tsv").open("a") as file:
+        file.write("no tab here\n")
+    diagnosis = examine(recipe)
+    assert not diagnosis.ok
+    assert diagnosis.verdict.startswith("Not fit to train: train: train.tsv:61: the line has 1")
+    assert diagnosis.pairs == {"valid": 10, "test": 10}
+    assert diagnosis.lengths[1].unit == "words"
+    (tmp_path / "test.tsv").unlink()
+    errors = [f.what for f in examine(recipe).findings if f.severity == "error"]
+    assert len(errors) == 2
+
+
+def test_tokens_that_cannot_be_trained_are_an_error(tmp_path: Path) -> None:
+    tokens = TokensOfSides(both=Tokens(size=5))
+    diagnosis = examine(recipe_in(tmp_path, tokens=tokens))
+    assert diagnosis.verdict.startswith("Not fit to train: a vocabulary of 5 cannot hold")
+
+
+def test_a_corpus_of_copies_is_a_task_not_an_ill(tmp_path: Path) -> None:
+    copies = [(f"abc{n}", f"abc{n}") for n in range(100, 120)]
+    findings = examine(recipe_in(tmp_path, train=copies)).findings
+    assert not [f for f in findings if "same text" in f.what]

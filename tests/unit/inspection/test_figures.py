@@ -1,0 +1,134 @@
+"""Figures: files of the right kind come out, whatever the tokens; nonsense is refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.errors import TransduceError
+from transduce.inspection.figures import attention_grid, attention_map, training_curve
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def weights(count_T: int, count_S: int) -> np.ndarray[Any, Any]:
+    raw = np.random.default_rng(0).random((count_T, count_S))
+    return raw / raw.sum(axis=1, keepdims=True)
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, from its header."""
+    header = path.read_bytes()[16:24]
+    return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
+
+
+@pytest.mark.parametrize("suffix", STARTS)
+def test_the_suffix_says_the_format(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "new" / f"map{suffix}"
+    attention_map(weights(3, 3), list("cat"), ["K", "AE1", "T"], path, "cat")
+    assert path.read_bytes().startswith(STARTS[suffix])
+
+
+def test_unknown_suffix_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TransduceError, match=r"should end in \.png, \.svg or \.pdf"):
+        attention_map(weights(1, 1), ["a"], ["b"], tmp_path / "map.docx")
+
+
+def test_tensors_of_any_kind(tmp_path: Path) -> None:
+    tensor = torch.tensor(weights(2, 3), dtype=torch.bfloat16, requires_grad=True)
+    attention_map(tensor, list("abc"), list("xy"), tmp_path / "map.png")
+    assert (tmp_path / "map.png").exists()
+
+
+def test_tokens_of_any_script_without_a_warning(tmp_path: Path) -> None:
+    source = ["日本", "$x$", "$", " ", "\n", "", "ا", "😀", "a_b^c", "\\frac"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention_map(weights(2, 10), source, ["तु", "ん"], tmp_path / "map.png", "$ 日 \\x")
+    assert (tmp_path / "map.png").exists()
+
+
+def test_size_follows_the_tokens(tmp_path: Path) -> None:
+    attention_map(weights(3, 3), ["a"] * 3, ["b"] * 3, tmp_path / "small.png")
+    attention_map(weights(60, 60), ["token"] * 60, ["token"] * 60, tmp_path / "large.png")
+    small, large = size(tmp_path / "small.png"), size(tmp_path / "large.png")
+    assert max(small) < 500
+    assert 1400 < min(large) <= max(large) < 2400
+
+
+def test_one_label_a_cell_is_drawn(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        attention_map(weights(2, 3), ["un", "deux", "$3$"], ["one", "two"], tmp_path / "m.svg", "Q")
+    drawn = (tmp_path / "m.svg").read_text(encoding="utf-8")
+    assert all(f">{token}</text>" in drawn for token in ["un", "deux", "$3$", "one", "two", "Q"])
+
+
+def test_not_finite_weights_are_refused(tmp_path: Path) -> None:
+    bad = weights(2, 2)
+    bad[0, 0] = math.nan
+    with pytest.raises(ValueError, match="not finite"):
+        attention_map(bad, ["a", "b"], ["c", "d"], tmp_path / "map.png")
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 2, 2), (0, 0)])
+def test_wrong_shape_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="cannot be drawn for 2 target and 3 source tokens"):
+        attention_map(np.zeros(shape), list("abc"), list("xy"), tmp_path / "map.png")
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_grid_keeps_to_a_page(tmp_path: Path, count: int) -> None:
+    words = ["attention", "through", "knight", "phoenix", "psychology", "yacht"]
+    panels = [(weights(5, len(word)), list(word), list("ABCDE"), word) for word in words]
+    attention_grid(panels[:count], tmp_path / "grid.png")
+    across, _ = size(tmp_path / "grid.png")
+    assert across < 160 * 15
+
+
+def test_grid_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        attention_grid([], tmp_path / "grid.png")
+
+
+def records(steps: int, validations: int) -> list[dict[str, Any]]:
+    train = [{"kind": "train", "step": 50 * i, "loss": 5 / i} for i in range(1, steps + 1)]
+    valid = [
+        {"kind": "valid", "step": 100 * i, "loss": 4 / i, "bleu": 3.0 * i, "best": i < 3}
+        for i in range(1, validations + 1)
+    ]
+    return [*train, *valid]
+
+
+@pytest.mark.parametrize(("steps", "validations"), [(0, 0), (1, 0), (20, 0), (20, 1), (20, 10)])
+def test_curve_of_any_length(tmp_path: Path, steps: int, validations: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training_curve(records(steps, validations), tmp_path / "curve.png")
+    across, up = size(tmp_path / "curve.png")
+    # The metric has a panel of its own, only where there is one.
+    assert (across > 2 * up) == (validations > 0)
+
+
+def test_curve_marks_the_best_validation(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        training_curve(records(20, 10), tmp_path / "curve.svg")
+    drawn = (tmp_path / "curve.svg").read_text(encoding="utf-8")
+    assert ">6.00</text>" in drawn
+    assert ">2.000</text>" in drawn
+    assert ">validation BLEU</text>" in drawn
+
+
+def test_curve_leaves_out_what_was_not_finite(tmp_path: Path) -> None:
+    log = [*records(3, 1), {"kind": "train", "step": 200, "loss": None}]
+    training_curve(log, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").exists()
