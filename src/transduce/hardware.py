@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import random
 
 import numpy as np
@@ -32,6 +33,13 @@ def pick_precision(name: str, device: torch.device, width: int) -> torch.dtype:
     # On a CPU with AMX tiles bfloat16 pays only where products are large enough to repay casts.
     fast = width >= 512 and torch.cpu._is_amx_tile_supported()
     return torch.bfloat16 if fast else torch.float32
+
+
+def describe(device: torch.device) -> str:
+    """What a figure measured on a device should be printed with."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 
 def seed_everything(seed: int) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import torch
+
 from transduce.errors import TrainingError
+from transduce.hardware import describe
+from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
+from transduce.storage import write_json
 from transduce.training.checkpoint import STATE
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
 from transduce.training.progress import Progress, console
 from transduce.training.resume import check_changes
+from transduce.transducer import read_metrics
 
 __all__ = ["Trained", "train"]
 
@@ -43,4 +49,25 @@ def train(
         run.resume()
     shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
     with shown as progress:
-        return run.go(progress)
+        trained = run.go(progress)
+    if not trained.interrupted:
+        _write_down(run)
+    return trained
+
+
+def _write_down(run: Run) -> None:
+    """Facts of the training into metrics.json, and the card."""
+    standing = run.standing
+    facts = {
+        "steps": standing.step,
+        "epochs": standing.position.epoch,
+        "best_step": standing.best_step,
+        "best": {run.recipe.validation.metric: standing.best},
+        "seconds": round(standing.seconds, 1),
+        "parameters": sum(p.numel() for p in run.network.parameters()),
+        "device": describe(run.device),
+        "precision": str(run.precision).removeprefix("torch."),
+        "torch": torch.__version__,
+    }
+    write_json(run.folder / "metrics.json", {**read_metrics(run.folder), "training": facts})
+    write_card(run.model, run.folder)
