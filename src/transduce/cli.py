@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -31,8 +33,12 @@ Overrides = Annotated[
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A folder that `transduce train` wrote.")
 ]
-Beam = Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")]
-LengthPenalty = Annotated[float | None, typer.Option(help="Above 1 favours longer outputs.")]
+Beam = Annotated[
+    int | None, typer.Option(help="Hypotheses kept; 1 is greedy. Default: as in the recipe.")
+]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Larger favours longer outputs; 0 for none.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 
 
@@ -50,7 +56,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the model goes.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 1,
 ) -> None:
-    """Train a pronouncer in minutes, score it, and draw what it attends to."""
+    """Train a pronouncer in minutes, score it, see what it attends to."""
     from transduce.demo import pronounce
 
     pronounce(folder, seed)
@@ -88,7 +94,8 @@ def train(
 def run(
     model: ModelArgument,
     sources: Annotated[
-        list[str] | None, typer.Argument(help="What to transduce; without it, standard input.")
+        list[str] | None,
+        typer.Argument(metavar="SOURCE...", help="What to transduce; without it, standard input."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one source a line.")
@@ -99,7 +106,7 @@ def run(
     sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that hold p.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
@@ -111,34 +118,43 @@ def run(
     from transduce.transducer import load
 
     transducer = load(model, str(pick_device(device)))
-    outputs = transducer.stream(
-        read_sources(sources, file),
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
+    outputs = chain.from_iterable(
+        transducer.run(
+            group,
+            beam=beam,
+            nbest=nbest,
+            length_penalty=length_penalty,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+        )
+        for group in read_sources(sources, file)
     )
-    print_outputs(outputs, scores=scores, as_json=json)
+    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
 
 
 @app.command()
 def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
-    source: Annotated[Path | None, typer.Option(help="Score on other files: sources")] = None,
-    target: Annotated[Path | None, typer.Option(help="and their targets.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Score on this file instead, one a line;")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
-    metrics: Annotated[str | None, typer.Option(help="For example bleu,chrf,ter.")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Score a model on its test set; write metrics.json and the hypotheses beside it."""
+    """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
     from transduce.console import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.inspection.report import write_card
+    from transduce.transducer import load
 
     result = evaluate_folder(
         model,
@@ -149,12 +165,13 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
     )
+    write_card(load(model), model)
     print_metrics(result)
 
 
 @app.command()
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Examine a recipe and its data before any training: the data doctor."""
+    """Examine a recipe and its data before any training."""
     from transduce.console import print_diagnosis
     from transduce.cookbook import load_recipe
     from transduce.data.doctor import examine
@@ -182,28 +199,58 @@ def recipes(
 
 def main() -> NoReturn:
     """Run the command line; what a person can cause ends in one sentence, not in a traceback."""
+    # Threads that wait by spinning take the cores from each other as soon as anything else runs:
+    # on two busy cores training was four times slower. It must be said before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale says
+    command = typer.main.get_command(app)
     try:
-        app(standalone_mode=True)
-    except TransduceError as error:
-        fail(str(error))
-    except KeyboardInterrupt:
+        with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing more can be written to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except MemoryError:
-        fail("there is not enough memory; try a smaller train.tokens, or data.streaming=true")
-    except RuntimeError as error:
-        if "out of memory" not in str(error) and "can't allocate memory" not in str(error):
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        fail("the device has not enough memory; try half of train.tokens, with train.accumulate=2")
+        for line in sentence.splitlines():
+            print(f"transduce: {line}", file=sys.stderr)
+        sys.exit(2)
     sys.exit(0)
 
 
-def fail(sentence: str) -> NoReturn:
-    print(f"transduce: {sentence}", file=sys.stderr)
-    sys.exit(2)
+def _sentence(error: Exception) -> str | None:
+    """What to say of an error that a person can cause; None of one that is a mistake of ours."""
+    if isinstance(error, TransduceError):
+        return str(error)
+    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError, wherever it lives
+        return _usage(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; try a smaller train.tokens, or data.streaming=true"
+    if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
+        return "the device has not enough memory; try half of train.tokens, with train.accumulate=2"
+    return None
+
+
+def _usage(error: Exception) -> str:
+    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+    message = message.partition(", unable to parse")[0].replace("Input should be", "it must be")
+    option = str(getattr(error, "option_name", ""))
+    if "." in option:
+        return f"{message}; overrides have no dashes: {option.lstrip('-')}=..."
+    context = getattr(error, "ctx", None)
+    if message.endswith("?"):
+        return message
+    return f"{message}; see {context.command_path if context else 'transduce'} --help"
 
 
 if __name__ == "__main__":

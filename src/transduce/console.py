@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from transduce.cookbook import keys, shipped
+from transduce.cookbook import nearest, sections, shipped
 from transduce.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
@@ -17,37 +19,68 @@ if TYPE_CHECKING:
     from transduce.transducer import Output
 
 
-def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[str]:
-    """Sources from the arguments, from a file, or from standard input, one a line."""
+BYTES_AT_ONCE = 1 << 16
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[list[str]]:
+    """Sources from the arguments, from a file or from standard input, one a line.
+
+    They come in groups: what has been written to a pipe or typed so far is not kept waiting for
+    what may follow, and a long file fills batches.
+    """
     if arguments and file:
         raise DataError("give sources as arguments or with --input, not both")
     if arguments:
-        yield from arguments
-        return
-    try:
-        stream = sys.stdin.buffer if file is None else file.open("rb")
-    except OSError as error:
-        raise DataError(f"the file {file} cannot be read: {error.strerror}") from None
-    if file is None and sys.stdin.isatty():
-        print("Type a source and press Enter; Ctrl-D ends.", file=sys.stderr)
-    # Only \n ends a line, as in corpora: what goes in on line n comes out on line n.
-    for number, raw in enumerate(iter(stream.readline, b""), start=1):
+        yield arguments
+    elif file is not None:
         try:
-            text = raw.decode("utf-8")
+            with file.open("rb") as stream:
+                yield from _groups(stream, str(file))
+        except OSError as error:
+            raise DataError(f"the file {file} cannot be read: {error.strerror}") from None
+    elif sys.stdin is None:
+        raise DataError("there is no standard input; give sources as arguments or with --input")
+    else:
+        if sys.stdin.isatty():
+            print("Type a source and press Enter; Ctrl-D ends.", file=sys.stderr)
+        yield from _groups(sys.stdin.buffer, "standard input")
+
+
+def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:
+    """Lines in groups, as much as there is. Only \\n ends a line, as in corpora."""
+    number, rest, size = 1, b"", 1 << 10
+    while chunk := stream.read1(size):  # type: ignore[attr-defined]
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield _decode(lines, number, name)
+        number += len(lines)
+        size = min(2 * size, BYTES_AT_ONCE)  # small at first, so that a file shows results soon
+    if rest:
+        yield _decode([rest], number, name)
+
+
+def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
+    texts = []
+    for number, line in enumerate(lines, start=first):
+        bare = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        try:
+            texts.append(bare.removesuffix(b"\r").decode("utf-8"))
         except UnicodeDecodeError:
-            name = file or "standard input"
             raise DataError(f"{name}:{number}: this line is not UTF-8; convert it first") from None
-        yield text.removesuffix("\n").removesuffix("\r")
+    return texts
 
 
-def print_outputs(outputs: Iterable[Output], *, scores: bool, as_json: bool) -> None:
-    """One line a source; with several hypotheses, one line each, the source's number first."""
+def print_outputs(
+    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool
+) -> None:
+    """One line a source; numbered, one line a hypothesis with the number of its source first."""
     for number, output in enumerate(outputs, start=1):
         if as_json:
             print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
             continue
         for hypothesis in output.alternatives or [output]:
-            columns = [str(number)] if output.alternatives else []
+            columns = [str(number)] if numbered else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             columns += [" ".join(hypothesis.text.splitlines())]
             print("\t".join(columns), flush=True)
@@ -100,10 +133,22 @@ def print_recipes() -> None:
 def print_recipe(name: str) -> None:
     known = shipped()
     if name not in known:
-        raise RecipeError(f"there is no shipped recipe {name}; there are {', '.join(known)}")
+        near = nearest(name, known, f"; there are {', '.join(known)}")
+        raise RecipeError(f"there is no shipped recipe {name}{near}")
     print(known[name], end="")
 
 
 def print_keys() -> None:
-    for name, default, description in keys():
-        print(f"{name}\n    {description}" + (f"  [{default}]" if default else ""))
+    """Every key, by the part of the recipe where it stands."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    for section in sections():
+        print(", ".join(filter(None, section.places)) or "recipe")
+        print(textwrap.fill(section.about, width), end="\n\n")
+        margin = " " * (max(len(key.name) for key in section.keys) + 4)
+        for key in section.keys:
+            default = f"  [default: {key.default}]" if key.default else ""
+            takes = key.takes + ("  [required]" if key.required else default)
+            for label, text in ((f"  {key.name}", key.about), ("", takes)):
+                first = label.ljust(len(margin))
+                print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=margin))
+        print()

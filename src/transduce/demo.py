@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,10 +24,10 @@ NEW_WORDS = ["gryffindor", "westeros", "transduceful", "zorblax", "quibbleberry"
 PICTURED = ["phoenix", "knight", "queue", "shower", "tomatoes", "extra"]
 
 
-def pronounce(folder: Path, seed: int) -> None:
+def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
     """Train, score, show; everything it makes is in `folder`."""
     console = Console(highlight=False, soft_wrap=True)
-    recipe = load_recipe("pronounce", [f"seed={seed}"])
+    recipe = load_recipe("pronounce", [f"seed={seed}", *overrides])
     minutes = recipe.train.minutes
     console.print(
         "Training a Transformer to pronounce English: letters in, phones out.\n"

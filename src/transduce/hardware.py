@@ -19,8 +19,10 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise HardwareError(f"the device {name} cannot be used here ({reason}); try auto") from None
+        # Of a name it does not know torch lists every kind of device it ever heard of.
+        known = name.split(":")[0] in ("cpu", "cuda", "mps", "xpu")
+        reason = f" ({str(error).splitlines()[0]})" if known else ""
+        raise HardwareError(f"the device {name} cannot be used here{reason}; try auto") from None
     return device
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -21,11 +22,35 @@ from pydantic import (
     model_validator,
 )
 
+
+class Misfit(ValueError):
+    """Keys that do not go together: the key to blame, and what is said of it after its name."""
+
+    def __init__(self, key: str, said: str) -> None:
+        super().__init__(f"{key} {said}".strip())
+        self.key, self.said = key, said
+
+
+def _plain_name(name: str) -> str:
+    # It becomes a folder: "" or ".." would put a run, and --overwrite, above its place.
+    if not name.strip(" .") or any(sign in name for sign in "/\\\n\0"):
+        raise Misfit("", f"is {name!r}; it must be a plain name, as it becomes a folder in runs/")
+    return name
+
+
+# A string in an annotation is what errors and the list of keys call such a value.
 Share = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, AfterValidator(_plain_name), "a plain name"]
+File = Annotated[str, Field(min_length=1), "a file name"]
+Files = Annotated[
+    File | Annotated[list[File], Field(min_length=1)], "a file name, a glob, or a list of them"
+]
+Column = Annotated[NonNegativeInt | str, "a number from 0, or a name"]
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    # Strict, as `seed: yes` should be an error and not 1.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # ---------------------------------------------------------------------------------------- data
@@ -34,30 +59,30 @@ class Part(BaseModel):
 class ParallelFiles(Part):
     """Two text files, line n of one belonging to line n of the other; plain, .gz or .xz."""
 
-    source: str | list[str] = Field(description="file, glob or list of them, one source a line")
-    target: str | list[str] = Field(description="the same number of files, one target a line")
+    source: Files = Field(description="one source a line")
+    target: Files = Field(description="one target a line; as many files as of the source")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
 class Columns(Part):
     """TSV, JSONL or Parquet files that hold both sides; plain, .gz or .xz."""
 
-    file: str | list[str] = Field(description="file, glob or list: .tsv, .jsonl or .parquet")
-    source: int | str = Field(0, description="column number (TSV, from 0) or name of the source")
-    target: int | str = Field(1, description="column number (TSV, from 0) or name of the target")
+    file: Files = Field(description="their names end in .tsv, .jsonl or .parquet")
+    source: Column = Field(0, description="the column of the source; numbers are for TSV only")
+    target: Column = Field(1, description="the column of the target; numbers are for TSV only")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
 class Named(Part):
     """A corpus that transduce knows by name."""
 
-    name: str = Field(description="cmudict, copy or reverse")
+    name: Annotated[str, "a name"] = Field(description="cmudict, copy or reverse")
     split: Literal["train", "valid", "test"] = Field(description="which part of it")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
 def _corpus_form(value: Any) -> str:
-    keys = value if isinstance(value, Mapping) else vars(value)
+    keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
     if "file" in keys:
         return "columns"
     return "named" if "name" in keys else "parallel"
@@ -78,12 +103,12 @@ class Tokens(Part):
         "subword",
         description="what a token is; symbol: whatever white space separates (phones, tags)",
     )
-    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="for subwords")
+    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
     size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
     min_count: PositiveInt = Field(1, description="what is rarer in training text is unknown")
     lowercase: bool = Field(False, description="lower-case before cutting")
     normalize: Literal["none", "nfc", "nfkc"] = Field("none", description="Unicode normal form")
-    file: str | None = Field(None, description="load this tokens file instead of training one")
+    file: File | None = Field(None, description="load this tokens file instead of training one")
 
 
 class TokensOfSides(Part):
@@ -98,18 +123,21 @@ class TokensOfSides(Part):
         apart = self.source is not None and self.target is not None
         either = self.source is not None or self.target is not None
         if (self.both is not None) == apart or (self.both is not None and either):
-            raise ValueError("give either `both`, or `source` and `target`")
+            raise Misfit("", "needs either both, or source and target")
         return self
 
 
 class Data(Part):
-    folder: str | None = Field(
+    folder: Annotated[str, "a folder"] | None = Field(
         None, description="where relative paths start; without it, at the recipe's own folder"
     )
     train: Corpus = Field(description="pairs to learn from")
     valid: Corpus = Field(description="pairs to choose by: early stopping, best checkpoint")
     test: Corpus | None = Field(None, description="pairs to report on, never used for choosing")
-    tokens: TokensOfSides = Field(TokensOfSides(both=Tokens()), description="how text is cut")
+    tokens: TokensOfSides = Field(
+        TokensOfSides(both=Tokens()),
+        description="how text is cut; without it, into subwords of one vocabulary",
+    )
     alternatives: bool = Field(
         False, description="pairs of the same source are alternatives, any of them right"
     )
@@ -127,11 +155,13 @@ class Data(Part):
 
 
 class _Transformer(Part):
-    kind: Literal["transformer"] = "transformer"
+    kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
     layers: PositiveInt = Field(6, description="blocks one upon the other")
     heads: PositiveInt = Field(8, description="attention heads; they divide the width")
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
-    activation: Literal["relu", "gelu", "swiglu"] = Field("relu", description="between them")
+    activation: Literal["relu", "gelu", "swiglu"] = Field(
+        "relu", description="between them; swiglu has a gate"
+    )
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="before each sublayer (trains easily) or after it (the paper)"
@@ -149,18 +179,22 @@ class _Transformer(Part):
     )
 
     @model_validator(mode="after")
-    def _rotary_turns(self) -> Self:
+    def _something_to_combine(self) -> Self:
         if self.positions in ("rotary", "none") and self.combine == "concatenate":
-            raise ValueError(f"positions: {self.positions} cannot be concatenated")
+            if self.positions == "rotary":
+                why = "rotary positions turn queries and keys, there is nothing to put beside them"
+            else:
+                why = "there are no positions to put beside the embeddings"
+            raise Misfit("combine", f"is concatenate, but {why}; leave it out")
         return self
 
 
 class TransformerEncoder(_Transformer):
-    """Self-attention over the whole source (Vaswani et al. 2017)."""
+    """Encoder: self-attention over the whole source (Vaswani et al. 2017)."""
 
 
 class TransformerDecoder(_Transformer):
-    """Masked self-attention and attention to the source (Vaswani et al. 2017)."""
+    """Decoder: masked self-attention, and attention to the source."""
 
 
 Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
@@ -170,7 +204,9 @@ Score = Literal[
 
 
 class RecurrentEncoder(Part):
-    kind: Literal["recurrent"] = "recurrent"
+    """Reads the source token by token, forwards, backwards or both."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
     cell: Cell = Field("lstm", description="the recurrent unit")
     layers: PositiveInt = Field(1, description="layers one upon the other")
     bidirectional: bool = Field(True, description="half of the width reads backwards")
@@ -179,7 +215,9 @@ class RecurrentEncoder(Part):
 
 
 class RecurrentDecoder(Part):
-    kind: Literal["recurrent"] = "recurrent"
+    """Writes the target token by token, with attention to the source or without."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
     cell: Cell = Field("lstm", description="the recurrent unit")
     layers: PositiveInt = Field(1, description="layers one upon the other")
     attention: Score = Field(
@@ -195,8 +233,9 @@ class RecurrentDecoder(Part):
 
 
 def _kind(value: Any) -> str:
-    found = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return str(found or "transformer")
+    if isinstance(value, Mapping):
+        return str(value.get("kind", "transformer"))
+    return str(getattr(value, "kind", "transformer"))
 
 
 Encoder = Annotated[
@@ -212,29 +251,48 @@ Decoder = Annotated[
 
 
 class Model(Part):
-    preset: str | None = Field(None, description="a shape by name; the other keys override it")
+    preset: Annotated[str, "the name of a preset"] | None = Field(
+        None, description="a shape by name; the other keys override it"
+    )
     width: PositiveInt = Field(512, description="width of embeddings and hidden states")
     dropout: Share = Field(0.1, description="of embeddings and of each sublayer's output")
     tie: Literal["all", "target", "none"] = Field(
         "target",
-        description="which embeddings are one: source, target and output; target and output",
+        description="which embeddings are one: all (source, target, output), target and output",
     )
     encoder: Encoder = Field(TransformerEncoder(), description="reads the source")
     decoder: Decoder = Field(TransformerDecoder(), description="writes the target")
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:
-        for name, part in (("encoder", self.encoder), ("decoder", self.decoder)):
-            if isinstance(part, (TransformerEncoder, TransformerDecoder)):
-                if self.width % part.heads:
-                    raise ValueError(
-                        f"width {self.width} cannot be divided among {part.heads} heads "
-                        f"({name}.heads)"
-                    )
-                if part.positions == "rotary" and (self.width // part.heads) % 2:
-                    raise ValueError(f"rotary positions need an even head width ({name}.heads)")
         if self.width % 2:
-            raise ValueError(f"width {self.width} is odd; positions and directions need halves")
+            raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
+        for name, part in (("encoder", self.encoder), ("decoder", self.decoder)):
+            if isinstance(part, RecurrentEncoder | RecurrentDecoder):
+                continue
+            share, rest = divmod(self.width, part.heads)
+            if rest:
+                raise Misfit(
+                    f"{name}.heads",
+                    f"is {part.heads}, which does not divide model.width, {self.width}",
+                )
+            if part.positions == "rotary" and share % 2:
+                raise Misfit(
+                    f"{name}.heads",
+                    f"is {part.heads}, which leaves {share} of model.width, {self.width}, for each "
+                    f"head; rotary positions need an even number there",
+                )
+            if part.combine == "concatenate" and self.width % 4:
+                raise Misfit(
+                    f"{name}.combine",
+                    f"is concatenate, which gives positions half of model.width, {self.width}; "
+                    f"that half must be even",
+                )
+        sides = [getattr(part, "combine", "add") for part in (self.encoder, self.decoder)]
+        if self.tie == "all" and sides[0] != sides[1]:
+            raise Misfit(
+                "tie", "is all, which needs the same combine in model.encoder and model.decoder"
+            )
         return self
 
 
@@ -255,8 +313,10 @@ class Train(Part):
     tokens: PositiveInt = Field(4096, description="tokens a batch, padding counted, longer side")
     accumulate: PositiveInt = Field(1, description="batches summed up into one update")
     lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
-    betas: tuple[Share, Share] = Field((0.9, 0.98), description="AdamW's decay rates")
-    weight_decay: NonNegativeFloat = Field(0.01, description="of matrices; never of biases, norms")
+    betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="AdamW's decay rates")
+    weight_decay: NonNegativeFloat = Field(
+        0.01, description="of matrices; never of biases and norms"
+    )
     schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = Field(
         "inverse-sqrt", description="how the learning rate falls after warm-up"
     )
@@ -268,15 +328,20 @@ class Train(Part):
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="of matrix products; auto: bfloat16 where it is faster"
     )
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:1")
+    device: Annotated[str, "the name of a device"] = Field(
+        "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU where there is one"
+    )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
+
+
+MetricName = Literal["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]
 
 
 class Validation(Part):
     every: PositiveInt = Field(500, description="updates between two validations")
     limit: PositiveInt | None = Field(500, description="pairs that are decoded; loss sees all")
     beam: PositiveInt = Field(1, description="beam of validation decoding; 1 is greedy")
-    metric: str = Field(
+    metric: Literal["loss", MetricName] = Field(
         "loss", description="what best and patience go by: loss, or one of the recipe's metrics"
     )
     patience: PositiveInt | None = Field(
@@ -286,18 +351,15 @@ class Validation(Part):
 
 class Decode(Part):
     beam: PositiveInt = Field(5, description="hypotheses kept; 1 is greedy")
-    length_penalty: float = Field(
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
         1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
     )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
     max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
 
 
-MetricName = Literal["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]
-
-
 class Recipe(Part):
-    name: str = Field("model", description="what the run is called; its folder is runs/NAME")
+    name: Name = Field("model", description="what the run is called; its folder is runs/NAME")
     seed: NonNegativeInt = Field(1, description="of weights, order, dropout and sampling")
     data: Data = Field(description="what it learns from")
     model: Model = Field(Model(), description="what learns")
@@ -310,10 +372,26 @@ class Recipe(Part):
     def _choices_fit(self) -> Self:
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
-            raise ValueError(
-                f"validation.metric is {watched}, which is not among metrics: "
-                f"{', '.join(['loss', *self.metrics])}"
+            raise Misfit(
+                "validation.metric",
+                f"is {watched}, which is not measured; add it to metrics, now "
+                f"{', '.join(self.metrics) or 'empty'}",
             )
         if self.model.tie == "all" and self.data.tokens.both is None:
-            raise ValueError("model.tie: all needs one vocabulary: data.tokens.both")
+            raise Misfit(
+                "model.tie",
+                "is all, which needs one vocabulary for source and target: data.tokens.both",
+            )
+        longest = self.data.max_length + 1  # END comes on top
+        for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):
+            limited = (
+                getattr(part, "positions", "") == "learned"
+                or getattr(part, "attention", "") == "location"
+            )
+            room = getattr(part, "max_positions", longest)
+            if limited and room < longest:
+                raise Misfit(
+                    f"model.{name}.max_positions",
+                    f"is {room}, but data.max_length lets {longest} tokens through",
+                )
         return self

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,25 @@ def write_json(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; CheckpointError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"the folder {path} cannot be made ({error.strerror or error}); choose another one"
+        ) from None
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Tensors and a few JSON facts in one safetensors file, with a checksum of each tensor."""
+    """Tensors and a few JSON facts in one safetensors file, with checksums of all of it."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
     metadata = {"facts": json.dumps(facts), "checksums": json.dumps(sums)}
+    metadata["header"] = _header_checksum(metadata, ready)
 
     def write(part: Path) -> None:
         try:
@@ -53,10 +65,15 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         facts = json.loads(metadata.get("facts", "{}"))
     except FileNotFoundError:
         raise CheckpointError(f"the file {path} is missing") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"the file {path} is damaged or cut short ({error}); restore it from a copy"
         ) from None
+    if "header" in metadata and metadata["header"] != _header_checksum(metadata, tensors):
+        raise CheckpointError(
+            f"the file {path} is damaged: its header is not the one that was written; restore it "
+            f"from a copy"
+        )
     for name, tensor in tensors.items():
         if name in sums and sums[name] != _checksum(tensor):
             raise CheckpointError(
@@ -72,21 +89,36 @@ def _checksum(tensor: Tensor) -> int:
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
+def _header_checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """Of the facts, and of each tensor's name, type and shape: its bytes alone do not tell them."""
+    shapes = sorted((name, str(t.dtype), list(t.shape)) for name, t in tensors.items())
+    parts = [metadata.get("facts"), metadata.get("checksums"), shapes]
+    return str(zlib.crc32(json.dumps(parts).encode()))
+
+
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     part = path.with_name(path.name + ".part")
     try:
         write(part)
-        with part.open("rb") as file:
+        with part.open("rb+") as file:  # Windows flushes only what it may write to
             os.fsync(file.fileno())
         part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise CheckpointError(
             f"{path} could not be written ({error.strerror or error}); what was there before is "
             f"untouched: free some space or choose another folder"
         ) from None
+    finally:  # also after errors that are not the disk's
+        with suppress(OSError):
+            part.unlink()
+    _flush_folder(path.parent)
+
+
+def _flush_folder(path: Path) -> None:
+    """Make the new name last; some file systems, and Windows, know no flushing of folders."""
+    with suppress(OSError):
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

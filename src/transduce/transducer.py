@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,21 @@ from transduce.data.batches import Batch, collate
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import search
 from transduce.errors import ModelError, RecipeError, TokensError
+from transduce.hardware import pick_device
 from transduce.models import Lens, Network, Vocabulary, build
-from transduce.recipe import Recipe
-from transduce.storage import read_tensors, write_tensors, write_text
+from transduce.recipe import (
+    Decoder,
+    Encoder,
+    Recipe,
+    RecurrentDecoder,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from transduce.storage import make_folder, read_tensors, write_tensors, write_text
 
 WEIGHTS = "model.safetensors"
 BATCH_TOKENS = 8192
+ONE_STRING = "run takes a list of sources; for one string call the model itself"
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,25 @@ class Settings:
     top_p: float = 1.0
     seed: int = 1
 
+    @property
+    def hypotheses(self) -> int:
+        """Hypotheses of one source side by side."""
+        return 1 if self.sample else max(self.beam or 1, self.nbest)
+
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name == "sample" or (value is None and name in ("beam", "length_penalty")):
+                continue
+            whole = name in ("beam", "nbest", "top_k", "seed")
+            fits = isinstance(value, Integral if whole else Real) and math.isfinite(value)
+            _require(fits, name, repr(value), "a whole number" if whole else "a number")
         _require(self.beam is None or self.beam >= 1, "beam", self.beam, "1 or more")
         _require(self.nbest >= 1, "nbest", self.nbest, "1 or more")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        power = self.length_penalty or 0.0
+        _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
         if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise ModelError("temperature, top_k and top_p shape sampling: ask for sample too")
 
@@ -122,20 +147,17 @@ class Transducer:
 
         Sources are sorted by length and packed into batches inside; empty ones come back empty.
         """
-        if isinstance(sources, str):
-            raise ModelError("run takes a list of sources; for one string call the model itself")
-        try:
-            chosen = Settings(**settings)
-        except TypeError as error:
-            raise ModelError(f"run does not know that setting: {error}") from None
-        encoded = self.source_tokens.encode_batch(list(sources))
+        sources = _checked(sources)
+        chosen = self._settings(settings)
+        encoded = self.source_tokens.encode_batch(sources)
+        self._check_lengths(sources, encoded)
         outputs = [Output("", 0.0)] * len(encoded)
         filled = [index for index, tokens in enumerate(encoded) if tokens]
         training = self.network.training
         self.network.eval()
         try:
             with torch.inference_mode():
-                for indices in _pack(filled, encoded, BATCH_TOKENS // (chosen.beam or 1)):
+                for indices in _pack(filled, encoded, BATCH_TOKENS // chosen.hypotheses):
                     batch = collate([encoded[i] for i in indices], None, indices)
                     seeds = [_seed(chosen.seed, sources[i]) for i in indices]
                     for index, output in zip(
@@ -148,11 +170,40 @@ class Transducer:
 
     def stream(self, sources: Iterable[str], **settings: Any) -> Iterator[Output]:
         """As `run`, over any iterable: the first outputs at once, later ones in larger batches."""
+        if isinstance(sources, str):
+            raise ModelError(ONE_STRING)
         rest = iter(sources)
         size = 1
         while chunk := list(islice(rest, size)):
             yield from self.run(chunk, **settings)
             size = min(2 * size, 1024)
+
+    def _settings(self, given: dict[str, Any]) -> Settings:
+        """What was asked for, and what the recipe says of the rest."""
+        known = [f.name for f in fields(Settings)]
+        for name in given:
+            if name not in known:
+                raise ModelError(f"run knows no setting {name}; it knows {', '.join(known)}")
+        chosen = Settings(**given)
+        decode = self.recipe.decode
+        power = chosen.length_penalty
+        return replace(
+            chosen,
+            beam=decode.beam if chosen.beam is None else chosen.beam,
+            length_penalty=decode.length_penalty if power is None else power,
+        )
+
+    def _check_lengths(self, sources: list[str], encoded: list[list[int]]) -> None:
+        encoder, decoder = self.recipe.model.encoder, self.recipe.model.decoder
+        rooms = [_room(encoder)]
+        if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
+            rooms.append(decoder.max_positions)
+        for source, tokens in zip(sources, encoded, strict=True):
+            if len(tokens) + 1 > min(rooms):
+                raise ModelError(
+                    f"the source that begins {source[:30]!r} has {len(tokens)} tokens; this model "
+                    f"has positions for {min(rooms) - 1}: shorten it, or cut it in two"
+                )
 
     def _decode(
         self, batch: Batch, settings: Settings, seeds: list[int], attention: bool
@@ -160,17 +211,18 @@ class Transducer:
         batch = batch.to(self.device)
         decode = self.recipe.decode
         limits_B = (batch.source_lengths_B * decode.max_ratio).long() + decode.max_extra
-        power = (
-            decode.length_penalty if settings.length_penalty is None else settings.length_penalty
-        )
-        size = decode.beam if settings.beam is None else settings.beam
+        limits_B = limits_B.clamp(1, _room(self.recipe.model.decoder))
         source = (batch.source_BS, batch.source_lengths_B, limits_B)
+        power = settings.length_penalty
+        assert power is not None
         if settings.sample:
             found = self._sample(batch, limits_B, settings, seeds, power)
-        elif max(size, settings.nbest) == 1:
+        elif settings.hypotheses == 1:
             found = [[h] for h in search.greedy(self.network, *source, power)]
         else:
-            found = search.beam(self.network, *source, size, settings.nbest, power)
+            found = search.beam(self.network, *source, settings.hypotheses, settings.nbest, power)
+        if not all(found):
+            raise ModelError("the model's probabilities are no numbers; its weights are damaged")
         maps = self._attention(batch, [best[0] for best in found]) if attention else None
         return [
             self._output(batch, row, hypotheses, maps[row] if maps else None)
@@ -248,7 +300,7 @@ class Transducer:
     def save(self, folder: str | Path) -> None:
         """Write the model folder: recipe, weights, tokens; each file whole or not at all."""
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         write_text(path / "recipe.yaml", dump_recipe(self.recipe))
         self.source_tokens.save(path / "source.tokens.json")
         self.target_tokens.save(path / "target.tokens.json")
@@ -275,34 +327,41 @@ def set_weights(network: Network, weights: dict[str, Tensor], path: Path) -> Non
             f"{path} does not fit the recipe beside it: {strange[0]} is in only one of them "
             f"({len(strange)} such parts); use the recipe that the model was trained with"
         )
+    for name, parameter in own.items():
+        if parameter.shape != weights[name].shape:
+            raise ModelError(
+                f"{path} does not fit the recipe beside it: {name} is "
+                f"{tuple(weights[name].shape)} in the file, {tuple(parameter.shape)} by recipe"
+            )
     with torch.no_grad():
         for name, parameter in own.items():
-            if parameter.shape != weights[name].shape:
-                raise ModelError(
-                    f"{path} does not fit the recipe beside it: {name} is "
-                    f"{tuple(weights[name].shape)} in the file, {tuple(parameter.shape)} by recipe"
-                )
             parameter.copy_(weights[name])
 
 
 def load(folder: str | Path, device: str = "cpu") -> Transducer:
     """The trained model in a folder that `transduce train` wrote.
 
-    Raises ModelError that names the file that is missing or does not fit.
+    Raises ModelError that names the file that is missing or does not fit, CheckpointError where
+    the weights are damaged, HardwareError where there is no such device.
     """
-    path = Path(folder)
+    path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
         raise ModelError(_missing(path))
     try:
         recipe = parse_recipe((path / "recipe.yaml").read_text("utf-8"), "recipe.yaml", path)
         source_tokens = Tokens.load(path / "source.tokens.json")
         target_tokens = Tokens.load(path / "target.tokens.json")
-    except (OSError, UnicodeDecodeError, RecipeError, TokensError) as error:
+    except UnicodeDecodeError:
+        raise ModelError(
+            f"{path / 'recipe.yaml'} is damaged: it is not UTF-8 text; restore it from a copy"
+        ) from None
+    except (OSError, RecipeError, TokensError) as error:
         raise ModelError(f"the model folder {path} cannot be used: {error}") from None
-    model = Transducer.create(recipe, source_tokens, target_tokens)
+    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
+        model = Transducer.create(recipe, source_tokens, target_tokens)
     model.load_weights(path / WEIGHTS)
     model.network.eval()
-    return model.to(device)
+    return model.to(place)
 
 
 def _missing(path: Path) -> str:
@@ -314,6 +373,23 @@ def _missing(path: Path) -> str:
             f"`transduce train --resume {path}`"
         )
     return f"{path} is not a model folder: it has no {WEIGHTS}"
+
+
+def _checked(sources: Sequence[str]) -> list[str]:
+    if isinstance(sources, str):
+        raise ModelError(ONE_STRING)
+    listed = list(sources)
+    for source in listed:
+        if not isinstance(source, str):
+            raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
+    return listed
+
+
+def _room(part: Encoder | Decoder) -> int:
+    """The longest sequence that a part has positions for."""
+    if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
+        return part.max_positions
+    return sys.maxsize
 
 
 def _pack(indices: list[int], encoded: list[list[int]], budget: int) -> Iterator[list[int]]:
@@ -342,7 +418,7 @@ def _seed(seed: int, source: str) -> int:
 def read_metrics(folder: Path) -> dict[str, Any]:
     """The metrics.json of a model folder, empty where there is none."""
     try:
-        values: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))
+        values = json.loads((folder / "metrics.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return values
+    return values if isinstance(values, dict) else {}

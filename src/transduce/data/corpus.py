@@ -156,8 +156,6 @@ def _files(given: str | list[str], folder: str | None) -> list[str]:
                 f"there is no file {path.absolute()}; mend the name, or say where the files are "
                 "with data.folder=..."
             )
-    if not found:
-        raise DataError("the list of files is empty; name at least one file")
     return found
 
 

@@ -24,7 +24,8 @@ class Stepper(Protocol):
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState: ...
 
-    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
+    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_BV of the next token, in a tensor that search may write into."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def greedy(
     limits_B: Tensor,
     length_penalty: float = 1.0,
 ) -> list[Hypothesis]:
-    """The best token at every step. Row b has at most limits_B[b] tokens, END among them."""
+    """The best token at every step. Row b has at most limits_B[b] ≥ 1 tokens, END among them."""
 
     def choose(log_probs_BV: Tensor, rows_B: Tensor, step: int) -> Tensor:
         return log_probs_BV.argmax(dim=-1)
@@ -80,7 +81,9 @@ def sample(
     )
 
     def choose(log_probs_BV: Tensor, rows_B: Tensor, step: int) -> Tensor:
-        likely_BV, order_BV = _nucleus(log_probs_BV / temperature, top_k, top_p)
+        # From the best downwards: the best stays finite, however low the temperature.
+        below_BV = log_probs_BV - log_probs_BV.amax(dim=-1, keepdim=True)
+        likely_BV, order_BV = _nucleus(below_BV / temperature, top_k, top_p)
         draw_B1 = draws_BT[rows_B.cpu(), step, None].to(likely_BV)
         cumulative_BV = likely_BV.cumsum(dim=-1)
         total_B1 = cumulative_BV[:, -1:]
@@ -195,10 +198,12 @@ def beam(
         written_BCT[:, :, step] = token_BC
         ends_BC = token_BC == END
 
-        score_BC = (candidate_BC / penalty(step + 1, length_penalty)).masked_fill(~ends_BC, NEVER)
-        ended_BN, best_BN = torch.cat([ended_BN, score_BC], dim=1).topk(nbest, dim=1)
-        ended_BNT = _take(torch.cat([ended_BNT, written_BCT], dim=1), best_BN)
-        total_BN = torch.cat([total_BN, candidate_BC], dim=1).gather(1, best_BN)
+        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
+        last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
+        score_BC = torch.cat([ended_BN, last_BN / penalty(step + 1, length_penalty)], dim=1)
+        ended_BN, best_BN = score_BC.topk(nbest, dim=1)
+        ended_BNT = _take(torch.cat([ended_BNT, written_BCT[:, :size]], dim=1), best_BN)
+        total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
 
         open_BN, kept_BN = candidate_BC.masked_fill(ends_BC, NEVER).topk(size, dim=1)
         open_BNT = _take(written_BCT, kept_BN)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
+from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.corpus import Pair, read_pairs
-from transduce.errors import DataError
+from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import Metric, measure
 from transduce.hardware import pick_device
-from transduce.recipe import Corpus, ParallelFiles
+from transduce.recipe import Corpus, MetricName, ParallelFiles
 from transduce.storage import write_json, write_text
 from transduce.transducer import Output, Transducer, load, read_metrics
 
@@ -90,6 +91,19 @@ def loss_per_token(model: Transducer, corpus: Encoded, tokens: int) -> float:
     return float(total) / max(count, 1)
 
 
+def _metric_names(given: str) -> list[str]:
+    """The names in `bleu, chrf`; checked now, not after an hour of decoding."""
+    known = get_args(MetricName)
+    names = [name.strip() for name in given.lower().split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known, f"; there are {', '.join(known)}")
+            raise RecipeError(f"there is no metric {name}{near}")
+    if not names:
+        raise RecipeError(f"--metrics names none; there are {', '.join(known)}")
+    return names
+
+
 def evaluate_folder(
     folder: Path,
     *,
@@ -102,15 +116,20 @@ def evaluate_folder(
     """Score the model in a folder on a split of its recipe, or on two files; write it down."""
     model = load(folder, str(pick_device(device)))
     data = model.recipe.data
-    names = metrics.split(",") if metrics else list(model.recipe.metrics)
+    names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
     if any(files):
         source, target = files
         if source is None or target is None:
             raise DataError("other files to score on need both --source and --target")
         corpus: Corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
-        split = target.stem
+        # Never the name of a split of the recipe: its results are kept.
+        split = target.name if target.suffix else f"{target.name}.txt"
     else:
-        chosen = {"test": data.test, "valid": data.valid}.get(split)
+        splits = {"test": data.test, "valid": data.valid}
+        if split not in splits:
+            near = nearest(split, splits, "; there are test and valid")
+            raise DataError(f"there is no split {split}{near}")
+        chosen = splits[split]
         if chosen is None:
             raise DataError(
                 f"the recipe of {folder} has no {split} set; give --split valid, or --source and "

@@ -56,15 +56,24 @@ def write_card(model: Transducer, folder: Path) -> None:
 def _part(part: Any) -> str:
     kind = "recurrent" if isinstance(part, RecurrentEncoder | RecurrentDecoder) else "Transformer"
     plain = part.model_dump(exclude={"kind"})
-    return f"{kind}, " + ", ".join(f"{key} {value}" for key, value in plain.items())
+    return f"{kind}, " + ", ".join(f"{key} {_word(value)}" for key, value in plain.items())
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _corpus(corpus: Corpus) -> str:
+    first = f"the first {corpus.limit:,} pairs of " if corpus.limit else ""
     if isinstance(corpus, Named):
-        return f"{corpus.name} ({corpus.split})"
+        return f"{first}{corpus.name} ({corpus.split})"
     if isinstance(corpus, Columns):
-        return f"{corpus.file}"
-    return f"{corpus.source} and {corpus.target}"
+        return f"{first}{_files(corpus.file)}"
+    return f"{first}{_files(corpus.source)} and {_files(corpus.target)}"
+
+
+def _files(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def _training(facts: dict[str, Any]) -> list[str]:
@@ -79,11 +88,14 @@ def _training(facts: dict[str, Any]) -> list[str]:
 def _scores(metrics: dict[str, Any]) -> list[str]:
     rows = ["| set | items | metric | value | 95 % interval |", "| --- | --- | --- | --- | --- |"]
     for split, result in metrics.items():
+        beam = f", beam {result['beam']}" if "beam" in result else ""
         for name, metric in result.get("metrics", {}).items():
             low, high = metric.get("low"), metric.get("high")
             interval = "" if low is None else f"{low:.2f} to {high:.2f}"
+            better = "higher" if metric["higher_is_better"] else "lower"
             rows.append(
-                f"| {split} | {result['items']:,} | {name} | {metric['value']:.2f} | {interval} |"
+                f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
+                f"| {metric['value']:.2f} | {interval} |"
             )
     if len(rows) == 2:
         return ["Not measured yet: run `transduce evaluate` on this folder."]

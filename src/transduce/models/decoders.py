@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.models.embedding import TokenEmbedding
-from transduce.models.memory import Memory, State, padding_mask
+from transduce.models.memory import Memory, reorder_mask
 from transduce.nn.attention import SCORES, Attention
 from transduce.nn.blocks import DecoderBlock, build_norm
 from transduce.nn.cache import KeyValueCache
+from transduce.nn.cells import State
 from transduce.nn.masks import Mask, causal
 from transduce.nn.positions import Rotary
 from transduce.nn.recurrent import Recurrent
@@ -38,18 +39,13 @@ class DecoderState(Protocol):
 class TransformerState:
     caches: list[KeyValueCache]
     memory: list[tuple[Tensor, Tensor]]
-    lengths_B: Tensor
+    memory_mask: Mask | None
 
     def reorder(self, index_B: Tensor) -> None:
         for cache in self.caches:
             cache.reorder(index_B)
         self.memory = [(k[index_B], v[index_B]) for k, v in self.memory]
-        self.lengths_B = self.lengths_B[index_B.cpu()]
-
-    @property
-    def memory_mask(self) -> Mask | None:
-        keys_BHSK = self.memory[0][0]
-        return padding_mask(self.lengths_B, keys_BHSK.shape[2], keys_BHSK.device)
+        self.memory_mask = reorder_mask(self.memory_mask, index_B)
 
 
 class TransformerDecoder(nn.Module):
@@ -101,15 +97,14 @@ class TransformerDecoder(nn.Module):
         return TransformerState(
             caches=[KeyValueCache() for _ in self.blocks],
             memory=[block.project_memory(memory.states_BSD) for block in self._stack],
-            lengths_B=memory.lengths_B,
+            memory_mask=memory.mask,
         )
 
     def step(self, tokens_B: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """The features_BD after one more token; the state's caches grow by one."""
         x_B1D = self.embedding(tokens_B[:, None], start=state.caches[0].length)
-        mask = state.memory_mask
         for block, memory, cache in zip(self._stack, state.memory, state.caches, strict=True):
-            x_B1D = block(x_B1D, memory, mask, mask=causal(), cache=cache)
+            x_B1D = block(x_B1D, memory, state.memory_mask, mask=causal(), cache=cache)
         return self.norm(x_B1D).squeeze(1), state
 
 
@@ -123,18 +118,14 @@ class RecurrentState:
     """The last output: what asks the next attention where the context enters the input."""
     keys_BSD: Tensor
     values_BSD: Tensor
-    lengths_B: Tensor
+    mask: Mask | None
 
     def reorder(self, index_B: Tensor) -> None:
         self.layers = [tuple(part[index_B] for part in layer) for layer in self.layers]
         self.query_BD = self.query_BD[index_B]
         self.keys_BSD = self.keys_BSD[index_B]
         self.values_BSD = self.values_BSD[index_B]
-        self.lengths_B = self.lengths_B[index_B.cpu()]
-
-    @property
-    def mask(self) -> Mask | None:
-        return padding_mask(self.lengths_B, self.values_BSD.shape[1], self.values_BSD.device)
+        self.mask = reorder_mask(self.mask, index_B)
 
 
 class RecurrentDecoder(nn.Module):
@@ -183,11 +174,10 @@ class RecurrentDecoder(nn.Module):
         state = self.start(memory)
         if self.context_in_input:
             # Each input needs the answer to the state before it: one step after the other.
-            mask = state.mask
-            features = [self._advance(x_BD, state, mask) for x_BD in x_BTD.unbind(dim=1)]
+            features = [self._advance(x_BD, state) for x_BD in x_BTD.unbind(dim=1)]
             return torch.stack(features, dim=1)
         outputs_BTD, _ = self.recurrent(x_BTD, state.layers)
-        return self._read(outputs_BTD, self._attend(outputs_BTD, state, state.mask))
+        return self._read(outputs_BTD, self._attend(outputs_BTD, state))
 
     def start(self, memory: Memory) -> RecurrentState:
         layers = self._initial(memory)
@@ -197,29 +187,29 @@ class RecurrentDecoder(nn.Module):
             query_BD=layers[-1][0],
             keys_BSD=keys_BSD if self.attention is None else self.attention.prepare(keys_BSD),
             values_BSD=memory.states_BSD,
-            lengths_B=memory.lengths_B,
+            mask=memory.mask,
         )
 
     def step(self, tokens_B: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The features_BD after one more token."""
         x_BD = self.embedding(tokens_B[:, None]).squeeze(1)
-        return self._advance(x_BD, state, state.mask), state
+        return self._advance(x_BD, state), state
 
-    def _advance(self, x_BD: Tensor, state: RecurrentState, mask: Mask | None) -> Tensor:
+    def _advance(self, x_BD: Tensor, state: RecurrentState) -> Tensor:
         context_BD = None
         if self.context_in_input:
-            context_BD = self._attend(state.query_BD[:, None], state, mask).squeeze(1)
+            context_BD = self._attend(state.query_BD[:, None], state).squeeze(1)
             x_BD = torch.cat([x_BD, context_BD], dim=-1)
         output_BD, state.layers = self.recurrent.step(x_BD, state.layers)
         state.query_BD = output_BD
         if context_BD is None:
-            context_BD = self._attend(output_BD[:, None], state, mask).squeeze(1)
+            context_BD = self._attend(output_BD[:, None], state).squeeze(1)
         return self._read(output_BD, context_BD)
 
-    def _attend(self, query_BTD: Tensor, state: RecurrentState, mask: Mask | None) -> Tensor:
+    def _attend(self, query_BTD: Tensor, state: RecurrentState) -> Tensor:
         if self.attention is None:
             return query_BTD
-        context: Tensor = self.attention(query_BTD, state.keys_BSD, state.values_BSD, mask)
+        context: Tensor = self.attention(query_BTD, state.keys_BSD, state.values_BSD, state.mask)
         return context
 
     def _read(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:

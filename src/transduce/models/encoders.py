@@ -6,8 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.models.memory import Memory, State, padding_mask
+from transduce.models.memory import Memory
 from transduce.nn.blocks import EncoderBlock, build_norm
+from transduce.nn.cells import State
+from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary
 from transduce.nn.recurrent import Recurrent, reverse_sequences
 
@@ -37,11 +39,10 @@ class TransformerEncoder(nn.Module):
         pre = settings.norm_position == "pre"
         self.norm = build_norm(settings.norm, width) if pre else nn.Identity()
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor) -> Memory:
-        mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         for block in self.blocks:
             x_BSD = block(x_BSD, mask)
-        return Memory(self.norm(x_BSD), lengths_B)
+        return Memory(self.norm(x_BSD), lengths_B, mask)
 
 
 class RecurrentEncoder(nn.Module):
@@ -63,14 +64,14 @@ class RecurrentEncoder(nn.Module):
         self.reverse = settings.reverse
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor) -> Memory:
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         if self.reverse:
             x_BSD = reverse_sequences(x_BSD, lengths_B)
         states_BSD, final = self.recurrent(x_BSD, None, lengths_B)
         if self.reverse:
             # Back in the order of the source, so that attention maps read from left to right.
             states_BSD = reverse_sequences(states_BSD, lengths_B)
-        return Memory(self.dropout(states_BSD), lengths_B, self._join(final))
+        return Memory(self.dropout(states_BSD), lengths_B, mask, self._join(final))
 
     def _join(self, final: list[State]) -> list[State]:
         """Forward and backward states of each layer, side by side."""

@@ -8,10 +8,13 @@ from types import TracebackType
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import Attention
 from transduce.nn.multihead import MultiHeadAttention
+
+Watch = Callable[[Tensor], None] | None
 
 
 class Lens:
@@ -21,7 +24,8 @@ class Lens:
             network(source_BS, lengths_B, target_BT)
         lens.weights["decoder.blocks.0.cross_attention"]
 
-    Steps one after the other are joined along T. Parts that do not match never compute weights.
+    Steps one after the other are joined along T; what did not exist yet at a step has weight zero.
+    Parts that do not match never compute weights.
     """
 
     def __init__(self, network: nn.Module, *patterns: str) -> None:
@@ -31,13 +35,15 @@ class Lens:
             if any(fnmatchcase(name, pattern) for pattern in patterns or ("*",))
         }
         self._seen: dict[str, list[Tensor]] = {}
+        self._before: dict[str, Watch] = {}
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        return {name: torch.cat(seen, dim=2) for name, seen in self._seen.items()}
+        return {name: _join(seen) for name, seen in self._seen.items()}
 
     def __enter__(self) -> Self:
         self._seen = {}
+        self._before = {name: part.watch for name, part in self.parts.items()}
         for name, part in self.parts.items():
             part.watch = self._recorder(name)
         return self
@@ -48,11 +54,18 @@ class Lens:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for part in self.parts.values():
-            part.watch = None
+        for name, part in self.parts.items():
+            part.watch = self._before[name]  # that of a lens around this one, or None
 
     def _recorder(self, name: str) -> Callable[[Tensor], None]:
         return lambda weights_BHTS: self._seen.setdefault(name, []).append(weights_BHTS.detach())
+
+
+def _join(steps: list[Tensor]) -> Tensor:
+    """One weights_BHTS of several; masked self-attention has more keys at each step."""
+    longest = max(weights_BHTS.shape[3] for weights_BHTS in steps)
+    padded = [F.pad(w_BHTS, (0, longest - w_BHTS.shape[3])) for w_BHTS in steps]
+    return torch.cat(padded, dim=2)
 
 
 def attentions(network: nn.Module) -> dict[str, Attention | MultiHeadAttention]:

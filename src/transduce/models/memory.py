@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from transduce.nn.cells import State
 from transduce.nn.masks import Mask, padding
-
-State = tuple[Tensor, ...]
 
 
 @dataclass
@@ -17,17 +16,14 @@ class Memory:
     """The source as the decoder sees it.
 
     `lengths_B` stays on the CPU, so that nothing waits for the device to learn it.
+    `mask` hides the padding; it is None where there is none, which is faster.
     `final` is a recurrent encoder's last state of each layer, both directions joined.
     """
 
     states_BSD: Tensor
     lengths_B: Tensor
+    mask: Mask | None
     final: list[State] | None = None
-
-    @property
-    def mask(self) -> Mask | None:
-        """Hides the padding; None where there is none, which is faster."""
-        return padding_mask(self.lengths_B, self.states_BSD.shape[1], self.states_BSD.device)
 
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""
@@ -39,6 +35,14 @@ class Memory:
 
 
 def padding_mask(lengths_B: Tensor, length: int, device: torch.device) -> Mask | None:
+    """Hides what is beyond each length; None where every sequence is `length` long."""
     if int(lengths_B.min()) >= length:
         return None
     return padding(lengths_B.to(device, non_blocking=True), length)
+
+
+def reorder_mask(mask: Mask | None, index_B: Tensor) -> Mask | None:
+    """The mask of the rows at index_B."""
+    if mask is None or mask.visible_BTS is None:
+        return mask
+    return replace(mask, visible_BTS=mask.visible_BTS[index_B])

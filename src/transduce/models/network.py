@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.data.tokens import PAD
+from transduce.errors import ModelError
 from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
-from transduce.models.memory import Memory
+from transduce.models.memory import Memory, padding_mask
 from transduce.nn.losses import Loss, cross_entropy
 from transduce.nn.positions import Fourier, Learned, Positioned, Sinusoidal
 
@@ -58,7 +59,8 @@ class Network(nn.Module):
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """The memory of a batch of sources; lengths_B stays on the CPU."""
-        memory: Memory = self.encoder(self.front(source_BS), lengths_B)
+        mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
+        memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
         return memory
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
@@ -89,11 +91,20 @@ class Vocabulary(NamedTuple):
 
 
 def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
-    """A network of the recipe's shape, its weights drawn from torch's generator."""
+    """A network of the recipe's shape, its weights drawn from torch's generator.
+
+    Raises ModelError where tie: all cannot be.
+    """
     width, dropout = settings.width, settings.dropout
     front = _front(vocabulary.source, width, settings.encoder, dropout)
     target_front = _front(vocabulary.target, width, settings.decoder, dropout)
     if settings.tie == "all":
+        if front.table.weight.shape != target_front.table.weight.shape:
+            raise ModelError(
+                f"tie: all makes one table of the source's and the target's embeddings, but they "
+                f"are {_shape(front)} and {_shape(target_front)} (tokens x width): use one "
+                f"vocabulary and the same combine on both sides, or tie: target"
+            )
         target_front.table = front.table
     encoder: TransformerEncoder | RecurrentEncoder
     final = None
@@ -109,6 +120,10 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
         decoder = TransformerDecoder(settings.decoder, width, dropout, target_front)
     tied = None if settings.tie == "none" else target_front.table
     return Network(front, encoder, decoder, Head(width, vocabulary.target, tied))
+
+
+def _shape(front: TokenEmbedding) -> str:
+    return " x ".join(map(str, front.table.weight.shape))
 
 
 def _front(

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.masks import Mask
+from transduce.nn.short_attention import fits, short_attention
 
 
 class Score(nn.Module):
@@ -186,6 +187,11 @@ def fused_attention(
     so by themselves, and a test holds them to it.
     """
     T, S = query_BHTK.shape[-2], keys_BHSK.shape[-2]
+    if fits(query_BHTK, keys_BHSK, dropout) and (mask is None or mask.only_padding(T, S)):
+        visible_BTS = None if mask is None else mask.visible_BTS
+        visible_BS = None if visible_BTS is None else visible_BTS.squeeze(1).contiguous()
+        causal = mask is not None and mask.causal
+        return short_attention(query_BHTK, keys_BHSK, values_BHSK, visible_BS, causal)
     if mask is not None and mask.only_causal and T == S and T > 1:
         return F.scaled_dot_product_attention(
             query_BHTK, keys_BHSK, values_BHSK, dropout_p=dropout, is_causal=True

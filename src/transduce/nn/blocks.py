@@ -12,6 +12,7 @@ from transduce.nn.cache import KeyValueCache
 from transduce.nn.masks import Mask
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.positions import Rotary
+from transduce.nn.residual import add_dropped, normalise
 
 
 def swiglu(gated_BTF: Tensor) -> Tensor:
@@ -79,16 +80,16 @@ class Residual(nn.Module):
             raise ValueError(f'norm_position must be "pre" or "post", not "{norm_position}".')
         self.norm_position = norm_position
         self.norm = build_norm(norm, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x_BTD through the sublayer and around it; same shape."""
-        result_BTD: Tensor
         if self.norm_position == "pre":
-            result_BTD = x_BTD + self.dropout(sublayer(self.norm(x_BTD)))
-        else:
-            result_BTD = self.norm(x_BTD + self.dropout(sublayer(x_BTD)))
-        return result_BTD
+            return self._add(x_BTD, sublayer(normalise(self.norm, x_BTD, half=True)))
+        return normalise(self.norm, self._add(x_BTD, sublayer(x_BTD)), half=False)
+
+    def _add(self, x_BTD: Tensor, change_BTD: Tensor) -> Tensor:
+        return add_dropped(x_BTD, change_BTD, self.dropout, self.training)
 
 
 class EncoderBlock(nn.Module):

@@ -1,15 +1,23 @@
-"""How wrong the predictions are, and how often right: cross-entropy with label smoothing."""
+"""How wrong the predictions are, and how often right: cross-entropy with label smoothing.
+
+The logits of a batch, tokens × vocabulary, are larger than all else in a small model. They are
+computed a chunk of rows at a time and turned into their own gradient at once, so no more than one
+chunk of them ever exists, whatever the batch and the vocabulary.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.softmax import softmax_gradient_
+
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
 SELECTING_DEVICES = frozenset({"cpu"})
+CHUNK = {"cpu": 2**22, "cuda": 2**27}  # logits held at a time: fits a cache, fills a GPU
 
 
 class Loss(NamedTuple):
@@ -45,21 +53,77 @@ def cross_entropy(
         features_ND, targets_N = features_ND[counted_N], targets_N[counted_N]
         counted_N = counted_N[counted_N]
     targets_N = targets_N.masked_fill(~counted_N, 0)  # `ignore` need not be a token: −100, say
-
-    logits_NV = F.linear(features_ND, weight_VD, bias_V)
-    logits_NV = logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32))
-    log_probability_NV = logits_NV.log_softmax(dim=-1)
-
-    nll_N = -log_probability_NV.gather(1, targets_N[:, None]).squeeze(1)
-    loss_N = nll_N
-    if smoothing > 0:
-        uniform_N = -log_probability_NV.mean(dim=-1)
-        loss_N = (1 - smoothing) * nll_N + smoothing * uniform_N
-    correct_N = logits_NV.argmax(dim=-1) == targets_N
-
-    return Loss(
-        total=loss_N.masked_fill(~counted_N, 0.0).sum(),
-        nll=nll_N.detach().masked_fill(~counted_N, 0.0).sum(),
-        correct=(correct_N & counted_N).sum(),
-        tokens=tokens,
+    if torch.is_autocast_enabled(features_ND.device.type):
+        features_ND = features_ND.to(torch.get_autocast_dtype(features_ND.device.type))
+    total, nll, correct = _Chunked.apply(  # type: ignore[no-untyped-call]
+        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing
     )
+    return Loss(total, nll, correct, tokens)
+
+
+class _Chunked(torch.autograd.Function):
+    """The loss, and in the same pass its gradient by features, weight and bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        counted_N: Tensor,
+        smoothing: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.autocast(features_ND.device.type, enabled=False):
+            return _forward(ctx, features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # All that is left to do is the scale that the caller put on the sum.
+        scale = gradients[0]
+        return (
+            *(None if g is None else g * scale.to(g.dtype) for g in ctx.found),
+            None,
+            None,
+            None,
+        )
+
+
+def _forward(
+    ctx: Any,
+    features_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    targets_N: Tensor,
+    counted_N: Tensor,
+    smoothing: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    exact = torch.promote_types(features_ND.dtype, torch.float32)
+    weight_cast_VD = weight_VD.to(features_ND.dtype)
+    bias_cast_V = None if bias_V is None else bias_V.to(features_ND.dtype)
+    gradient = any(ctx.needs_input_grad[:3])
+    by_features_ND = torch.empty_like(features_ND) if gradient else None
+    by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
+    by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
+    total = torch.zeros((), dtype=exact, device=features_ND.device)
+    nll = torch.zeros_like(total)
+    correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
+    size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
+    for start in range(0, len(features_ND), size):
+        rows = slice(start, start + size)
+        x_CD, real_C = features_ND[rows], counted_N[rows]
+        logits_CV = F.linear(x_CD, weight_cast_VD, bias_cast_V)
+        loss_C, nll_C, hit_C = softmax_gradient_(
+            logits_CV, targets_N[rows], real_C, smoothing, gradient
+        )
+        total = total + loss_C.masked_fill(~real_C, 0.0).sum()
+        nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
+        correct = correct + (hit_C & real_C).sum()
+        if by_features_ND is not None and by_weight_VD is not None:
+            torch.mm(logits_CV, weight_cast_VD, out=by_features_ND[rows])
+            by_weight_VD += logits_CV.mT @ x_CD
+            if by_bias_V is not None:
+                by_bias_V += logits_CV.sum(dim=0, dtype=by_bias_V.dtype)
+    ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+    ctx.mark_non_differentiable(nll, correct)
+    return total, nll, correct

@@ -50,6 +50,12 @@ class Mask:
         """Whether causality is all there is, so that a fused kernel needs no mask tensor."""
         return self.causal and self.window is None and self.visible_BTS is None
 
+    def only_padding(self, T: int, S: int) -> bool:
+        """Whether it is no more than padding of whole keys, and causality from the first key on."""
+        visible = self.visible_BTS
+        whole = visible is None or (visible.dim() == 3 and visible.shape[1] == 1)
+        return self.window is None and whole and (T == S or not self.causal)
+
     def dense(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor | None:
         """The mask as a bool tensor of three dimensions that broadcasts to [B, T, S].
 

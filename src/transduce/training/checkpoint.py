@@ -8,6 +8,7 @@ renamed, so a kill at any moment leaves the previous state whole.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from transduce.data.batches import Position
 from transduce.errors import CheckpointError
-from transduce.storage import read_tensors, write_tensors
+from transduce.storage import make_folder, read_tensors, write_tensors
 from transduce.training.optimizer import MovingAverage
 from transduce.training.window import Window
 
@@ -61,7 +62,7 @@ def save_state(
         "random": _python_random(),
         "recipe": recipe_text,
     }
-    (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
+    make_folder((folder / STATE).parent)
     write_tensors(folder / STATE, tensors, facts)
 
 
@@ -74,12 +75,9 @@ def load_state(
     """Put everything back; CheckpointError if the state is missing, damaged or does not fit."""
     tensors, facts = read_tensors(folder / STATE)
     try:
-        with torch.no_grad():
-            for name, parameter in network.named_parameters():
-                parameter.copy_(tensors[f"weights/{name}"])
-            if average is not None:
-                for name, weight in average.weights.items():
-                    weight.copy_(tensors[f"average/{name}"])
+        _restore_weights(dict(network.named_parameters()), tensors, "weights/")
+        if average is not None:
+            _restore_weights(average.weights, tensors, "average/")
         _restore_optimizer(network, optimizer, tensors)
         torch.set_rng_state(tensors["random/torch"])
         for index in range(torch.cuda.device_count()):
@@ -91,7 +89,7 @@ def load_state(
         values["window"] = Window(**values["window"])
         values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
         return Standing(**values)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"the state in {folder / STATE} does not fit this recipe ({error}); resume with the "
             f"recipe it was trained with, or start anew with --overwrite"
@@ -101,7 +99,24 @@ def load_state(
 def saved_recipe(folder: Path) -> str:
     """The recipe that the state in a folder was trained with."""
     _, facts = read_tensors(folder / STATE)
+    if "recipe" not in facts:
+        raise CheckpointError(
+            f"{folder / STATE} is not a training state: it holds no recipe; start anew with "
+            f"--overwrite"
+        )
     return str(facts["recipe"])
+
+
+@torch.no_grad()
+def _restore_weights(own: Mapping[str, Tensor], tensors: dict[str, Tensor], prefix: str) -> None:
+    saved = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    strange = sorted(set(own) ^ set(saved))
+    # copy_ would stretch what is smaller, so shapes are compared first.
+    strange += [name for name in own if name in saved and own[name].shape != saved[name].shape]
+    if strange:
+        raise ValueError(f"{prefix}{strange[0]} is not the same in both")
+    for name, weight in own.items():
+        weight.copy_(saved[name])
 
 
 def _optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -58,6 +58,7 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.standing = Standing()
+        self.rate = 0.0
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
@@ -90,8 +91,8 @@ class Run:
     def _update(self, batches: list[tuple[Batch, Position]]) -> None:
         began = time.perf_counter()
         standing, settings = self.standing, self.recipe.train
-        rate = learning_rate(standing.step + 1, settings)
-        set_learning_rate(self.optimizer, rate)
+        self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
+        set_learning_rate(self.optimizer, self.rate)
         tokens = sum(batch.target_tokens for batch, _ in batches)
         losses = [self._backward(batch, tokens) for batch, _ in batches]
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip or math.inf)
@@ -113,7 +114,7 @@ class Run:
         window.tokens += tokens
         window.batches += len(batches)
         window.updates += 1
-        self.progress.step(StepRecord(standing.step, tokens, rate))
+        self.progress.step(StepRecord(standing.step, tokens, self.rate))
 
     def _backward(self, batch: Batch, tokens: int) -> Tensor:
         """Gradients of one batch's share in the update's mean loss; its summed loss, detached."""
@@ -145,9 +146,8 @@ class Run:
         record = standing.window.record()
         if not math.isfinite(record["loss"]):
             raise TrainingError(_not_finite(standing.step, self.recipe.train.lr))
-        rate = learning_rate(standing.step, self.recipe.train)
         self.progress.log(
-            {"step": standing.step, "lr": rate, "seconds": standing.seconds, **record}
+            {"step": standing.step, "lr": self.rate, "seconds": standing.seconds, **record}
         )
         standing.window = Window()
 
@@ -172,6 +172,8 @@ class Run:
     def _measure(self) -> dict[str, float]:
         recipe = self.recipe
         loss = loss_per_token(self.model, self.prepared.valid, recipe.train.tokens)
+        if not recipe.metrics:
+            return {"loss": loss}
         evaluation = evaluate(
             self.model,
             self.prepared.items,

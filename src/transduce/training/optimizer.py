@@ -23,8 +23,12 @@ def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
 
 
-def learning_rate(step: int, settings: Train) -> float:
-    """The rate of update `step` (from 1): it rises over `warmup` updates, then falls."""
+def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:
+    """The rate of update `step` (from 1): it rises over `warmup` updates, then falls.
+
+    With `train.minutes`, linear and cosine schedules end with whichever ends first, updates or
+    time, so that a slow machine's model is as well settled as it can be.
+    """
     if step <= settings.warmup:
         return settings.lr * step / settings.warmup
     if settings.schedule == "constant":
@@ -32,6 +36,8 @@ def learning_rate(step: int, settings: Train) -> float:
     if settings.schedule == "inverse-sqrt":
         return settings.lr * math.sqrt(max(settings.warmup, 1) / step)
     done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
+    if settings.minutes is not None:
+        done = max(done, seconds / (60 * settings.minutes))
     left = max(1.0 - done, 0.0)
     if settings.schedule == "linear":
         return settings.lr * left

@@ -14,7 +14,10 @@ from transduce.training.checkpoint import saved_recipe
 FREE = (
     "name",
     "decode.",
-    "validation.",
+    "validation.every",
+    "validation.limit",
+    "validation.beam",
+    "validation.patience",
     "metrics",
     "data.folder",
     "data.test",

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from transduce.errors import TrainingError
-from transduce.hardware import describe
+from transduce.hardware import describe, pick_device
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
 from transduce.storage import write_json
@@ -37,6 +37,7 @@ def train(
             f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
             f"or choose another --folder"
         )
+    pick_device(recipe.train.device)  # before an hour of tokenising, not after it
     say = console().print
     if resume:
         for change in check_changes(recipe, folder):

@@ -11,16 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from transduce.nn.recurrent import (
-    CELLS,
-    LSTM,
-    Cell,
-    Elman,
-    PeepholeLSTM,
-    Recurrent,
-    SumOverLayers,
-    reverse_sequences,
-)
+from transduce.nn.cells import CELLS, LSTM, Cell, Elman, PeepholeLSTM
+from transduce.nn.recurrent import Recurrent, SumOverLayers, reverse_sequences
 
 TORCH_MODULES: dict[str, type[nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

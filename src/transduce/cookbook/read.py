@@ -1,0 +1,223 @@
+"""From YAML to a recipe and back: line numbers, presets, overrides, paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from transduce.cookbook.explain import COMMAND_LINE, Complaints, Dotted, explain, nearest
+from transduce.cookbook.keys import show
+from transduce.errors import RecipeError
+from transduce.presets import PRESETS
+from transduce.recipe import Recipe
+
+_INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
+_FLOAT = (
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"""[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$
+        |[-+]?\.(inf|Inf|INF)$ |\.(nan|NaN|NAN)$""",
+        re.VERBOSE,
+    ),
+)
+_AS_IN_1_1 = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write it: 3e-4 is a number, 1:30 (in YAML 1.1: 90) and 2024-01-01 are text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around text that any reader of YAML, old or new, might take for a number."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0] in _AS_IN_1_1]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in (_INTEGER, _FLOAT):
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+
+
+def shipped() -> dict[str, str]:
+    """The recipes that come with transduce: name to YAML text."""
+    folder = resources.files("transduce") / "recipes"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files}
+
+
+def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """A validated recipe from a YAML file, or from a shipped recipe's name.
+
+    Relative paths of a file's recipe start at that file's folder, those of a shipped one at the
+    current folder. Raises RecipeError with file, line, key and the nearest right key.
+    """
+    path = Path(where)
+    known = shipped()
+    if str(where) in known and not path.is_file():
+        return parse_recipe(known[str(where)], f"recipe {where}", Path.cwd(), overrides)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        beside = [str(file) for file in path.parent.glob("*.y*ml")]
+        near = nearest(str(where), [*beside, *known])
+        raise RecipeError(
+            f"there is no recipe file {where} and no shipped recipe of that name"
+            f"{near or '; `transduce recipes` lists the shipped ones'}"
+        ) from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"the recipe {where} is not UTF-8; save it as such") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecipeError(f"the recipe {where} cannot be read: {reason}") from None
+    return parse_recipe(text, str(where), path.resolve().parent, overrides)
+
+
+def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = ()) -> Recipe:
+    """A validated recipe from YAML text; `name` is what errors call it.
+
+    Raises RecipeError, one line for each thing that is wrong.
+    """
+    complaints = Complaints(name)
+    values = _read(text, complaints)
+    # A preset of the command line first: what else stands there goes on top of it.
+    for override in sorted(overrides, key=lambda one: not one.startswith("model.preset=")):
+        _override(values, override, complaints)
+    _expand_preset(values, complaints)
+    recipe = None
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        explain(error, values, complaints)
+    if recipe is None or complaints.found:
+        raise RecipeError(str(complaints))
+    try:
+        start = folder / Path(recipe.data.folder or "").expanduser()
+    except RuntimeError:  # ~someone, who is not there
+        raise RecipeError(f"{name}: data.folder is {recipe.data.folder}: no such user") from None
+    data = recipe.data.model_copy(update={"folder": str(start.resolve())})
+    return recipe.model_copy(update={"data": data})
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The whole recipe as YAML, nothing left to presets or defaults; parse_recipe reads it back."""
+    values = recipe.model_dump(mode="json")
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _read(text: str, complaints: Complaints) -> dict[str, Any]:
+    name = complaints.name
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        if isinstance(node, yaml.MappingNode):
+            values: dict[str, Any] = _plain(node, (), complaints)
+            return values
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{name}{_yaml_problem(error, text)}") from None
+    except RecursionError:
+        raise RecipeError(f"{name}: the values are nested without end") from None
+    if node is None:
+        raise RecipeError(f"{name} is empty; start from `transduce recipes pronounce`")
+    kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+    raise RecipeError(f"{name}: this is {kind}; a recipe has keys, such as data: and model:")
+
+
+def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
+    mark = getattr(error, "problem_mark", None)
+    position = getattr(error, "position", 0)  # of a character that may not be in YAML at all
+    line = mark.line + 1 if mark else text.count("\n", 0, position) + 1
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+    if mark and "'\\t'" in problem:
+        problem = "there is a tab here; indent with spaces"
+    return f":{line}: this is not valid YAML: {problem.removeprefix('but ')}"
+
+
+def _plain(node: yaml.Node, where: Dotted, complaints: Complaints) -> Any:
+    """Plain values of a YAML node, noting the line of each key and item."""
+    if isinstance(node, yaml.MappingNode):
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                complaints.at(key_node.start_mark.line + 1, "a key must be a plain word")
+                continue
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            if key in values:
+                dotted = ".".join(map(str, (*where, key)))
+                complaints.at(line, f"the key {dotted} stands twice; keep one of them")
+            complaints.lines[*where, key] = line
+            values[key] = _plain(value_node, (*where, key), complaints)
+        return values
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            complaints.lines[*where, index] = item.start_mark.line + 1
+        return [_plain(n, (*where, i), complaints) for i, n in enumerate(node.value)]
+    value = _Loader("").construct_object(node)
+    # 1e4 steps are 10000 steps.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _override(values: dict[str, Any], override: str, complaints: Complaints) -> None:
+    """Set one dotted `key=value` of the command line."""
+    dotted, equals, text = override.partition("=")
+    parts = tuple(dotted.strip().split("."))
+    if not equals or not all(parts):
+        raise RecipeError(f"the override {override!r} is not of the form train.lr=3e-4")
+    for depth in range(len(parts)):
+        complaints.lines[parts[: depth + 1]] = COMMAND_LINE
+    inner = values
+    for part in parts[:-1]:
+        if not isinstance(inner.get(part), dict):
+            inner[part] = {}
+        inner = inner[part]
+    inner[parts[-1]] = value = _value(text, parts, complaints)
+    if parts == ("model", "preset"):
+        # It was asked for later than the file was written: the file's own shape gives way.
+        for key in PRESETS.get(str(value), {}):
+            inner.pop(key, None)
+
+
+def _value(text: str, parts: Dotted, complaints: Complaints) -> Any:
+    """The value of an override: YAML, or else the text as it stands."""
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        value = None if node is None else _plain(node, parts, complaints)
+    except yaml.YAMLError:
+        value = text
+    for path in complaints.lines:
+        if path[: len(parts)] == parts:
+            complaints.lines[path] = COMMAND_LINE
+    return value
+
+
+def _expand_preset(values: dict[str, Any], complaints: Complaints) -> None:
+    """Put the preset's shape below the recipe's own keys; of the name nothing is left."""
+    model = values.get("model")
+    if not isinstance(model, dict):
+        return
+    name = model.pop("preset", None)
+    if name is None:
+        return
+    if str(name) in PRESETS:
+        values["model"] = _merge(PRESETS[str(name)], model)
+        return
+    near = nearest(str(name), PRESETS, f"; there are {', '.join(PRESETS)}")
+    complaints.add(("model", "preset"), f"there is no preset {show(name)}{near}")
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`; a part of another kind replaces, it does not mix."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            kind = old.get("kind")
+            merged[key] = _merge(old, value) if value.get("kind", kind) == kind else value
+    return merged

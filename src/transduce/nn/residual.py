@@ -1,0 +1,123 @@
+"""Norm and dropped sum, the two small steps around every sublayer, each in one kernel on a GPU.
+
+Written out, they read and write the residual stream eight times forward and back; half of a small
+model's time would go there. On a CPU, and wherever these kernels do not apply, torch's own do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.kernels import kernels
+
+PART = 1024
+WIDEST = 4096  # a row must fit into the registers of one program
+
+
+def normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> Tensor:
+    """norm(x); with `half`, under autocast on a GPU, in bfloat16, which the next product takes."""
+    y_BTD: Tensor
+    if not _fused(x_BTD) or not isinstance(norm, nn.LayerNorm):
+        y_BTD = norm(x_BTD)
+    else:
+        half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        y_BTD, _, _ = torch.ops.transduce.layer_norm(x_BTD, norm.weight, norm.bias, norm.eps, half)
+    return y_BTD
+
+
+def add_dropped(x_BTD: Tensor, change_BTD: Tensor, dropout: float, training: bool) -> Tensor:
+    """x + dropout(change)."""
+    drops = training and dropout > 0
+    if not _fused(x_BTD) or change_BTD.dtype != torch.bfloat16 or not drops:
+        return x_BTD + F.dropout(change_BTD, dropout, training)
+    # Drawn by torch, so that its generator's state is all there is to keep.
+    seed = torch.randint(2**31, (1,), device=x_BTD.device)
+    summed_BTD: Tensor = _AddDropped.apply(x_BTD, change_BTD, seed, dropout)  # type: ignore[no-untyped-call]
+    return summed_BTD
+
+
+def _fused(x_BTD: Tensor) -> bool:
+    return (
+        x_BTD.is_cuda
+        and x_BTD.dtype == torch.float32
+        and x_BTD.shape[-1] <= WIDEST
+        and torch.is_autocast_enabled("cuda")
+    )
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
+    ) -> Tensor:
+        x = x.contiguous()
+        width = x.shape[-1]
+        rows = x.numel() // width
+        y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
+        mean, spread = x.new_empty(rows), x.new_empty(rows)
+        kernels().norm[(rows,)](
+            x, weight, bias, y, mean, spread, width, eps, BLOCK=_power_of_2(width), num_warps=4
+        )
+        ctx.save_for_backward(x, weight, mean, spread)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, spread = ctx.saved_tensors
+        width = x.shape[-1]
+        rows = x.numel() // width
+        programs = min(rows, 1024)
+        dx = torch.empty_like(x)
+        # Each program adds up its own rows' share; few enough are left to sum.
+        shares = x.new_empty(2, programs, width)
+        kernels().norm_backward[(programs,)](
+            gradients[0].contiguous(),
+            x,
+            weight,
+            mean,
+            spread,
+            dx,
+            shares[0],
+            shares[1],
+            rows,
+            programs,
+            width,
+            BLOCK=_power_of_2(width),
+            num_warps=4,
+        )
+        dweight, dbias = shares.sum(dim=1)
+        return dx, dweight, dbias, None, None
+
+
+class _AddDropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, change: Tensor, seed: Tensor, dropout: float) -> Tensor:
+        x, change = x.contiguous(), change.contiguous()
+        out = torch.empty_like(x)
+        kernels().add[_parts(x)](x, change, seed, out, x.numel(), dropout, PART=PART, num_warps=4)
+        # The mask is drawn again from the seed rather than kept.
+        ctx.save_for_backward(seed)
+        ctx.dropout = dropout
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (seed,) = ctx.saved_tensors
+        grad = gradients[0].contiguous()
+        change = torch.empty_like(grad, dtype=torch.bfloat16)
+        kernels().drop[_parts(grad)](
+            grad, seed, change, grad.numel(), ctx.dropout, PART=PART, num_warps=4
+        )
+        return grad, change, None, None
+
+
+def _parts(x: Tensor) -> tuple[int]:
+    return (-(-x.numel() // (4 * PART)),)
+
+
+def _power_of_2(width: int) -> int:
+    return 1 << (width - 1).bit_length()

@@ -1,0 +1,49 @@
+"""A tiny task that is learned in seconds: short strings of few letters, written backwards."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+LETTERS = "abcde"
+
+RECIPE = """
+name: tiny
+data:
+  train: {file: train.tsv}
+  valid: {file: valid.tsv}
+  test: {file: test.tsv}
+  tokens:
+    both: {level: character}
+model:
+  preset: transformer-tiny
+  width: 32
+  dropout: 0.0
+  tie: all
+  encoder: {feed_forward: 64}
+  decoder: {feed_forward: 64}
+train: {steps: 400, tokens: 512, lr: 5e-3, schedule: cosine, warmup: 40, smoothing: 0.0}
+validation: {every: 100, limit: 50, metric: exact}
+decode: {beam: 2}
+metrics: [exact, cer]
+"""
+
+
+@pytest.fixture(scope="session")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tiny.yaml and its three files; no string is in two of them."""
+    folder = tmp_path_factory.mktemp("task")
+    strings = ["".join(s) for n in (2, 3, 4) for s in itertools.product(LETTERS, repeat=n)]
+    random.Random(7).shuffle(strings)
+    for name, some in {
+        "train": strings[:600],
+        "valid": strings[600:650],
+        "test": strings[650:],
+    }.items():
+        lines = "".join(f"{s}\t{s[::-1]}\n" for s in some)
+        (folder / f"{name}.tsv").write_text(lines, "utf-8")
+    (folder / "tiny.yaml").write_text(RECIPE, "utf-8")
+    return folder

@@ -1,0 +1,121 @@
+"""Really train, then do with the model what a user would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transduce
+from transduce.cookbook import load_recipe
+from transduce.data.corpus import read_pairs
+from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.training import train
+
+
+def command(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """The real command line, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "transduce", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    result = command("train", str(task / "tiny.yaml"), "--folder", str(folder))
+    assert result.returncode == 0, result.stderr
+    assert "transduce run" in result.stdout
+    return folder
+
+
+def test_the_model_has_learned_strings_it_never_saw(trained: Path) -> None:
+    result = command("evaluate", str(trained))
+    assert result.returncode == 0, result.stderr
+    metrics = json.loads((trained / "metrics.json").read_text())["test"]
+    assert metrics["items"] == 125
+    assert metrics["metrics"]["exact"]["value"] >= 95.0
+    assert len((trained / "test.hypotheses.txt").read_text().splitlines()) == 125
+
+
+def test_run_answers_in_order_and_keeps_empty_lines(trained: Path) -> None:
+    result = command("run", str(trained), text="abc\n\nedca\nba\n")
+    assert result.stdout == "cba\n\nacde\nab\n"
+
+
+def test_the_python_face(trained: Path) -> None:
+    model = transduce.load(trained)
+    assert model("abcd") == "dcba"
+    (output,) = model.run(["abcd"], beam=3, nbest=3, attention=True)
+    assert output.text == "dcba"
+    assert len(output.alternatives) == 3
+    assert output.attention is not None
+    layers, heads, target, source = output.attention.shape
+    assert (layers, heads, target, source) == (2, 4, 5, 5)
+
+
+def test_attention_finds_the_other_diagonal(trained: Path) -> None:
+    """What a reversing model attends to runs backwards: the lens shows what it has learned."""
+    model = transduce.load(trained)
+    hits = total = 0
+    for output in model.run(["abcd", "dbea", "ceba", "edab"], attention=True):
+        assert output.attention is not None
+        # Some head of some layer points at the letter being written, nearly always.
+        letters = output.attention[:, :, :4, :4].argmax(axis=-1)
+        backwards = [3, 2, 1, 0]
+        hits += int((letters == backwards).sum(axis=-1).max())
+        total += 4
+    assert hits / total >= 0.9
+
+
+def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
+    names = {path.name for path in trained.iterdir()}
+    assert {
+        "recipe.yaml",
+        "model.safetensors",
+        "source.tokens.json",
+        "target.tokens.json",
+        "metrics.json",
+        "README.md",
+        "log.jsonl",
+        "state",
+    } <= names
+    assert not any(name.endswith((".pt", ".pkl", ".bin")) for name in names)
+
+
+def test_check_finds_the_data_fit(task: Path) -> None:
+    result = command("check", str(task / "tiny.yaml"))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Fit to train" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("preset", "least"),
+    [
+        ("lstm-attention", 90.0),
+        ("gru-attention", 90.0),
+        ("rnn-attention", 90.0),
+        ("peephole-attention", 90.0),
+        ("lstm-seq2seq", 80.0),
+    ],
+)
+def test_recurrent_families_learn_it_too(
+    task: Path, tmp_path: Path, preset: str, least: float
+) -> None:
+    text = (task / "tiny.yaml").read_text()
+    body = text.replace("  encoder: {feed_forward: 64}\n  decoder: {feed_forward: 64}\n", "")
+    recipe_file = task / f"{preset}.yaml"
+    recipe_file.write_text(body)
+    recipe = load_recipe(recipe_file, [f"model.preset={preset}", "model.width=48", "train.lr=1e-2"])
+    model = train(recipe, tmp_path / "run").model
+    assert recipe.data.test is not None
+    items = items_of(list(read_pairs(recipe.data.test, recipe.data.folder)), False)
+    assert evaluate(model, items, ["exact"]).metrics["exact"].value >= least

@@ -1,0 +1,172 @@
+"""Evaluation: items, what is written down, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from transduce.cookbook import parse_recipe
+from transduce.data.corpus import Pair
+from transduce.data.tokens import Tokens
+from transduce.errors import TransduceError
+from transduce.evaluation.evaluate import (
+    Evaluation,
+    Item,
+    evaluate,
+    evaluate_folder,
+    items_of,
+    write_evaluation,
+)
+from transduce.evaluation.metrics import measure
+from transduce.transducer import Output, Transducer
+
+RECIPE = """
+data:
+  train: {source: train.src, target: train.tgt}
+  valid: {file: valid.tsv}
+  test: {file: test.tsv}
+  tokens: {both: {level: character}}
+model:
+  width: 16
+  encoder: {kind: recurrent}
+  decoder: {kind: recurrent}
+decode: {beam: 1, max_ratio: 1, max_extra: 2}
+metrics: [cer]
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
+    recipe = parse_recipe(RECIPE, "tiny", tmp_path_factory.mktemp("data"))
+    assert recipe.data.tokens.both is not None
+    torch.manual_seed(1)
+    tokens = Tokens.train(recipe.data.tokens.both, ["abc"])
+    return Transducer.create(recipe, tokens, tokens)
+
+
+@pytest.fixture
+def folder(model: Transducer, tmp_path: Path) -> Path:
+    model.save(tmp_path)
+    text = (tmp_path / "recipe.yaml").read_text()
+    (tmp_path / "recipe.yaml").write_text(
+        text.replace(str(model.recipe.data.folder), str(tmp_path))
+    )
+    (tmp_path / "valid.tsv").write_text("a\tb\nb\ta\n")
+    (tmp_path / "test.tsv").write_text("a\tb\nb\ta\nc\tc\n")
+    return tmp_path
+
+
+def pair(source: str, target: str) -> Pair:
+    return Pair(source, target, "file", 1)
+
+
+PAIRS = [pair("a", "1"), pair("b", "2"), pair("a", "3"), pair("b", "2")]
+
+
+def test_one_item_a_pair() -> None:
+    items = items_of(PAIRS, alternatives=False)
+    assert [(item.source, item.references) for item in items] == [
+        ("a", ["1"]),
+        ("b", ["2"]),
+        ("a", ["3"]),
+        ("b", ["2"]),
+    ]
+
+
+def test_one_item_a_source_with_all_that_is_right() -> None:
+    items = items_of(PAIRS, alternatives=True)
+    assert [item.source for item in items] == ["a", "b"]
+    assert items[0].references == ["1", "3"]
+    assert set(items[1].references) == {"2"}
+
+
+def test_every_item_is_decoded_in_order(model: Transducer) -> None:
+    items = [Item("abc", ["abc"]), Item("", ["a"]), Item("b", ["b", "c"])]
+    result = evaluate(model, items, ["cer", "exact"], bootstrap=0, beam=2)
+    assert [o.text for o in result.outputs] == [model(item.source, beam=2) for item in items]
+    assert set(result.metrics) == {"cer", "exact"}
+    assert result.metrics["cer"].low is None
+
+
+def made(*texts: str) -> Evaluation:
+    items = [Item("x", ["x"]) for _ in texts]
+    outputs = [Output(text, 0.0) for text in texts]
+    return Evaluation(measure(["exact"], texts, [["x"]] * len(texts)), items, outputs)
+
+
+def test_one_line_a_hypothesis_whatever_it_holds(tmp_path: Path) -> None:
+    write_evaluation(tmp_path, "test", made("a\nb", "", "c\u2028d\r\x0b", "é"))
+    lines = (tmp_path / "test.hypotheses.txt").read_bytes().decode().split("\n")
+    assert lines == ["a b", "", "c d ", "é", ""]
+    assert len("\n".join(lines).splitlines()) == 4
+
+
+def test_results_of_other_splits_stay(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text('{"training": {"steps": 5}}')
+    write_evaluation(tmp_path, "valid", made("x"))
+    write_evaluation(tmp_path, "test", made("x", "y"), beam=3)
+    write_evaluation(tmp_path, "valid", made("y"))
+    values = json.loads((tmp_path / "metrics.json").read_text())
+    assert values["training"] == {"steps": 5}
+    assert values["test"]["items"] == 2
+    assert values["test"]["beam"] == 3
+    assert values["test"]["metrics"]["exact"]["value"] == 50
+    assert values["valid"]["metrics"]["exact"]["value"] == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"test": ', "\x00"])
+def test_a_damaged_metrics_file_is_written_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / "metrics.json").write_text(text)
+    write_evaluation(tmp_path, "test", made("x"))
+    assert json.loads((tmp_path / "metrics.json").read_text())["test"]["items"] == 1
+
+
+def test_a_folder_is_scored_on_a_split_of_its_recipe(folder: Path) -> None:
+    evaluation = evaluate_folder(folder, beam=2, length_penalty=None)
+    assert list(evaluation.metrics) == ["cer"]
+    values = json.loads((folder / "metrics.json").read_text())
+    # What was asked for is written down; what was not is as in the recipe.
+    assert values["test"].keys() == {"items", "beam", "metrics"}
+    assert values["test"]["items"] == 3
+    evaluate_folder(folder, split="valid", metrics=" EXACT, wer,")
+    values = json.loads((folder / "metrics.json").read_text())
+    assert list(values["valid"]["metrics"]) == ["exact", "wer"]
+    assert values["test"]["items"] == 3
+
+
+def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
+    for name in ("test.src", "test.tgt", "test"):
+        (folder / name).write_text("a\n")
+    evaluate_folder(folder, files=(folder / "test.src", folder / "test.tgt"))
+    evaluate_folder(folder, files=(folder / "test.src", folder / "test"))
+    evaluate_folder(folder)
+    values = json.loads((folder / "metrics.json").read_text())
+    assert {split: result["items"] for split, result in values.items()} == {
+        "test.tgt": 1,
+        "test.txt": 1,
+        "test": 3,
+    }
+    assert (folder / "test.tgt.hypotheses.txt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"split": "tset"}, "there is no split tset; did you mean test?"),
+        ({"split": "training"}, "there is no split training; there are test and valid"),
+        ({"metrics": "bleu,crf"}, "there is no metric crf; did you mean chrf?"),
+        ({"metrics": " , "}, "--metrics names none"),
+        ({"files": (Path("x"), None)}, "need both --source and --target"),
+        ({"device": "tpu"}, "the device tpu cannot be used here; try auto"),
+    ],
+)
+def test_mistakes_are_told_before_decoding(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], said: str
+) -> None:
+    monkeypatch.delattr(Transducer, "run")
+    with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
+        evaluate_folder(folder, **asked)  # type: ignore[arg-type]
+    assert not (folder / "metrics.json").exists()

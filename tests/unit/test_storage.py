@@ -1,0 +1,257 @@
+"""Files are whole or not there, and damage is told, wherever it strikes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce import storage
+from transduce.errors import CheckpointError
+from transduce.storage import make_folder, read_tensors, write_json, write_tensors, write_text
+
+TENSORS = {
+    "matrix": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+    "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+    "bytes": torch.tensor([0, 255], dtype=torch.uint8),
+    "single": torch.tensor(7.0, dtype=torch.float64),
+    "empty": torch.zeros(0, 4),
+    "switches": torch.tensor([True, False]),
+}
+FACTS = {"step": 3, "text": "größer ▁ 🎉", "nested": {"best": None, "kept": [[1, 0.5]]}}
+
+
+def only(folder: Path, *names: str) -> bool:
+    return sorted(p.name for p in folder.iterdir()) == sorted(names)
+
+
+def sentence(error: pytest.ExceptionInfo[BaseException]) -> str:
+    text = str(error.value)
+    assert text
+    assert "\n" not in text
+    return text
+
+
+def test_text_and_json_come_back(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "größer\n")
+    write_json(tmp_path / "a.json", FACTS)
+    assert (tmp_path / "a.txt").read_text("utf-8") == "größer\n"
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == FACTS
+    assert "größer" in (tmp_path / "a.json").read_text("utf-8")  # for people to read
+    assert only(tmp_path, "a.txt", "a.json")
+
+
+def test_tensors_and_facts_come_back(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "a.safetensors", TENSORS, FACTS)
+    tensors, facts = read_tensors(tmp_path / "a.safetensors")
+    assert facts == FACTS
+    assert set(tensors) == set(TENSORS)
+    for name, tensor in TENSORS.items():
+        assert tensors[name].dtype == tensor.dtype
+        assert tensors[name].shape == tensor.shape
+        assert torch.equal(tensors[name], tensor), name
+    assert only(tmp_path, "a.safetensors")
+
+
+def test_views_and_parameters_can_be_written(tmp_path: Path) -> None:
+    square = torch.arange(9.0).reshape(3, 3)
+    values = {"turned": square.T, "parameter": torch.nn.Parameter(square[:, 1])}
+    write_tensors(tmp_path / "a", values, {})
+    tensors, _ = read_tensors(tmp_path / "a")
+    assert torch.equal(tensors["turned"], square.T)
+    assert torch.equal(tensors["parameter"], square[:, 1])
+
+
+def test_others_can_read_the_file(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    write_tensors(tmp_path / "a", TENSORS, FACTS)
+    assert torch.equal(load_file(tmp_path / "a")["matrix"], TENSORS["matrix"])
+
+
+def test_a_file_of_another_program_can_be_read(tmp_path: Path) -> None:
+    """It has no checksums and no facts, which is no damage."""
+    from safetensors.torch import save_file
+
+    save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a")
+    tensors, facts = read_tensors(tmp_path / "a")
+    assert torch.equal(tensors["matrix"], TENSORS["matrix"])
+    assert facts == {}
+
+
+# ----------------------------------------------------------------------- whole or not there
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), RuntimeError("a bug")])
+def test_a_failing_writer_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+
+    def fail(part: Path, text: str, encoding: str) -> None:
+        part.write_bytes(b"half of the n")
+        raise error
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(CheckpointError if isinstance(error, OSError) else RuntimeError) as raised:
+        write_text(path, "new")
+    assert sentence(raised)
+    assert path.read_bytes() == b"old"
+    assert only(tmp_path, "a.txt")
+
+
+def test_a_text_that_cannot_be_encoded_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "a.txt", "half of a pair: \ud800")
+    assert only(tmp_path)
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors.torch
+
+    def full(values: Any, part: Path, metadata: Any) -> None:
+        part.write_bytes(b"half")
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    path = tmp_path / "a"
+    write_tensors(path, TENSORS, FACTS)
+    before = path.read_bytes()
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(CheckpointError, match="No space left") as raised:
+        write_tensors(path, {}, {})
+    assert str(path) in sentence(raised)
+    assert path.read_bytes() == before
+    assert only(tmp_path, "a")
+
+
+def test_what_is_renamed_has_reached_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flushed before the rename: otherwise a power cut leaves a whole name on half a file."""
+    order: list[str] = []
+    replace, fsync = Path.replace, os.fsync
+    monkeypatch.setattr(Path, "replace", lambda a, b: order.append("rename") or replace(a, b))
+    monkeypatch.setattr(os, "fsync", lambda f: order.append("flush") or fsync(f))
+    write_text(tmp_path / "a", "text")
+    assert order == ["flush", "rename", "flush"]
+
+
+@pytest.mark.parametrize("place", ["missing/a.txt", "file/a.txt", "folder", "n" * 300])
+def test_where_nothing_can_be_written_it_says_so(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "folder").mkdir()
+    for write in (
+        lambda path: write_text(path, "text"),
+        lambda path: write_tensors(path, TENSORS, {}),
+    ):
+        with pytest.raises(CheckpointError) as raised:
+            write(tmp_path / place)
+        assert str(tmp_path / place) in sentence(raised)
+        assert only(tmp_path, "file", "folder")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(CheckpointError, match="denied"):
+        write_text(tmp_path / "a", "text")
+
+
+def test_make_folder(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a" / "b")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(CheckpointError) as raised:
+            make_folder(tmp_path / place)
+        assert str(tmp_path / place) in sentence(raised)
+
+
+# --------------------------------------------------------------------------------- damage
+
+
+def same(tensors: dict[str, Tensor], facts: dict[str, Any], of: dict[str, Tensor]) -> bool:
+    return (
+        facts == FACTS
+        and set(tensors) == set(of)
+        and all(torch.equal(tensors[n], t) and tensors[n].dtype == t.dtype for n, t in of.items())
+    )
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x0F, 0x80])
+def test_no_flipped_byte_goes_unnoticed(tmp_path: Path, flip: int) -> None:
+    """Header or numbers: either it is an error, or what is read is what was written."""
+    path = tmp_path / "a"
+    few = {name: TENSORS[name] for name in ("matrix", "half", "bytes")}
+    write_tensors(path, few, FACTS)
+    whole = path.read_bytes()
+    noticed = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= flip
+        path.write_bytes(damaged)
+        try:
+            tensors, facts = read_tensors(path)
+        except CheckpointError:
+            noticed += 1
+        else:
+            assert same(tensors, facts, few), f"byte {place} of {len(whole)}"
+    assert noticed > 0.9 * len(whole)
+    payload = sum(t.numel() * t.element_size() for t in few.values())
+    damaged = bytearray(whole)
+    damaged[-payload] ^= flip
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match="the bytes of"):
+        read_tensors(path)
+
+
+def test_another_type_or_shape_of_the_same_bytes_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, {"matrix": TENSORS["matrix"]}, FACTS)
+    whole = path.read_bytes()
+    for old, new in ((b'"F32"', b'"I32"'), (b"[2,3]", b"[3,2]"), (b'"matrix"', b'"matrox"')):
+        assert whole.count(old) == 1
+        path.write_bytes(whole.replace(old, new))
+        with pytest.raises(CheckpointError, match="damaged"):
+            read_tensors(path)
+
+
+def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, TENSORS, FACTS)
+    whole = path.read_bytes()
+    for length in (0, 1, 8, 30, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(CheckpointError, match="damaged or cut short") as raised:
+            read_tensors(path)
+        assert str(path) in sentence(raised)
+
+
+def test_what_is_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="missing") as raised:
+        read_tensors(tmp_path / "a")
+    assert sentence(raised)
+    with pytest.raises(CheckpointError) as raised:
+        read_tensors(tmp_path)
+    assert sentence(raised)
+    (tmp_path / "text").write_text("not tensors at all, but long enough to look like some")
+    with pytest.raises(CheckpointError) as raised:
+        read_tensors(tmp_path / "text")
+    assert sentence(raised)
+
+
+def test_files_written_before_headers_were_summed_can_be_read(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    checksum = storage._checksum(TENSORS["matrix"])
+    metadata = {"facts": json.dumps(FACTS), "checksums": json.dumps({"matrix": checksum})}
+    save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a", metadata)
+    tensors, facts = read_tensors(tmp_path / "a")
+    assert same(tensors, facts, {"matrix": TENSORS["matrix"]})

@@ -1,0 +1,510 @@
+"""A model in a person's hands: order, batches, maps, streams, folders, plain errors."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce import recipe, transducer
+from transduce.data.tokens import END, Tokens
+from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
+from transduce.recipe import Recipe
+from transduce.transducer import WEIGHTS, Output, Transducer, load, weights_of
+
+WORDS = ["tea", "uncle", "a cup of tea", "", "zuko", "iroh made tea", "e", "tea"]
+TRANSFORMER = {"layers": 2, "heads": 2, "feed_forward": 24}
+RECURRENT = {"kind": "recurrent", "cell": "gru"}
+MODELS: dict[str, dict[str, Any]] = {
+    "transformer": {"encoder": TRANSFORMER, "decoder": TRANSFORMER},
+    "attention": {
+        "encoder": RECURRENT,
+        "decoder": {**RECURRENT, "attention": "additive", "context": "both"},
+    },
+    "fixed": {"encoder": RECURRENT, "decoder": {**RECURRENT, "attention": "none"}},
+}
+
+
+def make(name: str = "transformer", seed: int = 3, **parts: Any) -> Transducer:
+    """A random model over letters; in float64, so that batches cannot flip a close decision."""
+    settings = Recipe.model_validate(
+        {
+            "data": {
+                "train": {"name": "copy", "split": "train"},
+                "valid": {"name": "copy", "split": "valid"},
+                "tokens": {"both": {"level": "character"}},
+            },
+            "model": {"width": 16, **MODELS[name], **parts.pop("model", {})},
+            "decode": {"beam": 3, "max_ratio": 1.5, "max_extra": 3, **parts.pop("decode", {})},
+            **parts,
+        }
+    )
+    tokens = Tokens.train(recipe.Tokens(level="character"), WORDS)
+    torch.manual_seed(seed)
+    model = Transducer.create(settings, tokens, tokens)
+    model.network.double().eval()
+    with torch.no_grad():
+        model.network.head.bias.normal_()
+        model.network.head.bias[END] -= 1.0
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> Transducer:
+    return make()
+
+
+def texts(outputs: list[Output]) -> list[str]:
+    return [o.text for o in outputs]
+
+
+def sentence(error: pytest.ExceptionInfo[BaseException]) -> str:
+    text = str(error.value)
+    assert len(text) > 15
+    assert "\n" not in text
+    assert "Traceback" not in text
+    return text
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"beam": 1},
+    "beam": {"beam": 4},
+    "sample": {"sample": True, "temperature": 0.8, "top_k": 5},
+}
+
+
+# ------------------------------------------------------------------------------------- run
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_come_in_the_order_of_sources_whatever_the_batches(
+    name: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(name)
+    together = model.run(WORDS, **WAYS[way])
+    assert len(set(texts(together))) > 3
+    alone = [model.run([word], **WAYS[way])[0] for word in WORDS]
+    assert texts(together) == texts(alone)
+    assert [o.score for o in together] == pytest.approx([o.score for o in alone], abs=1e-5)
+    assert texts(model.run(WORDS[::-1], **WAYS[way])) == texts(together)[::-1]
+    for budget in (1, 20, 60):
+        monkeypatch.setattr(transducer, "BATCH_TOKENS", budget)
+        assert texts(model.run(WORDS, **WAYS[way])) == texts(together)
+
+
+def test_calling_the_model_gives_the_best_text(model: Transducer) -> None:
+    assert model("tea") == model.run(["tea"])[0].text
+    assert model("tea", beam=1) == model.run(["tea"], beam=1)[0].text
+
+
+def test_nothing_in_nothing_out(model: Transducer) -> None:
+    assert model.run([]) == []
+    assert model("") == ""
+    for output in model.run(["", ""], nbest=3, attention=True):
+        assert output == Output("", 0.0)
+
+
+def test_the_recipe_says_what_is_not_asked_for() -> None:
+    model = make(decode={"beam": 1, "length_penalty": 0.3})
+    assert texts(model.run(WORDS)) == texts(model.run(WORDS, beam=1))
+    (output,) = model.run(["uncle"])
+    length = len(output.tokens)
+    assert output.score == pytest.approx(output.log_probability / ((5 + length) / 6) ** 0.3)
+    (output,) = model.run(["uncle"], length_penalty=0.0)
+    assert output.score == output.log_probability
+
+
+def test_a_wider_beam_never_scores_worse_here_and_nbest_widens_it(model: Transducer) -> None:
+    one, five = (model.run(["iroh made tea"], beam=b)[0] for b in (1, 50))
+    assert five.score >= one.score
+    assert len(model.run(["tea"], beam=1, nbest=4)[0].alternatives) == 4
+
+
+def test_nbest(model: Transducer) -> None:
+    for output, word in zip(model.run(WORDS, beam=5, nbest=3), WORDS, strict=True):
+        if not word:
+            continue
+        assert len(output.alternatives) == 3
+        assert output.alternatives[0].text == output.text
+        assert output.alternatives[0].score == output.score
+        scores = [o.score for o in output.alternatives]
+        assert scores == sorted(scores, reverse=True)
+        assert len({tuple(o.tokens) for o in output.alternatives}) == 3
+    assert model.run(["tea"], beam=5)[0].alternatives == []
+
+
+def test_tokens_are_those_of_the_text_and_end(model: Transducer) -> None:
+    for output, word in zip(model.run(WORDS), WORDS, strict=True):
+        if word:
+            assert output.tokens[-1] == "</s>"
+            assert output.source_tokens == [*word.replace(" ", "▁"), "</s>"]
+            known = [t for t in output.tokens[:-1] if t != "<unk>"]
+            assert "".join(known).replace("▁", " ") == output.text
+
+
+def test_samples_follow_the_seed(model: Transducer) -> None:
+    def drawn(seed: int) -> list[str]:
+        return texts(model.run(WORDS, sample=True, seed=seed))
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert texts(model.run(WORDS, sample=True, top_k=1)) == texts(model.run(WORDS, beam=1))
+    several = model.run(["iroh made tea"], sample=True, nbest=5)[0].alternatives
+    assert len({o.text for o in several}) > 1
+    assert [o.score for o in several] == sorted((o.score for o in several), reverse=True)
+
+
+def test_limits_follow_the_length_of_each_source() -> None:
+    model = make(decode={"max_ratio": 1.0, "max_extra": 2})
+    with torch.no_grad():
+        model.network.head.bias[END] = -60.0  # it would never end
+    for way in WAYS.values():
+        for output, word in zip(model.run(WORDS, **way), WORDS, strict=True):
+            assert len(output.tokens) == (len(word) + 1 + 2 if word else 0)
+
+
+def test_a_limit_of_nothing_still_leaves_room_for_end() -> None:
+    model = make(decode={"max_ratio": 0.2, "max_extra": 0})
+    for way in WAYS.values():
+        outputs = model.run(["e", "iroh made tea"], **way)
+        assert outputs[0].tokens == ["</s>"]
+        assert len(outputs[1].tokens) <= 2
+
+
+def test_unknown_characters_do_not_stop_it(model: Transducer) -> None:
+    outputs = model.run(["茶", "🎉🎉", "t\x00a", "\ud800", "\n", " "])
+    assert len(outputs) == 6
+    assert outputs[0].source_tokens == ["<unk>", "</s>"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_source_of_two_thousand_characters(name: str) -> None:
+    model = make(name, decode={"max_ratio": 0.01, "max_extra": 3})
+    outputs = model.run(["e" * 2000, "tea"], beam=2)
+    assert len(outputs[0].source_tokens) == 2001
+    assert outputs[1].text == model("tea", beam=2)
+
+
+def test_where_positions_end_it_says_so_and_stops_there() -> None:
+    learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
+    model = make(model={"encoder": learned, "decoder": learned}, decode={"max_ratio": 9.0})
+    with torch.no_grad():
+        model.network.head.bias[END] = -60.0
+    assert len(model.run(["e" * 11], attention=True)[0].tokens) == 12
+    with pytest.raises(ModelError, match=r"12 tokens.*positions for 11") as error:
+        model.run(["tea", "e" * 12])
+    assert sentence(error)
+    pointing = {**RECURRENT, "attention": "location", "max_positions": 12}
+    model = make(model={"encoder": RECURRENT, "decoder": pointing})
+    assert len(model.run(["e" * 11])) == 1
+    with pytest.raises(ModelError, match="positions for 11"):
+        model.run(["e" * 12])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_network_is_left_in_the_mode_it_was_in(training: bool) -> None:
+    model = make(model={"dropout": 0.5})
+    model.network.train(training)
+    assert texts(model.run(WORDS)) == texts(model.run(WORDS))  # without dropout inside
+    assert model.network.training == training
+    assert model.network.decoder.training == training
+    model.network.head = None  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        model.run(WORDS)
+    assert model.network.training == training
+
+
+def test_training_goes_on_after_use() -> None:
+    """What inference mode made must not be met again by gradients."""
+    for name in MODELS:
+        model = make(name)
+        model.run(["iroh made tea"], attention=True)
+        target_BT = torch.tensor([[2, 5, 6, 3]])
+        model.network.train()
+        model.network.loss(target_BT, torch.tensor([4]), target_BT).total.backward()
+
+
+# ------------------------------------------------------------------------------- attention
+
+
+@pytest.mark.parametrize(("name", "layers", "heads"), [("transformer", 2, 2), ("attention", 1, 1)])
+def test_attention_has_a_row_for_each_token_and_end(name: str, layers: int, heads: int) -> None:
+    model = make(name)
+    plain = model.run(WORDS, beam=3)
+    for output, word, without in zip(
+        model.run(WORDS, beam=3, attention=True), WORDS, plain, strict=True
+    ):
+        assert output.text == without.text
+        assert without.attention is None
+        if not word:
+            continue
+        assert output.attention is not None
+        assert output.attention.dtype == np.float32
+        assert output.attention.shape == (layers, heads, len(output.tokens), len(word) + 1)
+        np.testing.assert_allclose(output.attention.sum(axis=-1), 1.0, atol=1e-5)
+        assert (output.attention >= 0).all()
+
+
+def test_attention_is_the_same_in_any_batch(model: Transducer) -> None:
+    together = model.run(WORDS, attention=True)
+    for output, word in zip(together, WORDS, strict=True):
+        if word:
+            (alone,) = model.run([word], attention=True)
+            np.testing.assert_allclose(output.attention, alone.attention, atol=1e-5)
+
+
+def test_attention_is_what_the_steps_of_search_attended_to() -> None:
+    from transduce.models import Lens
+
+    model = make("attention")
+    (output,) = model.run(["iroh"], beam=1, attention=True)
+    ids = model.target_tokens.encode(output.text)
+    assert len(ids) == len(output.tokens) - 1
+    source_BS = torch.tensor([[*model.source_tokens.encode("iroh"), END]])
+    with torch.no_grad(), Lens(model.network, "decoder.attention") as lens:
+        state = model.network.start(source_BS, torch.tensor([5]))
+        for token in (2, *ids):
+            _, state = model.network.step(torch.tensor([token]), state)
+    expected = lens.weights["decoder.attention"].numpy()[0]
+    np.testing.assert_allclose(output.attention[0], expected, atol=1e-5)
+
+
+def test_a_model_without_attention_has_none_to_show() -> None:
+    (output,) = make("fixed").run(["tea"], attention=True)
+    assert output.attention is None
+
+
+def test_outputs_can_be_written_as_json(model: Transducer) -> None:
+    import json
+
+    (output,) = model.run(["tea"], beam=3, nbest=2, attention=True)
+    values = json.loads(json.dumps(output.to_json()))
+    assert values["text"] == output.text
+    assert np.array(values["attention"]).shape == (len(output.tokens), 4)
+    assert [o["text"] for o in values["nbest"]] == texts(output.alternatives)
+
+
+# ---------------------------------------------------------------------------------- stream
+
+
+def test_a_stream_reads_no_further_than_it_must(model: Transducer) -> None:
+    read: list[str] = []
+
+    def sources() -> Iterator[str]:
+        for number in range(10_000):
+            read.append(str(number))
+            yield "tea" if number % 2 else ""
+
+    stream = model.stream(sources(), beam=1)
+    assert read == []
+    next(stream)
+    assert len(read) == 1
+    next(stream)
+    assert len(read) <= 3
+
+
+def test_a_stream_gives_what_run_gives(model: Transducer) -> None:
+    many = [word[: 1 + n % 5] for n in range(4) for word in WORDS]
+    assert texts(list(model.stream(iter(many), beam=2))) == texts(model.run(many, beam=2))
+    assert list(model.stream([])) == []
+
+
+# ---------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"beam": 0}, "beam"),
+        ({"beam": -1}, "beam"),
+        ({"beam": 2.5}, "beam"),
+        ({"beam": "5"}, "beam"),
+        ({"nbest": 0}, "nbest"),
+        ({"nbest": None}, "nbest"),
+        ({"length_penalty": float("nan")}, "length_penalty"),
+        ({"length_penalty": 1000}, "length_penalty"),
+        ({"length_penalty": -1000.0}, "length_penalty"),
+        ({"length_penalty": "1"}, "length_penalty"),
+        ({"sample": True, "temperature": 0.0}, "temperature"),
+        ({"sample": True, "temperature": -1}, "temperature"),
+        ({"sample": True, "temperature": float("inf")}, "temperature"),
+        ({"sample": True, "top_k": -1}, "top_k"),
+        ({"sample": True, "top_p": 0.0}, "top_p"),
+        ({"sample": True, "top_p": 1.5}, "top_p"),
+        ({"sample": True, "seed": 1.5}, "seed"),
+        ({"temperature": 0.5}, "sample"),
+        ({"top_k": 5}, "sample"),
+        ({"bean": 5}, "bean"),
+    ],
+)
+def test_an_impossible_setting_is_one_sentence(
+    model: Transducer, settings: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ModelError, match=named) as error:
+        model.run(["tea"], **settings)
+    assert sentence(error)
+
+
+def test_numbers_of_numpy_are_numbers(model: Transducer) -> None:
+    found = model.run(["tea"], beam=np.int64(2), length_penalty=np.float32(1.0), nbest=np.int32(1))
+    assert texts(found) == texts(model.run(["tea"], beam=2, length_penalty=1.0))
+
+
+def test_one_string_is_not_a_list_of_letters(model: Transducer) -> None:
+    with pytest.raises(ModelError, match="list") as error:
+        model.run("tea")
+    assert sentence(error)
+    with pytest.raises(ModelError, match="list"):
+        next(model.stream("tea"))
+
+
+@pytest.mark.parametrize("source", [None, 5, b"tea", ["tea"]])
+def test_a_source_that_is_not_text(model: Transducer, source: Any) -> None:
+    with pytest.raises(ModelError, match="text") as error:
+        model.run(["tea", source])
+    assert sentence(error)
+
+
+def test_any_sequence_will_do(model: Transducer) -> None:
+    expected = texts(model.run(WORDS))
+    assert texts(model.run(tuple(WORDS))) == expected
+    assert texts(model.run(np.array(WORDS))) == expected
+    assert texts(model.run(word for word in WORDS)) == expected
+
+
+# ------------------------------------------------------------------------------------ disk
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "model"
+    saved = make(seed=5)
+    saved.network.float()
+    saved.save(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(kept: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(kept, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tie", ["all", "target", "none"])
+def test_a_saved_model_is_the_same_model(tmp_path: Path, name: str, tie: str) -> None:
+    model = make(name, model={"tie": tie})
+    model.network.float()
+    model.save(tmp_path / "new" / "folder")
+    again = load(tmp_path / "new" / "folder")
+    assert again.run(WORDS, beam=3, nbest=2) == model.run(WORDS, beam=3, nbest=2)
+    assert again.recipe.model_copy(update={"data": model.recipe.data}) == model.recipe
+    assert not again.network.training
+    for (ours, w), (theirs, v) in zip(
+        weights_of(again.network).items(), weights_of(model.network).items(), strict=True
+    ):
+        assert ours == theirs
+        assert torch.equal(w, v)
+    assert not list((tmp_path / "new" / "folder").glob("*.part"))
+
+
+def test_a_folder_can_be_moved(folder: Path, tmp_path: Path) -> None:
+    before = load(folder)("tea")
+    moved = folder.rename(tmp_path / "elsewhere")
+    assert load(str(moved))("tea") == before
+
+
+def test_it_is_the_weights_that_were_loaded(folder: Path) -> None:
+    """Not those that creation drew: another seed gives the same model."""
+    torch.manual_seed(1)
+    one = load(folder).run(WORDS)
+    torch.manual_seed(2)
+    assert load(folder).run(WORDS) == one
+
+
+def test_a_device_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(HardwareError, match="cuda:77") as error:
+        load(folder, device="cuda:77")
+    assert sentence(error)
+
+
+@pytest.mark.parametrize("missing", [WEIGHTS, "recipe.yaml", "source.tokens.json"])
+def test_a_missing_file_is_named(folder: Path, missing: str) -> None:
+    (folder / missing).unlink()
+    with pytest.raises(ModelError, match=missing) as error:
+        load(folder)
+    assert sentence(error)
+
+
+def test_a_missing_folder_is_told_apart_from_an_unfinished_run(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no folder") as error:
+        load(tmp_path / "nowhere")
+    assert sentence(error)
+    (tmp_path / "state").mkdir()
+    with pytest.raises(ModelError, match="resume") as error:
+        load(tmp_path)
+    assert sentence(error)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModelError, match="not a model folder"):
+        load(tmp_path / "file")
+
+
+def damage(path: Path, how: str) -> None:
+    whole = bytearray(path.read_bytes())
+    if how == "flipped":
+        whole[-100] ^= 0x10
+    elif how == "cut short":
+        whole = whole[: len(whole) // 2]
+    else:
+        whole = bytearray(b"" if how == "empty" else b"\xff\xfe not what it should be {")
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut short", "empty", "nonsense"])
+def test_damaged_weights_are_named(folder: Path, how: str) -> None:
+    damage(folder / WEIGHTS, how)
+    with pytest.raises(CheckpointError, match=WEIGHTS) as error:
+        load(folder)
+    assert sentence(error)
+
+
+@pytest.mark.parametrize("how", ["cut short", "empty", "nonsense"])
+@pytest.mark.parametrize("name", ["recipe.yaml", "source.tokens.json", "target.tokens.json"])
+def test_damage_to_the_other_files_is_named(folder: Path, name: str, how: str) -> None:
+    damage(folder / name, how)
+    if name == "recipe.yaml" and how == "cut short":
+        (folder / name).write_text("data: {train: {name: copy")
+    with pytest.raises(TransduceError, match=name):
+        load(folder)
+
+
+def test_a_recipe_of_another_shape_is_refused(folder: Path) -> None:
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(text.replace("width: 16", "width: 32"))
+    with pytest.raises(ModelError, match="does not fit the recipe") as error:
+        load(folder)
+    assert "16" in sentence(error)
+    assert "32" in str(error.value)
+    (folder / "recipe.yaml").write_text(text.replace("layers: 2", "layers: 1"))
+    with pytest.raises(ModelError, match=r"blocks\.1"):
+        load(folder)
+
+
+def test_tokens_of_another_model_are_refused(folder: Path) -> None:
+    Tokens.train(recipe.Tokens(level="character"), ["xyz"]).save(folder / "target.tokens.json")
+    with pytest.raises(ModelError, match=r"embedding|head") as error:
+        load(folder)
+    assert sentence(error)
+
+
+def test_where_it_cannot_be_saved_it_says_so(model: Transducer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(CheckpointError, match="file") as error:
+            model.save(tmp_path / place)
+        assert sentence(error)

@@ -1,0 +1,254 @@
+"""A run that is saved and put back goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.data.batches import Position
+from transduce.errors import CheckpointError
+from transduce.models import Network, Vocabulary, build
+from transduce.storage import write_tensors
+from transduce.training.checkpoint import STATE, Standing, load_state, save_state, saved_recipe
+from transduce.training.optimizer import MovingAverage, build_optimizer
+from transduce.training.window import Window
+
+SOURCE, LENGTHS = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
+TARGET = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
+STANDING = Standing(
+    step=7,
+    position=Position(2, 0, 31),
+    seconds=12.5,
+    best=0.75,
+    best_step=5,
+    worse=1,
+    kept=[(3, 0.5), (5, 0.75)],
+    window=Window(loss=8.5, gradient_norm=2.25, padding=0.5, seconds=1.5, tokens=9, updates=2),
+)
+
+
+class Run:
+    """A network in training, as small as can be."""
+
+    def __init__(self, seed: int = 1, width: int = 8, layers: int = 1, ema: bool = True) -> None:
+        torch.manual_seed(seed)
+        part = {"layers": layers, "heads": 2, "feed_forward": 16}
+        model = {"width": width, "dropout": 0.3, "encoder": part, "decoder": part, "tie": "all"}
+        self.network: Network = build(recipe.Model.model_validate(model), Vocabulary(9, 9))
+        self.optimizer = build_optimizer(self.network, recipe.Train())
+        self.average = MovingAverage(self.network, 0.9) if ema else None
+        self.step = 0
+
+    def update(self) -> float:
+        self.step += 1
+        loss = self.network.loss(SOURCE, LENGTHS, TARGET).total
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(self.network, self.step)
+        return loss.item()
+
+    def save(self, folder: Path, standing: Standing = STANDING) -> None:
+        save_state(folder, standing, self.network, self.optimizer, self.average, "the: recipe\n")
+
+    def load(self, folder: Path) -> Standing:
+        return load_state(folder, self.network, self.optimizer, self.average)
+
+
+def same_tensors(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return list(one) == list(other) and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def check_equal(ours: Run, theirs: Run) -> None:
+    assert same_tensors(
+        dict(ours.network.named_parameters()), dict(theirs.network.named_parameters())
+    )
+    for p, q in zip(ours.network.parameters(), theirs.network.parameters(), strict=True):
+        assert same_tensors(ours.optimizer.state[p], theirs.optimizer.state[q])
+    if ours.average is not None and theirs.average is not None:
+        assert same_tensors(ours.average.weights, theirs.average.weights)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    run = Run()
+    for _ in range(3):
+        run.update()
+    run.save(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("ema", [True, False])
+def test_a_run_goes_on_as_if_it_had_never_stopped(tmp_path: Path, ema: bool) -> None:
+    """Dropout included: every random generator stands where it stood."""
+    run = Run(ema=ema)
+    for _ in range(3):
+        run.update()
+    run.save(tmp_path)
+    losses = [run.update() for _ in range(3)]
+
+    again = Run(seed=99, ema=ema)
+    again.update()  # moments of its own, to be replaced
+    again.load(tmp_path)
+    again.step = 3
+    assert [again.update() for _ in range(3)] == losses
+    check_equal(again, run)
+
+
+def test_everything_is_put_back(tmp_path: Path) -> None:
+    run = Run()
+    run.update()
+    run.save(tmp_path)
+    again = Run(seed=2)
+    again.load(tmp_path)
+    check_equal(again, run)
+    weight = next(iter(again.network.parameters()))
+    assert set(again.optimizer.state[weight]) == {"step", "exp_avg", "exp_avg_sq"}
+    assert float(again.optimizer.state[weight]["step"]) == 1
+
+
+def test_every_random_generator_is_put_back(tmp_path: Path) -> None:
+    run = Run()
+    random.gauss(0, 1)  # leaves half a pair behind, which is state too
+    np.random.standard_normal()
+    run.save(tmp_path)
+
+    def draws() -> list[float]:
+        return [
+            random.random(),
+            random.gauss(0, 1),
+            float(np.random.random()),
+            float(np.random.standard_normal()),
+            float(torch.rand(())),
+            float(torch.randn(())),
+        ]
+
+    expected = draws()
+    assert draws() != expected
+    run.load(tmp_path)
+    assert draws() == expected
+
+
+def test_the_standing_comes_back(tmp_path: Path) -> None:
+    run = Run()
+    for standing in (STANDING, Standing(), Standing(best=float("inf"))):
+        run.save(tmp_path, standing)
+        back = run.load(tmp_path)
+        assert back == standing
+        assert isinstance(back.position, Position)
+        assert all(isinstance(entry, tuple) for entry in back.kept)
+
+
+def test_sums_that_are_still_tensors_come_back_as_numbers(tmp_path: Path) -> None:
+    window = Window(loss=torch.tensor(8.5, dtype=torch.float64), gradient_norm=torch.tensor(2.0))
+    run = Run()
+    run.save(tmp_path, Standing(window=window))
+    back = run.load(tmp_path).window
+    assert (back.loss, back.gradient_norm) == (8.5, 2.0)
+    assert isinstance(window.loss, torch.Tensor)  # saving changes nothing
+
+
+def test_a_window_records_means() -> None:
+    record = Window(10.0, torch.tensor(6.0), 0.5, 2.0, tokens=20, batches=5, updates=3).record()
+    assert record == {
+        "loss": 0.5,
+        "gradient_norm": 2.0,
+        "padding": 0.1,
+        "tokens_per_second": 10.0,
+    }
+    assert set(Window().record().values()) == {0.0}
+
+
+def test_the_recipe_travels_with_the_state(saved: Path) -> None:
+    assert saved_recipe(saved) == "the: recipe\n"
+
+
+def test_there_is_no_pickle_in_it(saved: Path) -> None:
+    from safetensors.torch import load_file
+
+    names = load_file(saved / STATE)
+    assert {name.split("/")[0] for name in names} >= {"weights", "optimizer", "average", "random"}
+    assert [p.name for p in (saved / "state").iterdir()] == ["training.safetensors"]
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def refused(run: Run, folder: Path) -> str:
+    with pytest.raises(CheckpointError) as error:
+        run.load(folder)
+    text = str(error.value)
+    assert "\n" not in text
+    assert str(folder / STATE) in text
+    return text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"width": 16}, {"layers": 2}, {"ema": True}],
+    ids=["wider", "deeper", "with an average"],
+)
+def test_a_state_of_another_shape_does_not_fit(tmp_path: Path, other: dict[str, Any]) -> None:
+    plain: dict[str, Any] = {"ema": False}
+    Run(**plain).save(tmp_path)
+    assert "does not fit" in refused(Run(**{**plain, **other}), tmp_path)
+
+
+def test_a_state_of_more_layers_does_not_fit_either(tmp_path: Path) -> None:
+    """Every name of the smaller network is in it; the rest must not be dropped in silence."""
+    Run(layers=2).save(tmp_path)
+    assert "blocks.1" in refused(Run(layers=1), tmp_path)
+
+
+def test_nothing_is_stretched_to_fit(saved: Path) -> None:
+    from safetensors import safe_open
+
+    run = Run()
+    with safe_open(saved / STATE, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        facts = {"standing": {}, "random": {}, "recipe": ""}
+    tensors["weights/head.bias"] = torch.zeros(1)
+    write_tensors(saved / STATE, tensors, facts)
+    assert "head.bias" in refused(run, saved)
+
+
+def test_a_state_that_is_missing_or_something_else(tmp_path: Path) -> None:
+    assert "missing" in refused(Run(), tmp_path)
+    (tmp_path / "state").mkdir()
+    write_tensors(tmp_path / STATE, {"a": torch.zeros(2)}, {})
+    refused(Run(), tmp_path)
+    with pytest.raises(CheckpointError, match="not a training state"):
+        saved_recipe(tmp_path)
+
+
+def test_a_damaged_state_is_refused(saved: Path) -> None:
+    whole = (saved / STATE).read_bytes()
+    header = int.from_bytes(whole[:8], "little")
+    generator = random.Random(1)
+    run = Run()
+    facts = whole.index(b"numpy") + 40  # a digit of a random generator
+    in_tensors = [generator.randrange(8 + header, len(whole)) for _ in range(20)]
+    for place in [3, 100, facts, 8 + header, len(whole) - 1, *in_tensors]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x01
+        (saved / STATE).write_bytes(damaged)
+        assert "damaged" in refused(run, saved)
+    for length in (0, 100, header, len(whole) // 2, len(whole) - 1):
+        (saved / STATE).write_bytes(whole[:length])
+        assert "cut short" in refused(run, saved)
+    (saved / STATE).write_bytes(whole)
+    run.load(saved)
+
+
+def test_where_it_cannot_be_saved_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="file") as error:
+        Run().save(tmp_path / "file")
+    assert "\n" not in str(error.value)
