@@ -30,8 +30,8 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
     recipe = load_recipe("pronounce", [f"seed={seed}", *overrides])
     minutes = recipe.train.minutes
     console.print(
-        "Training a Transformer to pronounce English: letters in, phones out.\n"
-        f"It has never seen a word before, and will be ready in at most {minutes:g} minutes.\n"
+        "Training a network with attention to pronounce English: letters in, phones out.\n"
+        f"It starts from nothing and trains for at most {minutes:g} minutes.\n"
     )
     resume = (folder / STATE).exists() and _unfinished(folder)
     trained = train(recipe, folder, resume=resume, overwrite=not resume)
@@ -58,8 +58,7 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
         f"\nPictures: {folder}/attention.png (which letters each phone was read from) and "
         f"{folder}/training.png\n\nTry next:\n"
         f"  transduce run {folder} your-name --nbest 3 --scores\n"
-        f"  transduce train pronounce model.preset=gru-attention train.lr=3e-3 "
-        f"--folder runs/gru\n"
+        f"  transduce train pronounce model.preset=transformer-tiny --folder runs/transformer\n"
         f"  transduce recipes pronounce > my.yaml     # start a recipe of your own"
     )
 
@@ -87,8 +86,7 @@ def _draw(model: Transducer, folder: Path) -> None:
     panels = []
     for output in model.run(PICTURED, attention=True):
         assert output.attention is not None
-        # The last layer's heads, averaged: where this phone was read from.
-        weights_TS = output.attention[-1].mean(axis=0)
+        weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
         panels.append((weights_TS, output.source_tokens, output.tokens, ""))
     attention_grid(panels, folder / "attention.png")
     training_curve(read_log(folder / "log.jsonl"), folder / "training.png")

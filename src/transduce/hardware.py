@@ -32,8 +32,10 @@ def pick_precision(name: str, device: torch.device, width: int) -> torch.dtype:
         return torch.bfloat16 if name == "bfloat16" else torch.float32
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    # On a CPU with AMX tiles bfloat16 pays only where products are large enough to repay casts.
-    fast = width >= 512 and torch.cpu._is_amx_tile_supported()
+    # On a CPU with AMX tiles bfloat16 pays where products are large enough to repay the casts;
+    # without them it is emulated, and many times slower.
+    tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    fast = width >= 256 and tiles()
     return torch.bfloat16 if fast else torch.float32
 
 

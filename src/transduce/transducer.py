@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,11 @@ from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.data.batches import Batch, collate
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import search
+from transduce.decoding.settings import Settings
 from transduce.errors import ModelError, RecipeError, TokensError
 from transduce.hardware import pick_device
 from transduce.models import Lens, Network, Vocabulary, build
+from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import (
     Decoder,
     Encoder,
@@ -61,47 +62,6 @@ class Output:
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
         return values
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to search; None stands for what the model's recipe says."""
-
-    beam: int | None = None
-    nbest: int = 1
-    length_penalty: float | None = None
-    sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 1
-
-    @property
-    def hypotheses(self) -> int:
-        """Hypotheses of one source side by side."""
-        return 1 if self.sample else max(self.beam or 1, self.nbest)
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name == "sample" or (value is None and name in ("beam", "length_penalty")):
-                continue
-            whole = name in ("beam", "nbest", "top_k", "seed")
-            fits = isinstance(value, Integral if whole else Real) and math.isfinite(value)
-            _require(fits, name, repr(value), "a whole number" if whole else "a number")
-        _require(self.beam is None or self.beam >= 1, "beam", self.beam, "1 or more")
-        _require(self.nbest >= 1, "nbest", self.nbest, "1 or more")
-        _require(self.temperature > 0, "temperature", self.temperature, "above 0")
-        _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
-        power = self.length_penalty or 0.0
-        _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
-        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise ModelError("temperature, top_k and top_p shape sampling: ask for sample too")
-
-
-def _require(fits: bool, name: str, value: object, range_: str) -> None:
-    if not fits:
-        raise ModelError(f"{name} is {value}; it must be {range_}")
 
 
 class Transducer:
@@ -299,12 +259,15 @@ class Transducer:
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder: recipe, weights, tokens; each file whole or not at all."""
-        path = Path(folder)
+        self.save_frame(Path(folder))
+        self.save_weights(Path(folder))
+
+    def save_frame(self, path: Path) -> None:
+        """All but the weights; without them nobody takes the folder for a trained model."""
         make_folder(path)
         write_text(path / "recipe.yaml", dump_recipe(self.recipe))
         self.source_tokens.save(path / "source.tokens.json")
         self.target_tokens.save(path / "target.tokens.json")
-        self.save_weights(path)
 
     def save_weights(self, folder: Path) -> None:
         write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
@@ -312,30 +275,6 @@ class Transducer:
     def load_weights(self, path: Path) -> None:
         weights, _ = read_tensors(path)
         set_weights(self.network, weights, path)
-
-
-def weights_of(network: Network) -> dict[str, Tensor]:
-    """Every parameter once, by its first name: tied ones are not written twice."""
-    return {name: parameter.detach() for name, parameter in network.named_parameters()}
-
-
-def set_weights(network: Network, weights: dict[str, Tensor], path: Path) -> None:
-    own = dict(network.named_parameters())
-    strange = sorted(set(own) ^ set(weights))
-    if strange:
-        raise ModelError(
-            f"{path} does not fit the recipe beside it: {strange[0]} is in only one of them "
-            f"({len(strange)} such parts); use the recipe that the model was trained with"
-        )
-    for name, parameter in own.items():
-        if parameter.shape != weights[name].shape:
-            raise ModelError(
-                f"{path} does not fit the recipe beside it: {name} is "
-                f"{tuple(weights[name].shape)} in the file, {tuple(parameter.shape)} by recipe"
-            )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(weights[name])
 
 
 def load(folder: str | Path, device: str = "cpu") -> Transducer:
@@ -367,10 +306,11 @@ def load(folder: str | Path, device: str = "cpu") -> Transducer:
 def _missing(path: Path) -> str:
     if not path.exists():
         return f"there is no folder {path}; `transduce train` makes one under runs/"
-    if (path / "state").exists():
+    if (path / "recipe.yaml").exists():
+        again = " --resume" if (path / "state").exists() else ""
         return (
-            f"{path} holds a run that has not been validated yet; go on with "
-            f"`transduce train --resume {path}`"
+            f"{path} holds a run that was stopped before its first validation; go on with "
+            f"`transduce train {path}{again}`"
         )
     return f"{path} is not a model folder: it has no {WEIGHTS}"
 
@@ -410,8 +350,6 @@ def _pack(indices: list[int], encoded: list[list[int]], budget: int) -> Iterator
 
 def _seed(seed: int, source: str) -> int:
     """A seed of each sentence's own, so that neighbours do not change what is drawn."""
-    import zlib
-
     return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62
 
 

@@ -120,3 +120,8 @@ def test_help_answers_at_once() -> None:
         fastest = min(fastest, time.perf_counter() - began)
     assert "train" in shown
     assert fastest < 1.0
+
+
+def test_the_page_of_results_says_what_was_measured() -> None:
+    root = ROOT.parent.parent
+    subprocess.run([sys.executable, str(root / "docs" / "make_results.py"), "--check"], check=True)

@@ -14,8 +14,9 @@ import torch
 from transduce import recipe, transducer
 from transduce.data.tokens import END, Tokens
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
+from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
-from transduce.transducer import WEIGHTS, Output, Transducer, load, weights_of
+from transduce.transducer import WEIGHTS, Output, Transducer, load
 
 WORDS = ["tea", "uncle", "a cup of tea", "", "zuko", "iroh made tea", "e", "tea"]
 TRANSFORMER = {"layers": 2, "heads": 2, "feed_forward": 24}

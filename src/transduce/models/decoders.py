@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from transduce import recipe
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.memory import Memory, reorder_mask
+from transduce.models.stack import build_last_norm, build_stack
 from transduce.nn.attention import SCORES, Attention
-from transduce.nn.blocks import DecoderBlock, build_norm
+from transduce.nn.blocks import DecoderBlock
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.cells import State
 from transduce.nn.masks import Mask, causal
-from transduce.nn.positions import Rotary
 from transduce.nn.recurrent import Recurrent
 
 
@@ -60,24 +60,8 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.embedding = embedding
-        rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
-        self.blocks = nn.ModuleList(
-            DecoderBlock(
-                width,
-                settings.heads,
-                settings.feed_forward,
-                activation=settings.activation,
-                norm=settings.norm,
-                norm_position=settings.norm_position,
-                dropout=dropout,
-                attention_dropout=settings.attention_dropout,
-                activation_dropout=settings.activation_dropout,
-                rotary=rotary,
-            )
-            for _ in range(settings.layers)
-        )
-        pre = settings.norm_position == "pre"
-        self.norm = build_norm(settings.norm, width) if pre else nn.Identity()
+        self.blocks = build_stack(DecoderBlock, settings, width, dropout)
+        self.norm = build_last_norm(settings, width)
 
     @property
     def _stack(self) -> Sequence[DecoderBlock]:

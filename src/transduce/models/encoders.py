@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.models.memory import Memory
-from transduce.nn.blocks import EncoderBlock, build_norm
+from transduce.models.stack import build_last_norm, build_stack
+from transduce.nn.blocks import EncoderBlock
 from transduce.nn.cells import State
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Rotary
 from transduce.nn.recurrent import Recurrent, reverse_sequences
 
 
@@ -19,25 +19,8 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, settings: recipe.TransformerEncoder, width: int, dropout: float) -> None:
         super().__init__()
-        rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                width,
-                settings.heads,
-                settings.feed_forward,
-                activation=settings.activation,
-                norm=settings.norm,
-                norm_position=settings.norm_position,
-                dropout=dropout,
-                attention_dropout=settings.attention_dropout,
-                activation_dropout=settings.activation_dropout,
-                rotary=rotary,
-            )
-            for _ in range(settings.layers)
-        )
-        # Pre-norm leaves the sum of all sublayers unnormalised: one norm at the top.
-        pre = settings.norm_position == "pre"
-        self.norm = build_norm(settings.norm, width) if pre else nn.Identity()
+        self.blocks = build_stack(EncoderBlock, settings, width, dropout)
+        self.norm = build_last_norm(settings, width)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         for block in self.blocks:

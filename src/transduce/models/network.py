@@ -15,6 +15,7 @@ from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.losses import Loss, cross_entropy
+from transduce.nn.masks import Mask
 from transduce.nn.positions import Fourier, Learned, Positioned, Sinusoidal
 
 
@@ -57,22 +58,35 @@ class Network(nn.Module):
         self.decoder = decoder
         self.head = head
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
-        """The memory of a batch of sources; lengths_B stays on the CPU."""
-        mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
+    @property
+    def records(self) -> bool:
+        """Whether a pass depends on nothing but tensors, so that a CUDA graph can record it."""
+        recurrent = (RecurrentEncoder, RecurrentDecoder)
+        return not isinstance(self.encoder, recurrent) and not isinstance(self.decoder, recurrent)
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor, mask: Mask | None = None) -> Memory:
+        """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
+        mask = mask or padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
         return memory
 
-    def forward(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+    def forward(
+        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, mask: Mask | None = None
+    ) -> Tensor:
         """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
-        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B))
+        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B, mask))
         return features_BTD
 
     def loss(
-        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        mask: Mask | None = None,
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN … END, padded), summed over its tokens."""
-        features_BTD = self(source_BS, lengths_B, target_BT[:, :-1])
+        features_BTD = self(source_BS, lengths_B, target_BT[:, :-1], mask)
         return self.head.loss(features_BTD, target_BT[:, 1:], smoothing)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:

@@ -74,8 +74,35 @@ class _Chunked(torch.autograd.Function):
         counted_N: Tensor,
         smoothing: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.autocast(features_ND.device.type, enabled=False):
-            return _forward(ctx, features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing)
+        exact = torch.promote_types(features_ND.dtype, torch.float32)
+        weight_cast_VD = weight_VD.to(features_ND.dtype)
+        bias_cast_V = None if bias_V is None else bias_V.to(features_ND.dtype)
+        gradient = any(ctx.needs_input_grad[:3])
+        by_features_ND = torch.empty_like(features_ND) if gradient else None
+        by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
+        by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
+        total = torch.zeros((), dtype=exact, device=features_ND.device)
+        nll = torch.zeros_like(total)
+        correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
+        size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
+        for start in range(0, len(features_ND), size):
+            rows = slice(start, start + size)
+            x_CD, real_C = features_ND[rows], counted_N[rows]
+            logits_CV = F.linear(x_CD, weight_cast_VD, bias_cast_V)
+            loss_C, nll_C, hit_C = softmax_gradient_(
+                logits_CV, targets_N[rows], real_C, smoothing, gradient
+            )
+            total = total + loss_C.masked_fill(~real_C, 0.0).sum()
+            nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
+            correct = correct + (hit_C & real_C).sum()
+            if by_features_ND is not None and by_weight_VD is not None:
+                torch.mm(logits_CV, weight_cast_VD, out=by_features_ND[rows])
+                by_weight_VD += logits_CV.mT @ x_CD
+                if by_bias_V is not None:
+                    by_bias_V += logits_CV.sum(dim=0, dtype=by_bias_V.dtype)
+        ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+        ctx.mark_non_differentiable(nll, correct)
+        return total, nll, correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -87,43 +114,3 @@ class _Chunked(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _forward(
-    ctx: Any,
-    features_ND: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None,
-    targets_N: Tensor,
-    counted_N: Tensor,
-    smoothing: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    exact = torch.promote_types(features_ND.dtype, torch.float32)
-    weight_cast_VD = weight_VD.to(features_ND.dtype)
-    bias_cast_V = None if bias_V is None else bias_V.to(features_ND.dtype)
-    gradient = any(ctx.needs_input_grad[:3])
-    by_features_ND = torch.empty_like(features_ND) if gradient else None
-    by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
-    by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
-    total = torch.zeros((), dtype=exact, device=features_ND.device)
-    nll = torch.zeros_like(total)
-    correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
-    size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
-    for start in range(0, len(features_ND), size):
-        rows = slice(start, start + size)
-        x_CD, real_C = features_ND[rows], counted_N[rows]
-        logits_CV = F.linear(x_CD, weight_cast_VD, bias_cast_V)
-        loss_C, nll_C, hit_C = softmax_gradient_(
-            logits_CV, targets_N[rows], real_C, smoothing, gradient
-        )
-        total = total + loss_C.masked_fill(~real_C, 0.0).sum()
-        nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
-        correct = correct + (hit_C & real_C).sum()
-        if by_features_ND is not None and by_weight_VD is not None:
-            torch.mm(logits_CV, weight_cast_VD, out=by_features_ND[rows])
-            by_weight_VD += logits_CV.mT @ x_CD
-            if by_bias_V is not None:
-                by_bias_V += logits_CV.sum(dim=0, dtype=by_bias_V.dtype)
-    ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
-    ctx.mark_non_differentiable(nll, correct)
-    return total, nll, correct

@@ -25,7 +25,9 @@ def normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> Tensor:
         y_BTD = norm(x_BTD)
     else:
         half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        y_BTD, _, _ = torch.ops.transduce.layer_norm(x_BTD, norm.weight, norm.bias, norm.eps, half)
+        y_BTD = _LayerNorm.apply(  # type: ignore[no-untyped-call]
+            x_BTD, norm.weight, norm.bias, norm.eps, half
+        )
     return y_BTD
 
 

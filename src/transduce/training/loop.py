@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from transduce.cookbook import dump_recipe
@@ -17,8 +16,9 @@ from transduce.errors import TrainingError
 from transduce.evaluation.evaluate import evaluate, loss_per_token
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_device, pick_precision, seed_everything
+from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
-from transduce.storage import read_tensors, write_tensors
+from transduce.storage import make_folder, read_tensors, write_tensors
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
 from transduce.training.optimizer import (
@@ -30,8 +30,9 @@ from transduce.training.optimizer import (
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
+from transduce.training.update import build_update
 from transduce.training.window import Window
-from transduce.transducer import WEIGHTS, Transducer, set_weights, weights_of
+from transduce.transducer import WEIGHTS, Transducer
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Run:
         self.optimizer = build_optimizer(self.network, recipe.train)
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
+        self.update = build_update(self.network, self.optimizer, recipe.train, self.precision)
         self.standing = Standing()
         self.rate = 0.0
 
@@ -68,7 +70,7 @@ class Run:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
         if self.standing.step == 0:
-            self.model.save(self.folder)
+            self.model.save_frame(self.folder)
         settings = self.recipe.train
         batches = self.prepared.train.iterate(self.standing.position)
         self.network.train()
@@ -93,21 +95,19 @@ class Run:
         standing, settings = self.standing, self.recipe.train
         self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
         set_learning_rate(self.optimizer, self.rate)
-        tokens = sum(batch.target_tokens for batch, _ in batches)
-        losses = [self._backward(batch, tokens) for batch, _ in batches]
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip or math.inf)
+        loss, norm = self.update([batch for batch, _ in batches])
         if self.device.type == "cpu" and not math.isfinite(float(norm)):
             raise TrainingError(_not_finite(standing.step + 1, settings.lr))
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.update.apply()
         standing.step += 1
         standing.position = batches[-1][1]
         if self.average is not None:
             self.average.update(self.network, standing.step)
+        tokens = sum(batch.target_tokens for batch, _ in batches)
         seconds = time.perf_counter() - began
         standing.seconds += seconds
         window = standing.window
-        window.loss = window.loss + torch.stack(losses).sum()
+        window.loss = window.loss + loss
         window.gradient_norm = window.gradient_norm + norm.double()
         window.padding += sum(batch.padding_share for batch, _ in batches)
         window.seconds += seconds
@@ -115,21 +115,6 @@ class Run:
         window.batches += len(batches)
         window.updates += 1
         self.progress.step(StepRecord(standing.step, tokens, self.rate))
-
-    def _backward(self, batch: Batch, tokens: int) -> Tensor:
-        """Gradients of one batch's share in the update's mean loss; its summed loss, detached."""
-        batch = batch.to(self.device)
-        assert batch.target_BT is not None
-        half = self.precision != torch.float32
-        with torch.autocast(self.device.type, dtype=self.precision, enabled=half):
-            loss = self.network.loss(
-                batch.source_BS,
-                batch.source_lengths_B,
-                batch.target_BT,
-                self.recipe.train.smoothing,
-            )
-        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return loss.total.detach().double()
 
     def _ended(self) -> bool:
         standing, settings = self.standing, self.recipe.train
@@ -143,6 +128,11 @@ class Run:
 
     def _log(self) -> None:
         standing = self.standing
+        began = time.perf_counter()
+        float(standing.window.loss)  # waits for the device: that time belongs to the updates
+        waited = time.perf_counter() - began
+        standing.seconds += waited
+        standing.window.seconds += waited
         record = standing.window.record()
         if not math.isfinite(record["loss"]):
             raise TrainingError(_not_finite(standing.step, self.recipe.train.lr))
@@ -207,6 +197,7 @@ class Run:
         self.standing.kept = kept[-average.count :]
         if any(step == self.standing.step for step, _ in self.standing.kept):
             path = self._kept_path(self.standing.step)
+            make_folder(path.parent)
             write_tensors(path, weights_of(self.network), {"step": self.standing.step})
 
     def _kept_path(self, step: int) -> Path:

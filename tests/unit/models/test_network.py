@@ -13,7 +13,7 @@ from transduce import recipe
 from transduce.data.tokens import BEGIN, END, PAD
 from transduce.errors import ModelError
 from transduce.models import Network, Vocabulary, build
-from transduce.transducer import set_weights, weights_of
+from transduce.models.weights import set_weights, weights_of
 
 WIDTH = 16
 TRANSFORMER = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 24}

@@ -1,0 +1,35 @@
+"""A network's weights by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from transduce.errors import ModelError
+from transduce.models.network import Network
+
+
+def weights_of(network: Network) -> dict[str, Tensor]:
+    """Every parameter once, by its first name: tied ones are not written twice."""
+    return {name: parameter.detach() for name, parameter in network.named_parameters()}
+
+
+def set_weights(network: Network, weights: dict[str, Tensor], path: Path) -> None:
+    own = dict(network.named_parameters())
+    strange = sorted(set(own) ^ set(weights))
+    if strange:
+        raise ModelError(
+            f"{path} does not fit the recipe beside it: {strange[0]} is in only one of them "
+            f"({len(strange)} such parts); use the recipe that the model was trained with"
+        )
+    for name, parameter in own.items():
+        if parameter.shape != weights[name].shape:
+            raise ModelError(
+                f"{path} does not fit the recipe beside it: {name} is "
+                f"{tuple(weights[name].shape)} in the file, {tuple(parameter.shape)} by recipe"
+            )
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])

@@ -1,0 +1,77 @@
+"""An update's gradients, whatever way its batches are cut and run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.data.batches import Batch, collate
+from transduce.models import Network, Vocabulary, build
+from transduce.presets import PRESETS
+from transduce.recipe import Train
+from transduce.training.optimizer import build_optimizer
+from transduce.training.update import RecordedUpdate, Update
+
+PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
+
+
+def network(width: int = 16) -> Network:
+    torch.manual_seed(1)
+    shape = {**PRESETS["transformer-tiny"], "width": width, "dropout": 0.0}
+    return build(recipe.Model.model_validate(shape), Vocabulary(12, 12))
+
+
+def batch(*rows: int) -> Batch:
+    return collate([PAIRS[row][0] for row in rows], [PAIRS[row][1] for row in rows])
+
+
+def gradients(made: Network) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in made.parameters() if p.grad is not None]
+
+
+def test_accumulated_batches_are_one_batch() -> None:
+    """The mean is over all tokens of the update, not over batches: a short batch counts less."""
+    settings = Train(clip=0.0)
+    found = []
+    for cut in ([batch(0, 1, 2, 3)], [batch(0), batch(1, 2, 3)], [batch(3, 2), batch(1, 0)]):
+        made = network().double()
+        update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+        loss, norm = update(cut)
+        found.append([loss, norm, *gradients(made)])
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_the_gradient_is_clipped_and_its_norm_told() -> None:
+    settings = Train(clip=0.01)
+    made = network()
+    _, norm = Update(made, build_optimizer(made, settings), settings, torch.float32)([batch(0, 1)])
+    assert float(norm) > 0.01
+    clipped = torch.cat([g.flatten() for g in gradients(made)]).norm()
+    assert float(clipped) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_recorded_updates_are_the_same(precision: torch.dtype) -> None:
+    settings = Train(lr=1e-3, warmup=0)
+    shapes = [[batch(0, 1)], [batch(2, 3)], [batch(0)], [batch(1, 0), batch(3)]] * 4
+    losses: dict[str, list[float]] = {}
+    weights: dict[str, list[torch.Tensor]] = {}
+    for kind in (Update, RecordedUpdate):
+        made = network(64).cuda()
+        update = kind(made, build_optimizer(made, settings), settings, precision)
+        losses[kind.__name__] = []
+        for batches in shapes:
+            loss, _ = update(batches)
+            update.apply()
+            losses[kind.__name__].append(float(loss))
+        weights[kind.__name__] = [p.detach().clone() for p in made.parameters()]
+        if isinstance(update, RecordedUpdate):
+            assert len(update._recorded) == 4  # two of the five batches are of one shape
+    loose = 1e-5 if precision == torch.float32 else 2e-2
+    torch.testing.assert_close(losses["Update"], losses["RecordedUpdate"], rtol=loose, atol=loose)
+    for mine, theirs in zip(weights["Update"], weights["RecordedUpdate"], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=loose, atol=loose)
