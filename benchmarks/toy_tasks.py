@@ -28,9 +28,9 @@ RESULTS = Path(__file__).parent / "results" / "toy_tasks.json"
 
 RECURRENT = ["model.width=128", "train.lr=3e-3", "train.tokens=1024"]
 FAMILIES: dict[str, list[str]] = {
-    "transformer-tiny": [],
+    "transformer-tiny": ["model.width=64", "train.tokens=512"],
     "lstm-seq2seq": RECURRENT,
-    "lstm-attention": RECURRENT,
+    "lstm-attention": ["model.width=128", "train.lr=3e-3", "train.tokens=512"],
     "gru-attention": RECURRENT,
     "peephole-attention": RECURRENT,
     "rnn-attention": RECURRENT,
@@ -55,6 +55,7 @@ def run(preset: str, task: str, seed: int, folder: Path) -> dict[str, Any]:
         "updates": trained.standing.step,
         "seconds": round(time.perf_counter() - began, 1),
         "parameters": sum(p.numel() for p in trained.model.network.parameters()),
+        "machine": f"{platform.machine()}, torch {torch.__version__}",
     }
 
 

@@ -76,6 +76,7 @@ def toy_tasks() -> list[str]:
     if found is None:
         return []
     names = list(dict.fromkeys(row["preset"] for row in found["rows"]))
+    machines = sorted({row["machine"] for row in found["rows"]})
     rows = []
     for name in names:
         cells = [name]
@@ -91,7 +92,8 @@ def toy_tasks() -> list[str]:
         "",
         "`python benchmarks/toy_tasks.py`: strings of 1 to 12 letters, 20,000 to learn from, 1,000 "
         "test strings that are in no other split, greedy search; the share of strings that is "
-        "wholly right. `lstm-seq2seq` has no attention: all it knows of the source is one state.",
+        "wholly right. `lstm-seq2seq` has no attention: all it knows of the source is one state. "
+        f"Run on one thread of {', '.join(machines)}.",
         "",
         *table(["model", "copy", "reverse", "parameters", "updates"], rows),
         "",

@@ -100,6 +100,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
     part = path.with_name(path.name + ".part")
     try:
         write(part)
+        part.chmod(0o666 & ~_umask())  # safetensors lets no one but the owner read
         with part.open("rb+") as file:  # Windows flushes only what it may write to
             os.fsync(file.fileno())
         part.replace(path)
@@ -112,6 +113,13 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         with suppress(OSError):
             part.unlink()
     _flush_folder(path.parent)
+
+
+def _umask() -> int:
+    """What a new file may not be; the only way to read it is to set it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _flush_folder(path: Path) -> None:

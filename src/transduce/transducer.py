@@ -309,8 +309,8 @@ def _missing(path: Path) -> str:
     if (path / "recipe.yaml").exists():
         again = " --resume" if (path / "state").exists() else ""
         return (
-            f"{path} holds a run that was stopped before its first validation; go on with "
-            f"`transduce train {path}{again}`"
+            f"{path} has no {WEIGHTS}: its run was stopped before the first validation; go on "
+            f"with `transduce train {path}{again}`"
         )
     return f"{path} is not a model folder: it has no {WEIGHTS}"
 

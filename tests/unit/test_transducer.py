@@ -39,6 +39,7 @@ def make(name: str = "transformer", seed: int = 3, **parts: Any) -> Transducer:
                 "train": {"name": "copy", "split": "train"},
                 "valid": {"name": "copy", "split": "valid"},
                 "tokens": {"both": {"level": "character"}},
+                **parts.pop("data", {}),
             },
             "model": {"width": 16, **MODELS[name], **parts.pop("model", {})},
             "decode": {"beam": 3, "max_ratio": 1.5, "max_extra": 3, **parts.pop("decode", {})},
@@ -194,7 +195,10 @@ def test_a_source_of_two_thousand_characters(name: str) -> None:
 
 def test_where_positions_end_it_says_so_and_stops_there() -> None:
     learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
-    model = make(model={"encoder": learned, "decoder": learned}, decode={"max_ratio": 9.0})
+    short = {"max_length": 11}
+    model = make(
+        model={"encoder": learned, "decoder": learned}, decode={"max_ratio": 9.0}, data=short
+    )
     with torch.no_grad():
         model.network.head.bias[END] = -60.0
     assert len(model.run(["e" * 11], attention=True)[0].tokens) == 12
@@ -202,7 +206,7 @@ def test_where_positions_end_it_says_so_and_stops_there() -> None:
         model.run(["tea", "e" * 12])
     assert sentence(error)
     pointing = {**RECURRENT, "attention": "location", "max_positions": 12}
-    model = make(model={"encoder": RECURRENT, "decoder": pointing})
+    model = make(model={"encoder": RECURRENT, "decoder": pointing}, data=short)
     assert len(model.run(["e" * 11])) == 1
     with pytest.raises(ModelError, match="positions for 11"):
         model.run(["e" * 12])
@@ -446,6 +450,7 @@ def test_a_missing_folder_is_told_apart_from_an_unfinished_run(tmp_path: Path) -
     with pytest.raises(ModelError, match="no folder") as error:
         load(tmp_path / "nowhere")
     assert sentence(error)
+    (tmp_path / "recipe.yaml").touch()
     (tmp_path / "state").mkdir()
     with pytest.raises(ModelError, match="resume") as error:
         load(tmp_path)

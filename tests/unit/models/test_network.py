@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from transduce import recipe
@@ -100,7 +101,7 @@ def test_concatenated_positions_take_half_the_width_and_are_narrowed_for_a_tied_
     ],
 )
 def test_tables_of_different_widths_cannot_be_one(parts: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match="tie: all"):
+    with pytest.raises(ValidationError, match="tie is all, which needs the same combine"):
         network((12, 12), tie="all", **parts)
 
 
