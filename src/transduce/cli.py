@@ -200,7 +200,7 @@ def recipes(
 def main() -> NoReturn:
     """Run the command line; what a person can cause ends in one sentence, not in a traceback."""
     # Threads that wait by spinning take the cores from each other as soon as anything else runs:
-    # on two busy cores training was four times slower. It must be said before torch is loaded.
+    # on two cores training became several times slower. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale says

@@ -1,7 +1,7 @@
 """Norm and dropped sum, the two small steps around every sublayer, each in one kernel on a GPU.
 
-Written out, they read and write the residual stream eight times forward and back; half of a small
-model's time would go there. On a CPU, and wherever these kernels do not apply, torch's own do.
+Written out, each is several kernels that read and write the whole residual stream. On a CPU, and
+wherever these kernels do not apply, torch's own do the work.
 """
 
 from __future__ import annotations
