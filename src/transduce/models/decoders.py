@@ -21,8 +21,9 @@ from transduce.nn.attention import SCORES, Attention
 from transduce.nn.blocks import DecoderBlock
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.cells import State
-from transduce.nn.masks import Mask, causal
+from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.recurrent import Recurrent
+from transduce.nn.residual import normalise
 
 
 class DecoderState(Protocol):
@@ -38,13 +39,13 @@ class DecoderState(Protocol):
 @dataclass
 class TransformerState:
     caches: list[KeyValueCache]
-    memory: list[tuple[Tensor, Tensor]]
+    memory: list[Tensor]
     memory_mask: Mask | None
 
     def reorder(self, index_B: Tensor) -> None:
         for cache in self.caches:
             cache.reorder(index_B)
-        self.memory = [(k[index_B], v[index_B]) for k, v in self.memory]
+        self.memory = [layer_BS2D[index_B] for layer_BS2D in self.memory]
         self.memory_mask = reorder_mask(self.memory_mask, index_B)
 
 
@@ -67,15 +68,20 @@ class TransformerDecoder(nn.Module):
     def _stack(self) -> Sequence[DecoderBlock]:
         return cast("Sequence[DecoderBlock]", self.blocks)  # a ModuleList does not know its type
 
-    def forward(self, tokens_BT: Tensor, memory: Memory) -> Tensor:
-        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
-        x_BTD = self.embedding(tokens_BT)
-        memory_mask = memory.mask
+    def forward(
+        self, tokens_BT: Tensor, memory: Memory, segments: Segments | None = None
+    ) -> Tensor:
+        """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD.
+
+        With segments, the targets lie one after the other in a single row.
+        """
+        places = 0 if segments is None else segments.places(tokens_BT.shape[1])
+        x_BTD = self.embedding(tokens_BT, places)
+        mask = causal() & Mask(segments=segments)
         for block in self._stack:
-            projected = block.project_memory(memory.states_BSD)
-            x_BTD = block(x_BTD, projected, memory_mask, mask=causal())
-        features_BTD: Tensor = self.norm(x_BTD)
-        return features_BTD
+            projected_BS2D = block.project_memory(memory.states_BSD)
+            x_BTD = block(x_BTD, projected_BS2D, memory.mask, mask)
+        return normalise(self.norm, x_BTD, half=True)
 
     def start(self, memory: Memory) -> TransformerState:
         return TransformerState(

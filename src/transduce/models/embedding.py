@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from transduce.nn.positions import Positioned
+from transduce.nn.positions import Places, Positioned
 
 
 class TokenEmbedding(nn.Module):
@@ -22,8 +22,8 @@ class TokenEmbedding(nn.Module):
         self.positions = positions
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens_BT: Tensor, start: int = 0) -> Tensor:
-        """tokens_BT → x_BTD; `start` is the position of the first of them."""
+    def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
+        """tokens_BT → x_BTD; `start` is the position of the first of them, or of each."""
         x_BTD = self.table(tokens_BT) * self.scale
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)

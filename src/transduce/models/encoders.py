@@ -12,6 +12,7 @@ from transduce.nn.blocks import EncoderBlock
 from transduce.nn.cells import State
 from transduce.nn.masks import Mask
 from transduce.nn.recurrent import Recurrent, reverse_sequences
+from transduce.nn.residual import normalise
 
 
 class TransformerEncoder(nn.Module):
@@ -25,7 +26,7 @@ class TransformerEncoder(nn.Module):
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         for block in self.blocks:
             x_BSD = block(x_BSD, mask)
-        return Memory(self.norm(x_BSD), lengths_B, mask)
+        return Memory(normalise(self.norm, x_BSD, half=True), lengths_B, mask)
 
 
 class RecurrentEncoder(nn.Module):

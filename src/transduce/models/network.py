@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
+from transduce.data.packing import Packed
 from transduce.data.tokens import PAD
 from transduce.errors import ModelError
 from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
@@ -15,7 +16,8 @@ from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.losses import Loss, cross_entropy
-from transduce.nn.masks import Mask
+from transduce.nn.masks import Mask, Segments
+from transduce.nn.multihead import MultiHeadAttention, packs
 from transduce.nn.positions import Fourier, Learned, Positioned, Sinusoidal
 
 
@@ -58,36 +60,47 @@ class Network(nn.Module):
         self.decoder = decoder
         self.head = head
 
-    @property
-    def records(self) -> bool:
-        """Whether a pass depends on nothing but tensors, so that a CUDA graph can record it."""
-        recurrent = (RecurrentEncoder, RecurrentDecoder)
-        return not isinstance(self.encoder, recurrent) and not isinstance(self.decoder, recurrent)
+    def packs(self, longest: int) -> bool:
+        """Whether `packed_loss` can take the place of `loss`, on a GPU in bfloat16.
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor, mask: Mask | None = None) -> Memory:
+        Recurrent networks go along each sequence, and not every attention has a kernel for this.
+        """
+        recurrent = (RecurrentEncoder, RecurrentDecoder)
+        if isinstance(self.encoder, recurrent) or isinstance(self.decoder, recurrent):
+            return False
+        attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
+        return all(
+            packs(attention.width // attention.heads, longest, attention.dropout)
+            for attention in attentions
+        )
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
-        mask = mask or padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
+        mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
         return memory
 
-    def forward(
-        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, mask: Mask | None = None
-    ) -> Tensor:
+    def forward(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
         """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
-        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B, mask))
+        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B))
         return features_BTD
 
     def loss(
-        self,
-        source_BS: Tensor,
-        lengths_B: Tensor,
-        target_BT: Tensor,
-        smoothing: float = 0.0,
-        mask: Mask | None = None,
+        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN … END, padded), summed over its tokens."""
-        features_BTD = self(source_BS, lengths_B, target_BT[:, :-1], mask)
+        features_BTD = self(source_BS, lengths_B, target_BT[:, :-1])
         return self.head.loss(features_BTD, target_BT[:, 1:], smoothing)
+
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0) -> Loss:
+        """The same of sequences laid one after the other, nothing padded; Transformers only."""
+        source, target, longest = packed.source_offsets, packed.target_offsets, packed.shape.longest
+        mask = Segments(source, source, longest)
+        x_1SD = self.front(packed.source_1S, mask.places(packed.shape.source))
+        memory: Memory = self.encoder(x_1SD, source, Mask(segments=mask))
+        memory.mask = Mask(segments=Segments(target, source, longest))
+        features_1TD = self.decoder(packed.target_1T, memory, Segments(target, target, longest))
+        return self.head.loss(features_1TD, packed.labels_1T, smoothing)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
         state: DecoderState = self.decoder.start(self.encode(source_BS, lengths_B))

@@ -9,9 +9,9 @@ from typing import Literal, overload
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 
 from transduce.nn.masks import Mask
-from transduce.nn.short_attention import fits, short_attention
 
 
 class Score(nn.Module):
@@ -187,11 +187,9 @@ def fused_attention(
     so by themselves, and a test holds them to it.
     """
     T, S = query_BHTK.shape[-2], keys_BHSK.shape[-2]
-    if fits(query_BHTK, keys_BHSK, dropout) and (mask is None or mask.only_padding(T, S)):
-        visible_BTS = None if mask is None else mask.visible_BTS
-        visible_BS = None if visible_BTS is None else visible_BTS.squeeze(1).contiguous()
-        causal = mask is not None and mask.causal
-        return short_attention(query_BHTK, keys_BHSK, values_BHSK, visible_BS, causal)
+    half = query_BHTK.is_cuda and query_BHTK.dtype in (torch.bfloat16, torch.float16)
+    if mask is not None and mask.only_segments and half and dropout == 0.0:
+        return _segmented_attention(query_BHTK, keys_BHSK, values_BHSK, mask)
     if mask is not None and mask.only_causal and T == S and T > 1:
         return F.scaled_dot_product_attention(
             query_BHTK, keys_BHSK, values_BHSK, dropout_p=dropout, is_causal=True
@@ -201,6 +199,28 @@ def fused_attention(
     return F.scaled_dot_product_attention(
         query_BHTK, keys_BHSK, values_BHSK, attn_mask=visible_B1TS, dropout_p=dropout
     )
+
+
+def _segmented_attention(
+    query_1HTK: Tensor, keys_1HSK: Tensor, values_1HSK: Tensor, mask: Mask
+) -> Tensor:
+    """The same for sequences in one row, by torch's kernel for that."""
+    assert mask.segments is not None
+    query_THK, keys_SHK, values_SHK = (
+        x_1HTK.squeeze(0).transpose(0, 1) for x_1HTK in (query_1HTK, keys_1HSK, values_1HSK)
+    )
+    context_THK = varlen_attn(
+        query_THK,
+        keys_SHK,
+        values_SHK,
+        mask.segments.query_offsets,
+        mask.segments.key_offsets,
+        mask.segments.longest,
+        mask.segments.longest,
+        window_size=(-1, 0) if mask.causal else (-1, -1),
+    )
+    assert isinstance(context_THK, Tensor)
+    return context_THK.transpose(0, 1)[None]
 
 
 @overload

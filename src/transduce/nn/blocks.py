@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.cache import KeyValueCache
+from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.positions import Rotary
-from transduce.nn.residual import add_dropped, normalise
+from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
 
 
 def swiglu(gated_BTF: Tensor) -> Tensor:
@@ -43,16 +44,18 @@ class FeedForward(nn.Module):
             raise ValueError(
                 f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation}."
             )
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.expand = nn.Linear(width, 2 * hidden if activation == "swiglu" else hidden)
         self.dropout = nn.Dropout(dropout)
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         """x_BTD to the same shape, each position apart."""
-        hidden_BTF = self.activation(self.expand(x_BTD))
-        output_BTD: Tensor = self.contract(self.dropout(hidden_BTF))
-        return output_BTD
+        relu = self.activation == "relu"  # in one kernel with the product, on a GPU
+        hidden_BTF = linear(x_BTD, self.expand.weight, self.expand.bias, relu)
+        if not relu:
+            hidden_BTF = ACTIVATIONS[self.activation](hidden_BTF)
+        return linear(self.dropout(hidden_BTF), self.contract.weight, self.contract.bias)
 
 
 def build_norm(kind: str, width: int) -> nn.Module:
@@ -85,7 +88,8 @@ class Residual(nn.Module):
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """x_BTD through the sublayer and around it; same shape."""
         if self.norm_position == "pre":
-            return self._add(x_BTD, sublayer(normalise(self.norm, x_BTD, half=True)))
+            x_BTD, normed_BTD = keep_and_normalise(self.norm, x_BTD, half=True)
+            return self._add(x_BTD, sublayer(normed_BTD))
         return normalise(self.norm, self._add(x_BTD, sublayer(x_BTD)), half=False)
 
     def _add(self, x_BTD: Tensor, change_BTD: Tensor) -> Tensor:
@@ -155,8 +159,8 @@ class DecoderBlock(nn.Module):
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
         self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
 
-    def project_memory(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder outputs to the (keys, values) [B, H, S, K] that `forward` takes as memory."""
+    def project_memory(self, memory_BSD: Tensor) -> Tensor:
+        """Encoder outputs to the keys and values [B, S, 2D] that `forward` takes as memory."""
         if self.cross_attention is None:
             raise ValueError("This decoder block was built with cross=False and reads no memory.")
         return self.cross_attention.project(memory_BSD)
@@ -164,7 +168,7 @@ class DecoderBlock(nn.Module):
     def forward(
         self,
         x_BTD: Tensor,
-        memory: tuple[Tensor, Tensor] | None = None,
+        memory_BS2D: Tensor | None = None,
         memory_mask: Mask | None = None,
         mask: Mask | None = None,
         cache: KeyValueCache | None = None,
@@ -174,7 +178,7 @@ class DecoderBlock(nn.Module):
         The mask is not causal by itself: give `causal()`. Raises ValueError when there is memory
         without cross-attention or cross-attention without memory.
         """
-        if (memory is None) != (self.cross_attention is None):
+        if (memory_BS2D is None) != (self.cross_attention is None):
             raise ValueError(
                 "A decoder block with cross=True needs memory, from project_memory, and one with "
                 "cross=False takes none."
@@ -182,13 +186,9 @@ class DecoderBlock(nn.Module):
 
         attend_to_self = partial(self.self_attention, mask=mask, cache=cache)
         x_BTD = self.self_attention_residual(x_BTD, attend_to_self)
-        if memory is not None and self.cross_attention is not None:
-            keys_BHSK, values_BHSK = memory
+        if memory_BS2D is not None and self.cross_attention is not None:
             attend_to_memory = partial(
-                self.cross_attention.attend,
-                keys_BHSK=keys_BHSK,
-                values_BHSK=values_BHSK,
-                mask=memory_mask,
+                self.cross_attention.attend, memory_BS2D=memory_BS2D, mask=memory_mask
             )
             x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
         output_BTD: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)

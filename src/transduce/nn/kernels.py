@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 @cache
 def kernels() -> SimpleNamespace:
-    """softmax_gradient, attention, attention_backward, norm, norm_backward, add, drop."""
+    """softmax_gradient, attention(_backward), column_sums, norm(_backward), add, drop."""
     import triton
     import triton.language as tl
 
@@ -63,67 +63,115 @@ def kernels() -> SimpleNamespace:
                 tl.store(x_row + places, p.to(logits.dtype.element_ty), mask=inside)
 
     @triton.jit
-    def attention_weights(
-        q, k, visible, b, t, s, S, scale, VISIBLE: tl.constexpr, CAUSAL: tl.constexpr
-    ):
+    def load_tile(start_ptr, row, places, length, K: tl.constexpr):
+        """[BLOCK, K] of one head; rows past the sequence's end are zeros."""
+        at = places[:, None].to(tl.int64) * row + tl.arange(0, K)[None, :]
+        return tl.load(start_ptr + at, mask=(places < length)[:, None], other=0.0)
+
+    @triton.jit
+    def store_tile(start_ptr, row, places, length, tile, K: tl.constexpr):
+        at = places[:, None].to(tl.int64) * row + tl.arange(0, K)[None, :]
+        tile = tile.to(start_ptr.dtype.element_ty)
+        tl.store(start_ptr + at, tile, mask=(places < length)[:, None])
+
+    @triton.jit
+    def bounds(offsets, b, length, PACKED: tl.constexpr):
+        """Where the sequence starts, and how long it is."""
+        start = b * length
+        if PACKED:
+            start = tl.load(offsets + b).to(tl.int64)
+            length = (tl.load(offsets + b + 1) - start).to(tl.int32)
+        return start, length
+
+    @triton.jit
+    def attention_weights(q, k, t, T, S, scale, CAUSAL: tl.constexpr):
         scores = tl.dot(q, tl.trans(k)) * scale
-        seen = (s < S)[None, :]
-        if VISIBLE:
-            seen = seen & (tl.load(visible + b * S + s, mask=s < S, other=0) != 0)[None, :]
+        seen = (t < S)[None, :]
         if CAUSAL:
-            seen = seen & (s[None, :] <= t[:, None])
+            seen = seen & (t[None, :] <= t[:, None])
         scores = tl.where(seen, scores, -1e30)
         p = tl.where(seen, tl.exp(scores - tl.max(scores, 1)[:, None]), 0.0)
         mass = tl.sum(p, 1)
         return p / tl.where(mass == 0.0, 1.0, mass)[:, None]
 
     @triton.jit
+    def kept_share(seed, t, dropout, BLOCK: tl.constexpr):
+        """[BLOCK, BLOCK] of 0 and 1 / (1 − dropout), other numbers in every program."""
+        at = (tl.program_id(0) * BLOCK + t[:, None]) * BLOCK + t[None, :]
+        return tl.where(tl.rand(tl.load(seed), at) >= dropout, 1.0 / (1.0 - dropout), 0.0)
+
+    @triton.jit
     def attention(
-        q_ptr, k_ptr, v_ptr, visible, out_ptr,
-        qb, qh, qt, kb, kh, ks, vb, vh, vs,
-        H, T, S, scale,
-        VISIBLE: tl.constexpr, CAUSAL: tl.constexpr, K: tl.constexpr,
-        BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+        q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed, out_ptr,
+        q_row, k_row, H, T, S, scale, dropout,
+        PACKED: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
+        K: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        b = (tl.program_id(0) // H).to(tl.int64)
-        h = tl.program_id(0) % H
-        t, s, c = tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_S), tl.arange(0, K)
-        in_t, in_s = (t < T)[:, None], (s < S)[:, None]
-        q = tl.load(q_ptr + b * qb + h * qh + t[:, None] * qt + c[None, :], mask=in_t, other=0.0)
-        k = tl.load(k_ptr + b * kb + h * kh + s[:, None] * ks + c[None, :], mask=in_s, other=0.0)
-        v = tl.load(v_ptr + b * vb + h * vh + s[:, None] * vs + c[None, :], mask=in_s, other=0.0)
-        p = attention_weights(q, k, visible, b, t, s, S, scale, VISIBLE, CAUSAL)
-        out = tl.dot(p.to(v.dtype), v)
-        place = ((b * T + t[:, None]) * H + h) * K + c[None, :]
-        tl.store(out_ptr + place, out.to(v.dtype), mask=in_t)
+        b, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
+        q_start, T = bounds(q_offsets, b, T, PACKED)
+        k_start, S = bounds(k_offsets, b, S, PACKED)
+        if T > 0:
+            t = tl.arange(0, BLOCK)
+            q = load_tile(q_ptr + q_start * q_row + h * K, q_row, t, T, K)
+            k = load_tile(k_ptr + k_start * k_row + h * K, k_row, t, S, K)
+            v = load_tile(v_ptr + k_start * k_row + h * K, k_row, t, S, K)
+            p = attention_weights(q, k, t, T, S, scale, CAUSAL)
+            if DROPS:
+                p = p * kept_share(seed, t, dropout, BLOCK)
+            out = tl.dot(p.to(v.dtype), v)
+            store_tile(out_ptr + (q_start * H + h) * K, H * K, t, T, out, K)
 
     @triton.jit
     def attention_backward(
-        q_ptr, k_ptr, v_ptr, visible, grad_ptr, dq_ptr, dk_ptr, dv_ptr,
-        qb, qh, qt, kb, kh, ks, vb, vh, vs,
-        H, T, S, scale,
-        VISIBLE: tl.constexpr, CAUSAL: tl.constexpr, K: tl.constexpr,
-        BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+        q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed, grad_ptr, dq_ptr, dk_ptr, dv_ptr,
+        q_row, k_row, H, T, S, scale, dropout,
+        PACKED: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
+        K: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        b = (tl.program_id(0) // H).to(tl.int64)
-        h = tl.program_id(0) % H
-        t, s, c = tl.arange(0, BLOCK_T), tl.arange(0, BLOCK_S), tl.arange(0, K)
-        in_t, in_s = (t < T)[:, None], (s < S)[:, None]
-        q = tl.load(q_ptr + b * qb + h * qh + t[:, None] * qt + c[None, :], mask=in_t, other=0.0)
-        k = tl.load(k_ptr + b * kb + h * kh + s[:, None] * ks + c[None, :], mask=in_s, other=0.0)
-        v = tl.load(v_ptr + b * vb + h * vh + s[:, None] * vs + c[None, :], mask=in_s, other=0.0)
-        to_t = ((b * T + t[:, None]) * H + h) * K + c[None, :]
-        to_s = ((b * S + s[:, None]) * H + h) * K + c[None, :]
-        grad = tl.load(grad_ptr + to_t, mask=in_t, other=0.0)
-        p = attention_weights(q, k, visible, b, t, s, S, scale, VISIBLE, CAUSAL)
-        dv = tl.dot(tl.trans(p.to(grad.dtype)), grad)
-        dp = tl.dot(grad, tl.trans(v))
-        ds = (p * (dp - tl.sum(dp * p, 1)[:, None]) * scale).to(q.dtype)
-        dq = tl.dot(ds, k)
-        dk = tl.dot(tl.trans(ds), q)
-        tl.store(dq_ptr + to_t, dq.to(q.dtype), mask=in_t)
-        tl.store(dk_ptr + to_s, dk.to(q.dtype), mask=in_s)
-        tl.store(dv_ptr + to_s, dv.to(q.dtype), mask=in_s)
+        b, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
+        q_start, T = bounds(q_offsets, b, T, PACKED)
+        k_start, S = bounds(k_offsets, b, S, PACKED)
+        if T + S > 0:
+            t = tl.arange(0, BLOCK)
+            q_at, k_at = q_start * q_row + h * K, k_start * k_row + h * K
+            q = load_tile(q_ptr + q_at, q_row, t, T, K)
+            k = load_tile(k_ptr + k_at, k_row, t, S, K)
+            v = load_tile(v_ptr + k_at, k_row, t, S, K)
+            grad = load_tile(grad_ptr + (q_start * H + h) * K, H * K, t, T, K)
+            p = attention_weights(q, k, t, T, S, scale, CAUSAL)
+            dp = tl.dot(grad, tl.trans(v))
+            dropped = p
+            if DROPS:
+                kept = kept_share(seed, t, dropout, BLOCK)
+                dropped = p * kept
+                dp = dp * kept
+            dv = tl.dot(tl.trans(dropped.to(grad.dtype)), grad)
+            ds = (p * (dp - tl.sum(dp * p, 1)[:, None]) * scale).to(q.dtype)
+            dq = tl.dot(ds, k)
+            dk = tl.dot(tl.trans(ds), q)
+            store_tile(dq_ptr + q_at, q_row, t, T, dq, K)
+            store_tile(dk_ptr + k_at, k_row, t, S, dk, K)
+            store_tile(dv_ptr + k_at, k_row, t, S, dv, K)
+
+    @triton.jit
+    def column_sums(
+        grad_ptr, y_ptr, gated_ptr, shares, rows, width, count,
+        GATED: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+    ):  # fmt: skip
+        column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+        split = tl.program_id(1)
+        total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for start in range(0, count, ROWS):
+            within = start + tl.arange(0, ROWS)
+            row = split * count + within
+            inside = ((within < count) & (row < rows))[:, None] & (column < width)[None, :]
+            at = row[:, None].to(tl.int64) * width + column[None, :]
+            grad = tl.load(grad_ptr + at, mask=inside, other=0.0)
+            if GATED:
+                grad = tl.where(tl.load(y_ptr + at, mask=inside, other=0.0) > 0, grad, 0.0)
+                tl.store(gated_ptr + at, grad, mask=inside)
+            total += grad.to(tl.float32)
+        tl.store(shares + split * width + column, tl.sum(total, 0), mask=column < width)
 
     @triton.jit
     def norm(x_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr, width, eps, BLOCK: tl.constexpr):
@@ -143,8 +191,8 @@ def kernels() -> SimpleNamespace:
 
     @triton.jit
     def norm_backward(
-        grad_ptr, x_ptr, weight, mean_ptr, spread_ptr, dx_ptr, dweight, dbias,
-        rows, programs, width, BLOCK: tl.constexpr,
+        grad_ptr, kept_ptr, x_ptr, weight, mean_ptr, spread_ptr, dx_ptr, dweight, dbias,
+        rows, programs, width, KEPT: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
         place = tl.arange(0, BLOCK)
@@ -163,6 +211,8 @@ def kernels() -> SimpleNamespace:
             scaled = grad * w
             share = tl.sum(scaled * normed) / width
             dx = (scaled - tl.sum(scaled) / width - normed * share) * spread
+            if KEPT:
+                dx += tl.load(kept_ptr + start + place, mask=inside, other=0.0)
             tl.store(dx_ptr + start + place, dx, mask=inside)
         tl.store(dweight + program * width + place, by_weight, mask=inside)
         tl.store(dbias + program * width + place, by_bias, mask=inside)
@@ -209,6 +259,7 @@ def kernels() -> SimpleNamespace:
         softmax_gradient=softmax_gradient,
         attention=attention,
         attention_backward=attention_backward,
+        column_sums=column_sums,
         norm=norm,
         norm_backward=norm_backward,
         add=add,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.linear import column_sums
 from transduce.nn.softmax import softmax_gradient_
 
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
@@ -61,6 +62,13 @@ def cross_entropy(
     return Loss(total, nll, correct, tokens)
 
 
+def _add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
+    if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # summed in float32 as it comes
+        torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
+    else:
+        total_VD += one_VC @ other_CD
+
+
 class _Chunked(torch.autograd.Function):
     """The loss, and in the same pass its gradient by features, weight and bias."""
 
@@ -97,9 +105,9 @@ class _Chunked(torch.autograd.Function):
             correct = correct + (hit_C & real_C).sum()
             if by_features_ND is not None and by_weight_VD is not None:
                 torch.mm(logits_CV, weight_cast_VD, out=by_features_ND[rows])
-                by_weight_VD += logits_CV.mT @ x_CD
+                _add_product_(by_weight_VD, logits_CV.mT, x_CD)
                 if by_bias_V is not None:
-                    by_bias_V += logits_CV.sum(dim=0, dtype=by_bias_V.dtype)
+                    by_bias_V += column_sums(logits_CV)
         ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct

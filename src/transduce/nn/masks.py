@@ -7,6 +7,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transduce.nn.positions import Places
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Sequences laid one after the other in a single row, rather than each padded in its own.
+
+    Sequence b's queries are the places query_offsets[b] … query_offsets[b + 1] − 1, its keys
+    likewise; offsets are int32 [B + 1]. No sequence is longer than `longest`.
+    """
+
+    query_offsets: Tensor
+    key_offsets: Tensor
+    longest: int
+
+    def places(self, T: int) -> Places:
+        """The position of each of T queries in its own sequence."""
+        starts_T = self.query_offsets[_sequence_of(self.query_offsets, T)]
+        of_T = torch.arange(T, device=starts_T.device) - starts_T
+        return Places(of_T[None], self.longest)
+
+    def dense(self, T: int, S: int) -> Tensor:
+        """bool [1, T, S]: which query and key are of one sequence."""
+        query_T = _sequence_of(self.query_offsets, T)
+        key_S = _sequence_of(self.key_offsets, S)
+        return (query_T[:, None] == key_S)[None]
+
+
+def _sequence_of(offsets: Tensor, length: int) -> Tensor:
+    places = torch.arange(length, device=offsets.device, dtype=offsets.dtype)
+    return torch.searchsorted(offsets, places, right=True) - 1
+
 
 @dataclass(
     frozen=True, eq=False
@@ -20,11 +52,13 @@ class Mask:
     causal: a query sees position τ where τ ≤ p: itself and its past, never its future.
     window: (back, ahead): a query sees position τ where p - back ≤ τ ≤ p + ahead.
     visible_BTS: bool, True where a key may be seen; anything that broadcasts to [B, T, S].
+    segments: a query sees keys of its own sequence alone; causality then holds within each.
     """
 
     causal: bool = False
     window: tuple[int, int] | None = None
     visible_BTS: Tensor | None = None
+    segments: Segments | None = None
 
     def __post_init__(self) -> None:
         if self.window is not None and min(self.window) < 0:
@@ -43,18 +77,22 @@ class Mask:
             causal=self.causal or other.causal,
             window=_both_windows(self.window, other.window),
             visible_BTS=_both_visible(self.visible_BTS, other.visible_BTS),
+            segments=self.segments or other.segments,
         )
 
     @property
     def only_causal(self) -> bool:
         """Whether causality is all there is, so that a fused kernel needs no mask tensor."""
-        return self.causal and self.window is None and self.visible_BTS is None
+        return self.causal and self.segments is None and self._plain
 
-    def only_padding(self, T: int, S: int) -> bool:
-        """Whether it is no more than padding of whole keys, and causality from the first key on."""
-        visible = self.visible_BTS
-        whole = visible is None or (visible.dim() == 3 and visible.shape[1] == 1)
-        return self.window is None and whole and (T == S or not self.causal)
+    @property
+    def only_segments(self) -> bool:
+        """Whether there is no more than whole sequences, causal or not."""
+        return self.segments is not None and self._plain
+
+    @property
+    def _plain(self) -> bool:
+        return self.window is None and self.visible_BTS is None
 
     def dense(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor | None:
         """The mask as a bool tensor of three dimensions that broadcasts to [B, T, S].
@@ -63,6 +101,8 @@ class Mask:
         there are more queries than keys.
         """
         visible_BTS = self.visible_BTS
+        if self.segments is not None:
+            visible_BTS = _both_visible(visible_BTS, self.segments.dense(T, S))
         if visible_BTS is not None:
             visible_BTS = visible_BTS.to(device)
             visible_BTS = visible_BTS.view((1,) * (3 - visible_BTS.dim()) + visible_BTS.shape)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import fused_attention, masked_softmax
 from transduce.nn.cache import KeyValueCache
+from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
-from transduce.nn.positions import Rotary
+from transduce.nn.positions import Places, Rotary
+from transduce.nn.short_attention import HEAD_WIDTHS, LONGEST, fits, short_attention
+
+
+def packs(head_width: int, longest: int, dropout: float) -> bool:
+    """Whether sequences in one row can be attended to without a mask of all their places."""
+    by_ours = longest <= LONGEST and head_width in HEAD_WIDTHS
+    by_torch = head_width % 8 == 0 and dropout == 0.0
+    return by_ours or by_torch
 
 
 class MultiHeadAttention(nn.Module):
@@ -62,20 +72,19 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Queries [B, T, D] to outputs [B, T, D].
 
-        Without keys it is self-attention; without values the keys are the values. With a cache, the
-        T steps are added to it and attend to all that it holds.
+        Without keys it is self-attention; without values the keys are the values. With a cache,
+        self-attention adds the T steps to it and attends to all that it holds.
         """
-        if keys_BSD is None:
-            query_BHTK, keys_BHSK, values_BHSK = self._project_self(query_BTD, cache)
-        else:
-            query_BHTK = self._project_query(query_BTD)
-            keys_BHSK, values_BHSK = self.project(keys_BSD, values_BSD)
-        if cache is not None:
-            keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
-        return self._attend(query_BHTK, keys_BHSK, values_BHSK, mask)
+        if keys_BSD is not None:
+            return self.attend(query_BTD, self.project(keys_BSD, values_BSD), mask)
+        weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
+        projected_BT3D = linear(query_BTD, weight_3DD, bias_3D)
+        if self.rotary is not None:
+            projected_BT3D = self._turn(projected_BT3D, self.rotary, mask, cache)
+        return self._context(projected_BT3D, None, mask, cache)
 
-    def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys and values for all heads, each [B, H, S, K]: the memory of `attend`, made once."""
+    def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> Tensor:
+        """Keys, then values, side by side [B, S, 2D]: the memory of `attend`, made once."""
         if self.rotary is not None:
             raise ValueError(
                 "Rotary positions compare places in one sequence, so attention between two cannot "
@@ -85,48 +94,38 @@ class MultiHeadAttention(nn.Module):
         D = self.width
         if values_BSD is None:
             bias_2D = None if bias_3D is None else bias_3D[D:]
-            projected_BS2D = F.linear(keys_BSD, weight_3DD[D:], bias_2D)
-            keys_BSD, values_BSD = projected_BS2D.chunk(2, dim=-1)
-        else:
-            key_bias_D, value_bias_D = (None, None) if bias_3D is None else bias_3D[D:].chunk(2)
-            keys_BSD = F.linear(keys_BSD, weight_3DD[D : 2 * D], key_bias_D)
-            values_BSD = F.linear(values_BSD, weight_3DD[2 * D :], value_bias_D)
-        return self._split_heads(keys_BSD), self._split_heads(values_BSD)
+            return linear(keys_BSD, weight_3DD[D:], bias_2D)
+        key_bias_D, value_bias_D = (None, None) if bias_3D is None else bias_3D[D:].chunk(2)
+        keys_BSD = linear(keys_BSD, weight_3DD[D : 2 * D], key_bias_D)
+        values_BSD = linear(values_BSD, weight_3DD[2 * D :], value_bias_D)
+        return torch.cat((keys_BSD, values_BSD), dim=-1)
 
-    def attend(
-        self,
-        query_BTD: Tensor,
-        keys_BHSK: Tensor,
-        values_BHSK: Tensor,
-        mask: Mask | None = None,
-    ) -> Tensor:
+    def attend(self, query_BTD: Tensor, memory_BS2D: Tensor, mask: Mask | None = None) -> Tensor:
         """Queries [B, T, D] to outputs [B, T, D] over memory that `project` has projected."""
-        return self._attend(self._project_query(query_BTD), keys_BHSK, values_BHSK, mask)
-
-    def _project_self(
-        self, x_BTD: Tensor, cache: KeyValueCache | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        query_BTD, keys_BTD, values_BTD = self.in_projection(x_BTD).chunk(3, dim=-1)
-        query_BHTK = self._split_heads(query_BTD)
-        keys_BHTK = self._split_heads(keys_BTD)
-        values_BHTK = self._split_heads(values_BTD)
-        if self.rotary is not None:
-            start = 0 if cache is None else cache.length
-            query_BHTK = self.rotary.rotate(query_BHTK, start)
-            keys_BHTK = self.rotary.rotate(keys_BHTK, start)
-        return query_BHTK, keys_BHTK, values_BHTK
-
-    def _project_query(self, query_BTD: Tensor) -> Tensor:
         bias = self.in_projection.bias
         bias_D = None if bias is None else bias[: self.width]
-        return self._split_heads(
-            F.linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
-        )
+        query_BTD = linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
+        return self._context(query_BTD, memory_BS2D, mask)
 
-    def _attend(
-        self, query_BHTK: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Mask | None
+    def _context(
+        self,
+        query_BTE: Tensor,
+        memory_BS2D: Tensor | None,
+        mask: Mask | None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
+        """Over the memory; without it the query is [B, T, 3D], with keys and values of its own."""
+        query_BTD, own_memory = query_BTE[..., : self.width], query_BTE[..., self.width :]
+        keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
         dropout = self.dropout if self.training else 0.0
+        length = keys_and_values.shape[1]
+        if self.watch is None and cache is None and fits(query_BTD, length, self.heads, mask):
+            context_BTD = short_attention(query_BTE, memory_BS2D, self.heads, mask, dropout)
+            return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+        query_BHTK = self._split_heads(query_BTD)
+        keys_BHSK, values_BHSK = map(self._split_heads, keys_and_values.chunk(2, dim=-1))
+        if cache is not None:
+            keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
         if self.watch is None:
             context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
         else:
@@ -134,8 +133,25 @@ class MultiHeadAttention(nn.Module):
             self.watch(weights_BHTS)
             context_BHTK = F.dropout(weights_BHTS, dropout) @ values_BHSK
         context_BTD = context_BHTK.transpose(1, 2).flatten(2)
-        output_BTD: Tensor = self.out_projection(context_BTD)
-        return output_BTD
+        return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+
+    def _turn(
+        self,
+        projected_BT3D: Tensor,
+        rotary: Rotary,
+        mask: Mask | None,
+        cache: KeyValueCache | None,
+    ) -> Tensor:
+        """Queries and keys by their positions."""
+        start: int | Places = 0 if cache is None else cache.length
+        if mask is not None and mask.segments is not None:
+            start = mask.segments.places(projected_BT3D.shape[1])
+        query_BTD, keys_BTD, values_BTD = projected_BT3D.chunk(3, dim=-1)
+        turned = [
+            rotary.rotate(self._split_heads(x_BTD), start).transpose(1, 2).flatten(2)
+            for x_BTD in (query_BTD, keys_BTD)
+        ]
+        return torch.cat((*turned, values_BTD), dim=-1)
 
     def _weights(self, query_BHTK: Tensor, keys_BHSK: Tensor, mask: Mask | None) -> Tensor:
         T, S = query_BHTK.shape[2], keys_BHSK.shape[2]

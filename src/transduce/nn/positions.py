@@ -7,9 +7,18 @@ the same to it.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+
+class Places(NamedTuple):
+    """The position of each vector, where they do not simply count up: sequences in one row."""
+
+    of_BT: Tensor
+    end: int
+    """Past the last position there is, known without asking a device."""
 
 
 class Waves(nn.Module):
@@ -47,6 +56,11 @@ class Waves(nn.Module):
         if end > self.table_TD.shape[0] or self.table_TD.dtype != self._computed_dtype:
             self._grow(end)
         return self.table_TD[start:end]
+
+    def at(self, places: Places) -> Tensor:
+        """The vectors [B, T, D] of these positions."""
+        self(places.end)
+        return self.table_TD[places.of_BT]
 
     def _grow(self, end: int) -> None:
         rows = max(end, 2 * self.table_TD.shape[0])
@@ -122,6 +136,10 @@ class Learned(nn.Module):
             )
         return self.table_TD[start:end]
 
+    def at(self, places: Places) -> Tensor:
+        """The vectors [B, T, D] of these positions, all of them before `max_length`."""
+        return self.table_TD[places.of_BT]
+
 
 class Rotary(Waves):
     """Turns each pair of features by an angle that grows with position.
@@ -133,10 +151,13 @@ class Rotary(Waves):
     def frequencies(self) -> Tensor:
         return _geometric_frequencies(self.width)
 
-    def rotate(self, x_BHTK: Tensor, start: int = 0) -> Tensor:
-        """x_BHTK turned as positions start … start + T − 1; same shape and dtype."""
-        turns_TK: Tensor = self(x_BHTK.shape[-2], start)
-        cos, sin = turns_TK[:, 0::2], turns_TK[:, 1::2]
+    def rotate(self, x_BHTK: Tensor, start: int | Places = 0) -> Tensor:
+        """x_BHTK turned as positions start … start + T − 1, or by places; same shape and dtype."""
+        if isinstance(start, Places):
+            turns_TK = self.at(start).unsqueeze(1)
+        else:
+            turns_TK = self(x_BHTK.shape[-2], start)
+        cos, sin = turns_TK[..., 0::2], turns_TK[..., 1::2]
         even, odd = x_BHTK[..., 0::2], x_BHTK[..., 1::2]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
         return turned.flatten(-2).to(x_BHTK.dtype)
@@ -167,9 +188,12 @@ class Positioned(nn.Module):
             )
         return x_width
 
-    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
-        """x_BTD with the positions start … start + T − 1 added, or joined on as more features."""
-        positions_TD: Tensor = self.positions(x_BTD.shape[1], start).to(x_BTD.dtype)
+    def forward(self, x_BTD: Tensor, start: int | Places = 0) -> Tensor:
+        """x_BTD with positions start … start + T − 1, or any, added or joined on as features."""
+        if isinstance(start, Places):
+            positions_TD = self.positions.at(start).to(x_BTD.dtype)
+        else:
+            positions_TD = self.positions(x_BTD.shape[1], start).to(x_BTD.dtype)
         if self.combine == "add":
             self.output_width(x_BTD.shape[-1])
             return x_BTD + positions_TD

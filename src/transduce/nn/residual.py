@@ -20,15 +20,18 @@ WIDEST = 4096  # a row must fit into the registers of one program
 
 def normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> Tensor:
     """norm(x); with `half`, under autocast on a GPU, in bfloat16, which the next product takes."""
-    y_BTD: Tensor
+    return keep_and_normalise(norm, x_BTD, half)[1]
+
+
+def keep_and_normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> tuple[Tensor, Tensor]:
+    """x and norm(x), from one place, so that the gradients of the two are added in one kernel."""
     if not _fused(x_BTD) or not isinstance(norm, nn.LayerNorm):
-        y_BTD = norm(x_BTD)
-    else:
-        half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        y_BTD = _LayerNorm.apply(  # type: ignore[no-untyped-call]
-            x_BTD, norm.weight, norm.bias, norm.eps, half
-        )
-    return y_BTD
+        return x_BTD, norm(x_BTD)
+    half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
+    kept_BTD, y_BTD = _LayerNorm.apply(  # type: ignore[no-untyped-call]
+        x_BTD, norm.weight, norm.bias, norm.eps, half
+    )
+    return kept_BTD, y_BTD
 
 
 def add_dropped(x_BTD: Tensor, change_BTD: Tensor, dropout: float, training: bool) -> Tensor:
@@ -55,7 +58,8 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
         x = x.contiguous()
         width = x.shape[-1]
         rows = x.numel() // width
@@ -65,11 +69,14 @@ class _LayerNorm(torch.autograd.Function):
             x, weight, bias, y, mean, spread, width, eps, BLOCK=_power_of_2(width), num_warps=4
         )
         ctx.save_for_backward(x, weight, mean, spread)
-        return y
+        return x.view_as(x), y
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        by_kept, by_y = gradients
         x, weight, mean, spread = ctx.saved_tensors
+        if by_y is None:
+            return by_kept, None, None, None, None
         width = x.shape[-1]
         rows = x.numel() // width
         programs = min(rows, 1024)
@@ -77,7 +84,8 @@ class _LayerNorm(torch.autograd.Function):
         # Each program adds up its own rows' share; few enough are left to sum.
         shares = x.new_empty(2, programs, width)
         kernels().norm_backward[(programs,)](
-            gradients[0].contiguous(),
+            by_y.contiguous(),
+            x if by_kept is None else by_kept.contiguous(),
             x,
             weight,
             mean,
@@ -88,6 +96,7 @@ class _LayerNorm(torch.autograd.Function):
             rows,
             programs,
             width,
+            KEPT=by_kept is not None,
             BLOCK=_power_of_2(width),
             num_warps=4,
         )

@@ -109,7 +109,7 @@ class Run:
         window = standing.window
         window.loss = window.loss + loss
         window.gradient_norm = window.gradient_norm + norm.double()
-        window.padding += sum(batch.padding_share for batch, _ in batches)
+        window.padding += sum(self.update.padding_share(batch) for batch, _ in batches)
         window.seconds += seconds
         window.tokens += tokens
         window.batches += len(batches)

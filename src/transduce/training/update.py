@@ -1,23 +1,23 @@
 """One update of the weights: gradients of its batches, clipped, applied.
 
-On a GPU, starting each of a few thousand small kernels takes longer than running it. Batches are
-cut by length, so the same shapes come again in every epoch: the second time a shape comes, its
-forward and backward pass are recorded as a CUDA graph, and from then on started by one call.
+On a GPU, starting each of a few thousand small kernels takes longer than running it. Packed batches
+are filled up to round sizes, so the same shapes come again and again: the second time a shape
+comes, its forward and backward pass are recorded as a CUDA graph, and from then on started by one
+call.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from transduce.data.batches import Batch
+from transduce.data.packing import Packed, Shape, pack, packed_padding
 from transduce.models import Network
-from transduce.models.memory import padding_mask
-from transduce.nn.masks import Mask
 from transduce.recipe import Train
 
 MOST_GRAPHS = 256
@@ -51,25 +51,22 @@ class Update:
 
     def gradients(self, batch: Batch, tokens: int) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
-        batch = batch.to(self.device)
-        assert batch.target_BT is not None
-        return self._backward(
-            batch.source_BS, batch.source_lengths_B, batch.target_BT, None, 1.0 / tokens
-        )
-
-    def _backward(
-        self,
-        source_BS: Tensor,
-        lengths_B: Tensor,
-        target_BT: Tensor,
-        mask: Mask | None,
-        scale: Tensor | float,
-    ) -> Tensor:
-        half = self.precision != torch.float32
-        with torch.autocast(self.device.type, dtype=self.precision, enabled=half):
-            loss = self.network.loss(source_BS, lengths_B, target_BT, self.settings.smoothing, mask)
-        (loss.total * scale).backward()  # type: ignore[no-untyped-call]
+        moved = batch.to(self.device)
+        assert moved.target_BT is not None
+        with self._autocast():
+            loss = self.network.loss(
+                moved.source_BS, moved.source_lengths_B, moved.target_BT, self.settings.smoothing
+            )
+        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return loss.total.detach().double()
+
+    def padding_share(self, batch: Batch) -> float:
+        """Share of padding among the places that are computed."""
+        return batch.padding_share
+
+    def _autocast(self) -> torch.autocast:
+        half = self.precision != torch.float32
+        return torch.autocast(self.device.type, dtype=self.precision, enabled=half)
 
 
 @dataclass
@@ -77,19 +74,20 @@ class _Recorded:
     """A graph, and the tensors it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
-    source_BS: Tensor
-    target_BT: Tensor
-    visible_BTS: Tensor | None
+    packed: Packed
     scale: Tensor
     loss: Tensor
+    buffers: list[Tensor]
+    """Held, as a table of positions that grows is replaced, and the graph reads the old one."""
 
 
 @dataclass
-class RecordedUpdate(Update):
-    """The same, with each shape's passes recorded once and replayed; for Transformers on a GPU."""
+class PackedUpdate(Update):
+    """The same without padding, each shape's passes recorded once and replayed."""
 
-    _seen: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    _recorded: dict[tuple[object, ...], _Recorded] = field(default_factory=dict)
+    _seen: Counter[Shape] = field(default_factory=Counter)
+    _recorded: dict[Shape, _Recorded] = field(default_factory=dict)
+    _packable: dict[int, bool] = field(default_factory=dict)
     _pool: object | None = None
     """Graphs run one after the other: one memory serves them all."""
 
@@ -102,47 +100,46 @@ class RecordedUpdate(Update):
         self.optimizer.zero_grad(set_to_none=False)  # recorded passes add to these very tensors
 
     def gradients(self, batch: Batch, tokens: int) -> Tensor:
-        assert batch.target_BT is not None
-        padded = int(batch.source_lengths_B.min()) < batch.source_BS.shape[1]
-        key = (batch.source_BS.shape, batch.target_BT.shape, padded)
-        self._seen[key] += 1
-        recorded = self._recorded.get(key)
+        packed = pack(batch)
+        if not self._packs(packed.shape.longest):
+            return super().gradients(batch, tokens)
+        self._seen[packed.shape] += 1
+        flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
+        recorded = self._recorded.get(packed.shape)
         if recorded is None:
             full = len(self._recorded) >= MOST_GRAPHS
-            if full or self._seen[key] < 2:
-                return super().gradients(batch, tokens)
-            recorded = self._recorded[key] = self._record(batch)
-        moved = batch.to(self.device)
-        assert moved.target_BT is not None
-        recorded.source_BS.copy_(moved.source_BS)
-        recorded.target_BT.copy_(moved.target_BT)
-        if recorded.visible_BTS is not None:
-            mask = padding_mask(batch.source_lengths_B, batch.source_BS.shape[1], self.device)
-            assert mask is not None
-            assert mask.visible_BTS is not None
-            recorded.visible_BTS.copy_(mask.visible_BTS)
+            if full or self._seen[packed.shape] < 2:
+                return self._backward(replace(packed, flat=flat), 1.0 / tokens)
+            recorded = self._recorded[packed.shape] = self._record(packed)
+        recorded.packed.flat.copy_(flat)
         recorded.scale.fill_(1.0 / tokens)
         recorded.graph.replay()
         return recorded.loss.clone()
 
-    def _record(self, batch: Batch) -> _Recorded:
+    def padding_share(self, batch: Batch) -> float:
+        return packed_padding(batch)
+
+    def _packs(self, longest: int) -> bool:
+        if longest not in self._packable:
+            self._packable[longest] = self.network.packs(longest)
+        return self._packable[longest]
+
+    def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
+        with self._autocast():
+            loss = self.network.packed_loss(packed, self.settings.smoothing)
+        (loss.total * scale).backward()  # type: ignore[no-untyped-call]
+        return loss.total.detach().double()
+
+    def _record(self, packed: Packed) -> _Recorded:
         """Recording computes nothing; what it would have added comes with the first replay."""
-        assert batch.target_BT is not None
-        source_BS = torch.empty_like(batch.source_BS, device=self.device)
-        target_BT = torch.empty_like(batch.target_BT, device=self.device)
-        lengths_B = batch.source_lengths_B
-        mask = padding_mask(lengths_B, source_BS.shape[1], self.device)
-        visible_BTS = None
-        if mask is not None and mask.visible_BTS is not None:
-            visible_BTS = mask.visible_BTS.clone()
-            mask = Mask(visible_BTS=visible_BTS)
+        still = replace(packed, flat=torch.empty_like(packed.flat, device=self.device))
         scale = torch.zeros((), device=self.device)
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
-            loss = self._backward(source_BS, lengths_B, target_BT, mask, scale)
+            loss = self._backward(still, scale)
         self._pool = self._pool or graph.pool()
-        return _Recorded(graph, source_BS, target_BT, visible_BTS, scale, loss)
+        return _Recorded(graph, still, scale, loss, list(self.network.buffers()))
 
 
 def build_update(
@@ -151,7 +148,7 @@ def build_update(
     settings: Train,
     precision: torch.dtype,
 ) -> Update:
-    """Recorded where that is faster, else one operation after the other."""
+    """Packed and recorded where that can be, else one padded batch after the other."""
     on_gpu = next(network.parameters()).is_cuda
-    kind = RecordedUpdate if on_gpu and network.records else Update
+    kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
     return kind(network, optimizer, settings, precision)

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import fused_attention, masked_softmax
+from transduce.nn.linear import linear
 from transduce.nn.losses import cross_entropy
-from transduce.nn.masks import Mask, causal, padding
-from transduce.nn.residual import add_dropped, normalise
-from transduce.nn.short_attention import fits
+from transduce.nn.masks import Mask, Segments, causal
+from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
+from transduce.nn.short_attention import fits, short_attention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -23,36 +24,155 @@ def apart(ours: Tensor, exact: Tensor) -> float:
     return float((ours - exact).norm() / exact.norm())
 
 
+def lengths_of(count: int, longest: int) -> Tensor:
+    lengths = torch.randint(0, longest + 1, (count,), device="cuda")
+    lengths[0] = longest
+    return lengths
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    return F.pad(lengths.cumsum(0), (1, 0)).int()
+
+
+def exact_attention(
+    query: Tensor, keys: Tensor, values: Tensor, heads: int, mask: Mask | None
+) -> Tensor:
+    """Head by head, in the tensors' own precision."""
+    T, S = query.shape[1], keys.shape[1]
+    visible = None if mask is None else mask.dense(T, S, "cuda")
+    outs = []
+    for q, k, v in zip(*(x.chunk(heads, dim=-1) for x in (query, keys, values)), strict=True):
+        outs.append(masked_softmax(q @ k.mT / q.shape[-1] ** 0.5, visible) @ v)
+    return torch.cat(outs, dim=-1)
+
+
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    ("T", "S", "K", "is_causal", "padded"),
+    ("T", "S", "K", "is_causal"),
     [
-        (32, 32, 64, True, True),
-        (7, 19, 64, False, True),
-        (64, 64, 32, True, False),
-        (9, 9, 128, True, True),
+        (32, 32, 64, True),
+        (7, 19, 64, False),
+        (64, 64, 32, True),
+        (9, 9, 128, True),
+        (16, 5, 16, False),
     ],
 )
-def test_short_attention(T: int, S: int, K: int, is_causal: bool, padded: bool) -> None:
+def test_short_attention(T: int, S: int, K: int, is_causal: bool, packed: bool) -> None:
     torch.manual_seed(1)
-    B, H = 5, 4
-    lengths_B = torch.randint(0 if not is_causal else 1, S + 1, (B,), device="cuda")
-    mask = (causal() if is_causal else Mask()) & (padding(lengths_B, S) if padded else Mask())
-    q, k, v = (torch.randn(B, H, n, K, device="cuda").bfloat16() for n in (T, S, S))
-    grad = torch.randn(B, H, T, K, device="cuda").bfloat16()
-    ours = [x.clone().requires_grad_() for x in (q, k, v)]
-    assert fits(ours[0], ours[1], 0.0)
-    out = fused_attention(*ours, mask=mask)
+    B, H = 6, 4
+    mask = causal() if is_causal else Mask()
+    if packed:
+        targets, sources = lengths_of(B, T), lengths_of(B, S)
+        sources = targets if is_causal else sources
+        longest = max(T, S)
+        mask &= Mask(segments=Segments(offsets_of(targets), offsets_of(sources), longest))
+        B, T, S = 1, int(targets.sum()), int(sources.sum())
+    query = torch.randn(B, T, (3 if is_causal else 1) * H * K, device="cuda").bfloat16()
+    memory = None if is_causal else torch.randn(B, S, 2 * H * K, device="cuda").bfloat16()
+    grad = torch.randn(B, T, H * K, device="cuda").bfloat16()
+    ours = [x.clone().requires_grad_() for x in (query, memory) if x is not None]
+    plain = mask if packed or is_causal else None
+    assert fits(ours[0][..., : H * K], S, H, plain)
+    out = short_attention(ours[0], ours[1] if len(ours) > 1 else None, H, plain)
     out.backward(grad)
-    exact = [x.double().requires_grad_() for x in (q, k, v)]
-    visible = mask.dense(T, S, "cuda")
-    scores = exact[0] @ exact[1].mT / K**0.5
-    weights = masked_softmax(scores, None if visible is None else visible[:, None])
-    (weights @ exact[2]).backward(grad.double())
-    assert apart(out, weights @ exact[2]) < 5e-3
+    exact = [x.double().requires_grad_() for x in (query, memory) if x is not None]
+    parts = (
+        torch.cat(exact, dim=-1).chunk(3, dim=-1)
+        if is_causal
+        else (exact[0], *exact[1].chunk(2, -1))
+    )
+    reference = exact_attention(*parts, H, plain)
+    reference.backward(grad.double())
+    assert apart(out, reference) < 5e-3
     for mine, theirs in zip(ours, exact, strict=True):
         assert mine.grad is not None
         assert theirs.grad is not None
         assert apart(mine.grad, theirs.grad) < 6e-3
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_long_sequences_in_one_row(is_causal: bool) -> None:
+    """torch's kernel for that, called through our masks."""
+    torch.manual_seed(1)
+    H, K = 4, 64
+    lengths = torch.tensor([200, 0, 3, 130, 64], device="cuda")
+    segments = Segments(offsets_of(lengths), offsets_of(lengths), 256)
+    mask = Mask(causal=is_causal, segments=segments)
+    N = int(lengths.sum())
+    inputs = [torch.randn(1, H, N, K, device="cuda").bfloat16() for _ in range(3)]
+    ours = [x.clone().requires_grad_() for x in inputs]
+    exact = [x.double().requires_grad_() for x in inputs]
+    grad = torch.randn(1, H, N, K, device="cuda").bfloat16()
+    out = fused_attention(*ours, mask=mask)
+    out.backward(grad)
+    visible = mask.dense(N, N, "cuda")
+    assert visible is not None
+    weights = masked_softmax(exact[0] @ exact[1].mT / K**0.5, visible[:, None])
+    reference = weights @ exact[2]
+    reference.backward(grad.double())
+    assert apart(out, reference) < 5e-3
+    for mine, theirs in zip(ours, exact, strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert apart(mine.grad, theirs.grad) < 6e-3
+
+
+def test_dropped_attention_weights_are_the_same_forward_and_back() -> None:
+    """With values of one-hot vectors, the output is the weights themselves."""
+    torch.manual_seed(1)
+    B, T, K = 64, 32, 32
+    query = torch.zeros(B, T, K, device="cuda", dtype=torch.bfloat16)
+    keys = torch.zeros(B, T, K, device="cuda", dtype=torch.bfloat16)
+    values = torch.eye(K, device="cuda", dtype=torch.bfloat16).expand(B, T, K)
+    memory = torch.cat((keys, values), dim=-1).requires_grad_()
+    weights = short_attention(query, memory, 1, None, dropout=0.25)
+    kept = weights.detach() > 0
+    assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
+    assert float(weights.detach().float().mean() * T) == pytest.approx(1.0, abs=0.02)
+    assert not torch.equal(kept[0], kept[1])
+    weights.backward(torch.ones_like(weights))
+    assert memory.grad is not None
+    by_values = memory.grad[..., K:]  # each value's gradient: the sum of the weights it got
+    expected = weights.float().sum(dim=1)[..., None].expand(B, T, K)
+    torch.testing.assert_close(by_values.float(), expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("rows", "D", "F_"), [(1000, 64, 96), (24576, 512, 2048), (7, 512, 33)])
+def test_linear(rows: int, D: int, F_: int, relu: bool) -> None:
+    torch.manual_seed(1)
+    x, weight = torch.randn(rows, D, device="cuda"), torch.randn(F_, D, device="cuda") / D**0.5
+    bias, grad = torch.randn(F_, device="cuda"), torch.randn(rows, F_, device="cuda").bfloat16()
+    ours = [t.clone().requires_grad_() for t in (x.bfloat16(), weight, bias)]
+    exact = [t.detach().double().requires_grad_() for t in ours]
+    with HALF:
+        y = linear(ours[0][None], ours[1], ours[2], relu)[0]
+    assert y.dtype == torch.bfloat16
+    y.backward(grad)
+    z = exact[0] @ exact[1].T + exact[2]
+    reference = z.relu() if relu else z
+    # Where rounding moved a number across zero the gate differs: the same gate for both.
+    gate = (y > 0) if relu else torch.ones_like(y, dtype=torch.bool)
+    z.backward(grad.double() * gate)
+    assert apart(y, reference) < 5e-3
+    for mine, theirs in zip(ours, exact, strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert apart(mine.grad, theirs.grad) < 6e-3
+
+
+def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
+    torch.manual_seed(1)
+    norm = nn.LayerNorm(512, device="cuda")
+    x = torch.randn(50, 9, 512, device="cuda", requires_grad=True)
+    x64 = x.detach().double().requires_grad_()
+    with HALF:
+        kept, y = keep_and_normalise(norm, x, half=False)
+    (kept * 2 + y * y).sum().backward()
+    y64 = F.layer_norm(x64, (512,))
+    (x64 * 2 + y64 * y64).sum().backward()
+    assert torch.equal(kept, x)
+    assert apart(x.grad, x64.grad) < 1e-5
 
 
 @pytest.mark.parametrize("width", [512, 300, 1024])

@@ -86,8 +86,8 @@ def test_cross_attention_is_torchs(dtype: torch.dtype, bias: bool, values_apart:
     assert_close(attention(query_BTD, keys_BSD, given, mask), expected_BTD)
 
     memory = attention.project(keys_BSD, given)
-    assert_close(attention.attend(query_BTD, *memory, mask), expected_BTD)
-    steps = [attention.attend(query_BTD[:, t : t + 1], *memory, mask) for t in range(T)]
+    assert_close(attention.attend(query_BTD, memory, mask), expected_BTD)
+    steps = [attention.attend(query_BTD[:, t : t + 1], memory, mask) for t in range(T)]
     assert_close(torch.cat(steps, dim=1), expected_BTD)
 
 
