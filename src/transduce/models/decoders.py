@@ -22,6 +22,8 @@ from transduce.nn.blocks import DecoderBlock
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.cells import State
 from transduce.nn.masks import Mask, Segments, causal
+from transduce.nn.past import OwnPast, SourcePast
+from transduce.nn.positions import Places
 from transduce.nn.recurrent import Recurrent
 from transduce.nn.residual import normalise
 
@@ -65,7 +67,7 @@ class TransformerDecoder(nn.Module):
         self.norm = build_last_norm(settings, width)
 
     @property
-    def _stack(self) -> Sequence[DecoderBlock]:
+    def stack(self) -> Sequence[DecoderBlock]:
         return cast("Sequence[DecoderBlock]", self.blocks)  # a ModuleList does not know its type
 
     def forward(
@@ -78,22 +80,30 @@ class TransformerDecoder(nn.Module):
         places = 0 if segments is None else segments.places(tokens_BT.shape[1])
         x_BTD = self.embedding(tokens_BT, places)
         mask = causal() & Mask(segments=segments)
-        for block in self._stack:
+        for block in self.stack:
             projected_BS2D = block.project_memory(memory.states_BSD)
             x_BTD = block(x_BTD, projected_BS2D, memory.mask, mask)
         return normalise(self.norm, x_BTD, half=True)
 
+    def advance(self, tokens_R: Tensor, own: list[OwnPast], source: list[SourcePast]) -> Tensor:
+        """The features_RD after one more token a row, each row at a step of its own."""
+        places = Places(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
+        x_R1D = self.embedding(tokens_R[:, None], places)
+        for block, past, memory in zip(self.stack, own, source, strict=True):
+            x_R1D = block.step(x_R1D, past, memory)
+        return self.norm(x_R1D).squeeze(1)  # type: ignore[no-any-return]
+
     def start(self, memory: Memory) -> TransformerState:
         return TransformerState(
             caches=[KeyValueCache() for _ in self.blocks],
-            memory=[block.project_memory(memory.states_BSD) for block in self._stack],
+            memory=[block.project_memory(memory.states_BSD) for block in self.stack],
             memory_mask=memory.mask,
         )
 
     def step(self, tokens_B: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """The features_BD after one more token; the state's caches grow by one."""
         x_B1D = self.embedding(tokens_B[:, None], start=state.caches[0].length)
-        for block, memory, cache in zip(self._stack, state.memory, state.caches, strict=True):
+        for block, memory, cache in zip(self.stack, state.memory, state.caches, strict=True):
             x_B1D = block(x_B1D, memory, state.memory_mask, mask=causal(), cache=cache)
         return self.norm(x_B1D).squeeze(1), state
 

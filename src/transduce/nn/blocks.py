@@ -12,6 +12,7 @@ from transduce.nn.cache import KeyValueCache
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.multihead import MultiHeadAttention
+from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Rotary
 from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
 
@@ -193,3 +194,12 @@ class DecoderBlock(nn.Module):
             x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
         output_BTD: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
         return output_BTD
+
+    def step(self, x_R1D: Tensor, own: OwnPast, source: SourcePast | None = None) -> Tensor:
+        """One more step [R, 1, D]: what `forward` gives for it after all that is past."""
+        x_R1D = self.self_attention_residual(x_R1D, partial(self.self_attention.step, past=own))
+        if source is not None and self.cross_attention is not None:
+            attend_to_source = partial(self.cross_attention.step, past=source)
+            x_R1D = self.cross_attention_residual(x_R1D, attend_to_source)
+        output_R1D: Tensor = self.feed_forward_residual(x_R1D, self.feed_forward)
+        return output_R1D

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 @cache
 def kernels() -> SimpleNamespace:
-    """softmax_gradient, attention(_backward), column_sums, norm(_backward), add, drop."""
+    """Those of the loss, attention, products, norms and sums, decoding steps: by name."""
     import triton
     import triton.language as tl
 
@@ -154,6 +154,78 @@ def kernels() -> SimpleNamespace:
             store_tile(dv_ptr + k_at, k_row, t, S, dv, K)
 
     @triton.jit
+    def step_attention(
+        q_ptr, store_ptr, lengths, origin, out_ptr,
+        q_row, H, T, each, scale,
+        OWN: tl.constexpr, ORIGIN: tl.constexpr,
+        K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        row, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
+        c = tl.arange(0, WIDTH)
+        wide = c < K
+        D = H * K
+        from_q = q_ptr + row * q_row + h * K + c
+        q = tl.load(from_q, mask=wide, other=0.0).to(tl.float32) * scale
+        length = tl.load(lengths + row // each)
+        highest = -1e30
+        mass = 0.0
+        total = tl.zeros((WIDTH,), dtype=tl.float32)
+        if OWN:
+            new_k = tl.load(from_q + D, mask=wide, other=0.0)
+            new_v = tl.load(from_q + 2 * D, mask=wide, other=0.0)
+            to = store_ptr + (row * T + length) * 2 * D + h * K + c
+            tl.store(to, new_k, mask=wide)
+            tl.store(to + D, new_v, mask=wide)
+            highest = tl.sum(q * new_k.to(tl.float32))
+            mass = 1.0
+            total = new_v.to(tl.float32)
+        for start in range(0, length, BLOCK):
+            t = start + tl.arange(0, BLOCK)
+            inside = t < length
+            place = (row // each) * T + t
+            if ORIGIN:
+                place = tl.load(origin + row * T + t, mask=inside, other=0).to(tl.int64) * T + t
+            at = store_ptr + place[:, None] * 2 * D + h * K + c[None, :]
+            there = inside[:, None] & wide[None, :]
+            k = tl.load(at, mask=there, other=0.0).to(tl.float32)
+            v = tl.load(at + D, mask=there, other=0.0).to(tl.float32)
+            score = tl.where(inside, tl.sum(k * q[None, :], 1), -1e30)
+            higher = tl.maximum(highest, tl.max(score))
+            weight = tl.where(inside, tl.exp(score - higher), 0.0)
+            shrink = tl.exp(highest - higher)
+            total = total * shrink + tl.sum(weight[:, None] * v, 0)
+            mass = mass * shrink + tl.sum(weight)
+            highest = higher
+        out = total / tl.where(mass == 0.0, 1.0, mass)
+        tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
+
+    @triton.jit
+    def top_tokens(
+        logits, ending, values, tokens, masses, V,
+        C: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        row, chunk, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+        place = chunk * BLOCK + tl.arange(0, BLOCK)
+        nothing = -float("inf")
+        x = tl.load(logits + row * V + place, mask=place < V, other=nothing)
+        highest = tl.max(x)
+        # In a chunk that is infinite throughout, the difference would be no number.
+        mass = tl.sum(tl.exp(x - tl.where(highest == nothing, 0.0, highest)))
+        tl.store(masses + row * chunks + chunk, tl.log(mass) + highest)
+        may_end = tl.load(ending + row)
+        banned = (place == PAD) | (place == BEGIN) | ((place == END) & (may_end < 0))
+        banned |= (place != END) & (may_end > 0)
+        x = tl.where(banned, nothing, x)
+        to = (row * chunks + chunk) * C
+        for number in range(C):
+            best = tl.argmax(x, 0)
+            value = tl.max(x)
+            tl.store(values + to + number, value)
+            tl.store(tokens + to + number, (chunk * BLOCK + best).to(tl.int64))
+            x = tl.where(place == chunk * BLOCK + best, nothing, x)
+
+    @triton.jit
     def column_sums(
         grad_ptr, y_ptr, gated_ptr, shares, rows, width, count,
         GATED: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
@@ -259,6 +331,8 @@ def kernels() -> SimpleNamespace:
         softmax_gradient=softmax_gradient,
         attention=attention,
         attention_backward=attention_backward,
+        step_attention=step_attention,
+        top_tokens=top_tokens,
         column_sums=column_sums,
         norm=norm,
         norm_backward=norm_backward,

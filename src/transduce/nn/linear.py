@@ -24,6 +24,9 @@ def linear(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool =
     y_BTF: Tensor
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]
+    elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
+        y_NF = torch._addmm_activation(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
+        y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
     else:
         y_BTF = F.linear(x_BTD, weight_FD, bias_F)
         y_BTF = F.relu(y_BTF) if relu else y_BTF

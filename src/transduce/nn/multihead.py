@@ -13,6 +13,7 @@ from transduce.nn.attention import fused_attention, masked_softmax
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
+from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places, Rotary
 from transduce.nn.short_attention import HEAD_WIDTHS, LONGEST, fits, short_attention
 
@@ -80,7 +81,10 @@ class MultiHeadAttention(nn.Module):
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
         projected_BT3D = linear(query_BTD, weight_3DD, bias_3D)
         if self.rotary is not None:
-            projected_BT3D = self._turn(projected_BT3D, self.rotary, mask, cache)
+            start: int | Places = 0 if cache is None else cache.length
+            if mask is not None and mask.segments is not None:
+                start = mask.segments.places(query_BTD.shape[1])
+            projected_BT3D = self._turn(projected_BT3D, self.rotary, start)
         return self._context(projected_BT3D, None, mask, cache)
 
     def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> Tensor:
@@ -106,6 +110,18 @@ class MultiHeadAttention(nn.Module):
         bias_D = None if bias is None else bias[: self.width]
         query_BTD = linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
         return self._context(query_BTD, memory_BS2D, mask)
+
+    def step(self, x_R1D: Tensor, past: OwnPast | SourcePast) -> Tensor:
+        """One more step [R, 1, D] over what it remembers of its own, or over a projected source."""
+        weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
+        rows = 3 * self.width if isinstance(past, OwnPast) else self.width
+        bias = None if bias_3D is None else bias_3D[:rows]
+        projected_R1E = linear(x_R1D, weight_3DD[:rows], bias)
+        if self.rotary is not None and isinstance(past, OwnPast):
+            places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
+            projected_R1E = self._turn(projected_R1E, self.rotary, places)
+        context_R1D = past.attend(projected_R1E, self.heads)
+        return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
 
     def _context(
         self,
@@ -135,17 +151,8 @@ class MultiHeadAttention(nn.Module):
         context_BTD = context_BHTK.transpose(1, 2).flatten(2)
         return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
 
-    def _turn(
-        self,
-        projected_BT3D: Tensor,
-        rotary: Rotary,
-        mask: Mask | None,
-        cache: KeyValueCache | None,
-    ) -> Tensor:
+    def _turn(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
         """Queries and keys by their positions."""
-        start: int | Places = 0 if cache is None else cache.length
-        if mask is not None and mask.segments is not None:
-            start = mask.segments.places(projected_BT3D.shape[1])
         query_BTD, keys_BTD, values_BTD = projected_BT3D.chunk(3, dim=-1)
         turned = [
             rotary.rotate(self._split_heads(x_BTD), start).transpose(1, 2).flatten(2)

@@ -1,0 +1,360 @@
+"""Search at the speed of a GPU: sentences take slots of a fixed size, and each step is one graph.
+
+Every row has a step of its own, so a sentence that ends leaves its slot, and the next one that
+waits takes it while the neighbours go on. All that a step does, network and search, is recorded as
+a CUDA graph and started by one call; the host looks up only now and then to see who has ended.
+Hypotheses are those of search.py; what it offers beyond greedy and beam search is done there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.data.tokens import BEGIN, END, PAD
+from transduce.decoding.search import Hypothesis, penalty
+from transduce.models import Network
+from transduce.models.decoders import TransformerDecoder
+from transduce.nn.kernels import kernels
+from transduce.nn.masks import padding
+from transduce.nn.past import OwnPast, SourcePast
+
+NEVER = float("-inf")
+STEPS = 8  # between two looks of the host
+CHUNK = 4096  # logits that one program searches
+PLACES = 2**20  # rows x positions that the stores of one pool may hold
+
+
+@dataclass(frozen=True)
+class Job:
+    """A source and the most tokens its output may have, END counted."""
+
+    source: Sequence[int]
+    limit: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a pool of slots is made for: this many sentences, so many hypotheses of each."""
+
+    slots: int
+    beam: int
+    source: int
+    target: int
+    nbest: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+
+
+class Recorded:
+    """Work on tensors that stay in place; on a GPU its second call records it as a CUDA graph."""
+
+    def __init__(self, work: Callable[[], None], network: Network) -> None:
+        self.work, self.network = work, network
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._read: list[Tensor] = []
+
+    def __call__(self) -> None:
+        self._calls += 1
+        device = self.network.head.weight.device
+        if device.type != "cuda" or self._calls == 1:  # the first call makes the kernels
+            self.work()
+            return
+        if self._graph is None:
+            torch.cuda.synchronize(device)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self.work()
+            # A table of positions that grows is replaced; the graph goes on reading the old one.
+            self._read = list(self.network.buffers())
+        self._graph.replay()
+
+
+class Slots:
+    """A pool of slots and the step that moves all of them on."""
+
+    def __init__(self, network: Network, shape: Shape) -> None:
+        decoder = network.decoder
+        assert isinstance(decoder, TransformerDecoder)
+        self.network, self.decoder, self.shape = network, decoder, shape
+        weight = network.head.weight
+        self.device = device = weight.device
+        B, N, S, T = shape.slots, shape.beam, shape.source, shape.target
+        E = 2 * decoder.stack[0].self_attention.width
+        self.steps_R = torch.zeros(B * N, dtype=torch.int32, device=device)
+        self.source_lengths_B = torch.zeros(B, dtype=torch.int32, device=device)
+        self.limits_B = torch.ones(B, dtype=torch.int32, device=device)
+        rows_R = torch.arange(B * N, dtype=torch.int32, device=device)
+        self.origin_RT = rows_R[:, None].repeat(1, T) if N > 1 else None
+        self.own = [
+            OwnPast(weight.new_zeros(B * N, T, E), self.steps_R, self.origin_RT)
+            for _ in decoder.blocks
+        ]
+        self.source = [
+            SourcePast(weight.new_zeros(B, S, E), self.source_lengths_B, N) for _ in decoder.blocks
+        ]
+        self.tokens_R = torch.full((B * N,), PAD, device=device)
+        self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
+        self.written_BNT = torch.full((B, N, T), PAD, device=device)
+        self.reached_BN = torch.full((B, N), NEVER, device=device)
+        self.ended_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
+        self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        self._advance = Recorded(self._step, network)
+        self._entries: dict[int, tuple[Tensor, Recorded]] = {}
+
+    # ------------------------------------------------------------------------------ in and out
+
+    def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
+        """New sentences into these slots, whatever was there before."""
+        count = 1 << (len(jobs) - 1).bit_length()
+        # As few different sizes as may be; what is left over says the last one again.
+        rows = np.zeros((count, self.shape.source + 3), np.int64)
+        for row, slot, job in zip(rows, slots, jobs, strict=False):
+            length = len(job.source)
+            row[:3] = slot, job.limit, length + 1
+            row[3 : 3 + length] = job.source
+            row[3 + length] = END
+        rows[len(jobs) :] = rows[len(jobs) - 1]
+        if count not in self._entries:
+            still_BE = torch.zeros(rows.shape, dtype=torch.int64, device=self.device)
+            enter = Recorded(partial(self._enter, still_BE), self.network)
+            self._entries[count] = (still_BE, enter)
+        still_BE, enter = self._entries[count]
+        still_BE.copy_(torch.from_numpy(rows))
+        enter()
+
+    def _enter(self, rows_BE: Tensor) -> None:
+        """Slot, limit, length and tokens of each sentence: encoded, and all set to begin."""
+        slots_B, limits_B, lengths_B, source_BS = torch.split(
+            rows_BE, [1, 1, 1, self.shape.source], dim=1
+        )
+        slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
+        mask = padding(lengths_B, self.shape.source)
+        memory = self.network.encoder(self.network.front(source_BS), lengths_B, mask)
+        for block, past in zip(self.decoder.stack, self.source, strict=True):
+            past.store_BSE.index_copy_(0, slots_B, block.project_memory(memory.states_BSD))
+        beam = self.shape.beam
+        self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
+        self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
+        self.open_B.index_fill_(0, slots_B, value=True)
+        self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
+        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, BEGIN)
+        self.reached_BN.index_fill_(0, slots_B, NEVER)
+        self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
+        self.ended_BN.index_fill_(0, slots_B, NEVER)
+
+    def take(self, slots: list[int]) -> list[list[Hypothesis]]:
+        """What the sentences in these slots have come to, best first."""
+        slots_b = torch.tensor(slots, device=self.device)
+        kept = (self.ended_BN, self.total_BN, self.ended_BNT)
+        scores, totals, tokens = (of_all[slots_b].cpu().numpy() for of_all in kept)
+        sizes = (tokens == END).argmax(axis=2)
+        found: list[list[Hypothesis]] = [[] for _ in slots]
+        for b, n in zip(*np.nonzero(scores > NEVER), strict=True):
+            ids = tokens[b, n, : sizes[b, n]].tolist()
+            found[b].append(Hypothesis(ids, float(scores[b, n]), float(totals[b, n])))
+        return found
+
+    def go(self, steps: int) -> list[bool]:
+        """So many steps; whether each slot still has work."""
+        for _ in range(steps):
+            self._advance()
+        return self.open_B.tolist()
+
+    # ------------------------------------------------------------------------------- one step
+
+    def _step(self) -> None:
+        features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
+        logits_RV = self.network.head.logits(features_RD)
+        if self.shape.beam == 1:
+            self._greedy(logits_RV)
+        else:
+            self._beam(logits_RV)
+
+    def _greedy(self, logits_RV: Tensor) -> None:
+        last_B = self.steps_R + 1 >= self.limits_B
+        ending_B = last_B.int() - (self.steps_R + 1 < self.shape.least).int()
+        values_BC, tokens_BC = top_tokens(logits_RV, 1, ending_B)
+        worths_B, best_B = values_BC.max(dim=-1)
+        tokens_B = tokens_BC.gather(1, best_B[:, None]).squeeze(1)
+        reached_B = self.reached_BN.squeeze(1) + worths_B
+        at_B11 = self.steps_R.long()[:, None, None]
+        before_B = self.written_BNT.gather(2, at_B11).flatten()
+        tokens_B = torch.where(self.open_B, tokens_B, before_B)
+        self.written_BNT.scatter_(2, at_B11, tokens_B[:, None, None])
+        ends_B = self.open_B & (tokens_B == END)
+        score_B = reached_B / penalty(self.steps_R + 1, self.shape.length_penalty)
+        self.ended_BN.copy_(torch.where(ends_B, score_B, self.ended_BN.squeeze(1))[:, None])
+        self.total_BN.copy_(torch.where(ends_B, reached_B, self.total_BN.squeeze(1))[:, None])
+        self.ended_BNT.copy_(self.written_BNT)
+        self.reached_BN.copy_(reached_B[:, None])
+        self.tokens_R.copy_(tokens_B)
+        self.open_B &= ~ends_B
+        self._count()
+
+    def _count(self) -> None:
+        """One step more where there is work; elsewhere rows stand still, and nothing overflows."""
+        self.steps_R += self.open_B.repeat_interleave(
+            self.shape.beam, output_size=len(self.steps_R)
+        )
+
+    def _beam(self, logits_RV: Tensor) -> None:
+        """As in search.beam, each row at its own step."""
+        shape = self.shape
+        B, N = shape.slots, shape.beam
+        step_B = self.steps_R.view(B, N)[:, 0].long()
+        last_B = step_B + 1 >= self.limits_B
+        ending_B = last_B.int() - (step_B + 1 < shape.least).int()
+        ending_R = ending_B.repeat_interleave(N, output_size=B * N)
+        # The 2N best of all are among the 2N best of each.
+        worth_RC, token_RC = top_tokens(logits_RV, 2 * N, ending_R)
+        count = worth_RC.shape[1]
+        worth_BNC = worth_RC.view(B, N, count) + self.reached_BN[:, :, None]
+        candidate_BC, index_BC = worth_BNC.flatten(1).topk(2 * N, dim=1)
+        token_BC = token_RC.view(B, -1).gather(1, index_BC)
+        parent_BC = index_BC // count
+        ends_BC = token_BC == END
+
+        last_BN = candidate_BC[:, :N].masked_fill(~ends_BC[:, :N], NEVER)
+        score_BN = last_BN / penalty(step_B + 1, shape.length_penalty)[:, None]
+        at_B11 = step_B[:, None, None]
+        whole_BNT = _take(self.written_BNT, parent_BC[:, :N])
+        whole_BNT.scatter_(2, at_B11.expand(-1, N, 1), END)
+        open_B1 = self.open_B[:, None]
+        ended_BN, best_BN = torch.cat([self.ended_BN, score_BN], dim=1).topk(shape.nbest, dim=1)
+        ended_BNT = _take(torch.cat([self.ended_BNT, whole_BNT], dim=1), best_BN)
+        total_BN = torch.cat([self.total_BN, last_BN], dim=1).gather(1, best_BN)
+        self.ended_BN.copy_(torch.where(open_B1, ended_BN, self.ended_BN))
+        self.ended_BNT.copy_(torch.where(open_B1[:, :, None], ended_BNT, self.ended_BNT))
+        self.total_BN.copy_(torch.where(open_B1, total_BN, self.total_BN))
+
+        place_C = torch.arange(ends_BC.shape[1], device=self.device)
+        kept_BN = (place_C + len(place_C) * ends_BC).topk(N, dim=1, largest=False).indices
+        reached_BN = candidate_BC.gather(1, kept_BN)
+        tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        written_BNT = _take(self.written_BNT, parent_BN)
+        written_BNT.scatter_(2, at_B11.expand(-1, N, 1), tokens_BN[:, :, None])
+        mildest_B = torch.maximum(
+            penalty(self.limits_B, shape.length_penalty),
+            penalty(step_B + 2, shape.length_penalty),
+        )
+        hope_B = reached_BN.amax(dim=1) / mildest_B
+        done_B = (self.ended_BN[:, -1] >= hope_B) | last_B
+        self.reached_BN.copy_(reached_BN)
+        self.written_BNT.copy_(written_BNT)
+        self.tokens_R.copy_(tokens_BN.flatten())
+        self._move(parent_BN, step_B)
+        self.open_B &= ~done_B
+        self._count()
+
+    def _move(self, parent_BN: Tensor, step_B: Tensor) -> None:
+        """Hypotheses go on from their parents: a table says where each step of a past lies."""
+        assert self.origin_RT is not None
+        B, N = parent_BN.shape
+        rows_R = torch.arange(B * N, device=self.device)
+        parent_R = (parent_BN + torch.arange(0, B * N, N, device=self.device)[:, None]).flatten()
+        at_R1 = step_B.repeat_interleave(N, output_size=B * N)[:, None]
+        written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
+        self.origin_RT.copy_(written_RT[parent_R])
+
+
+def top_tokens(logits_RV: Tensor, count: int, ending_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and tokens, among which are the `count` likeliest of each row, unsorted.
+
+    ending: above zero a row must end, below zero it may not. What is not allowed is worth NEVER.
+    """
+    R, V = logits_RV.shape
+    if not logits_RV.is_cuda:
+        log_probs_RV = logits_RV.log_softmax(dim=-1)
+        log_probs_RV[:, PAD] = NEVER
+        log_probs_RV[:, BEGIN] = NEVER
+        log_probs_RV[:, END] = torch.where(ending_R < 0, NEVER, log_probs_RV[:, END])
+        going_on_V = torch.arange(V) != END
+        log_probs_RV = log_probs_RV.masked_fill((ending_R > 0)[:, None] & going_on_V, NEVER)
+        found = log_probs_RV.topk(min(count, V), dim=-1)
+        return found.values, found.indices
+    chunks = -(-V // CHUNK)
+    values_RC = torch.empty(R, chunks * count, device=logits_RV.device)
+    tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=logits_RV.device)
+    masses_RC = torch.empty(R, chunks, device=logits_RV.device)
+    kernels().top_tokens[(R, chunks)](
+        logits_RV, ending_R, values_RC, tokens_RC, masses_RC, V,
+        C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=CHUNK, num_warps=8,
+    )  # fmt: skip
+    return values_RC - masses_RC.logsumexp(dim=-1, keepdim=True), tokens_RC
+
+
+def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
+    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
+
+
+# ------------------------------------------------------------------------------------ the pools
+
+
+@dataclass
+class SlotSearch:
+    """Greedy and beam search over slots; pools are kept for the next call."""
+
+    network: Network
+    _pools: dict[Shape, Slots] = field(default_factory=dict)
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 1.0,
+        least: int = 0,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each job, in order, best first."""
+        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        classes: dict[tuple[int, int], list[int]] = {}
+        for place, job in enumerate(jobs):
+            classes.setdefault((_length(len(job.source) + 1), _length(job.limit)), []).append(place)
+        # The longest first: it has the fewest slots, and shows at once whether memory is enough.
+        for (source, target), places in sorted(classes.items(), reverse=True):
+            room = max(1, PLACES // (max(beam, nbest) * target + source))
+            slots = min(_count(len(places)), 1 << (room.bit_length() - 1))
+            shape = Shape(slots, max(beam, nbest), source, target, nbest, length_penalty, least)
+            self._work(self._pool(shape), jobs, places, found)
+        return found
+
+    def _pool(self, shape: Shape) -> Slots:
+        if shape not in self._pools:
+            self._pools[shape] = Slots(self.network, shape)
+        return self._pools[shape]
+
+    def _work(
+        self, pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
+    ) -> None:
+        waiting = sorted(places, key=lambda place: -len(jobs[place].source))
+        held: dict[int, int] = {}
+        while waiting or held:
+            free = [slot for slot in range(pool.shape.slots) if slot not in held]
+            # New ones enter together: each entry costs a pass through the encoder.
+            if waiting and (not held or 8 * len(free) >= pool.shape.slots):
+                entering = [waiting.pop(0) for _ in free[: len(waiting)]]
+                pool.fill(free[: len(entering)], [jobs[place] for place in entering])
+                held |= dict(zip(free, entering, strict=False))
+            working = pool.go(STEPS)
+            ended = [slot for slot in held if not working[slot]]
+            if ended:
+                for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
+                    found[held.pop(slot)] = hypotheses
+
+
+def _length(length: int) -> int:
+    """Powers of two from 32 on."""
+    return max(32, 1 << (length - 1).bit_length())
+
+
+def _count(count: int) -> int:
+    """Slots for so many sentences: few different numbers, so that pools are used again."""
+    return next((number for number in (1, 8, 64) if count <= number), 512)
