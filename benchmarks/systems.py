@@ -356,7 +356,7 @@ def real_lengths(batch: Batch) -> list[tuple[int, int]]:
 def facts(device: torch.device) -> dict[str, Any]:
     """What a figure measured here should be printed with."""
     found: dict[str, Any] = {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": _command(),
         "hardware": hardware(device),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
@@ -367,6 +367,17 @@ def facts(device: torch.device) -> dict[str, Any]:
 
         found["transformers"] = transformers.__version__
     return found
+
+
+def _command() -> str:
+    """As it was called, without the folders of this machine."""
+    kept, skip = [], False
+    for word in sys.argv[1:]:
+        local = word.split("=")[0] in ("--data", "--out")
+        if not skip and not local:
+            kept.append(word)
+        skip = local and "=" not in word
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *kept])
 
 
 def hardware(device: torch.device) -> str:
