@@ -188,11 +188,15 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def _dress(axes: Any, title: str, ink: str) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(title, fontsize=11, color=ink, loc="left")
     axes.tick_params(labelsize=9, colors=ink, length=0, which="both")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.grid(color="#ebebeb", linewidth=0.8)
     axes.set_axisbelow(True)
     for side, spine in axes.spines.items():

@@ -143,7 +143,7 @@ def train_speed() -> list[str]:
         "output layer tied. All systems of a table took turns in one process; a figure is the "
         "median over rounds, with the slowest and the fastest round beside it. Ours is what "
         "`transduce train` runs. The peers have their inner dropouts (of attention weights and "
-        "inside feed-forward layers) off, as ours has, and masks only where there is padding; "
+        "inside feed-forward layers) off, as ours has, and no masks where there is no padding; "
         "Marian is kept from writing its causal mask out. "
         "The share of the ceiling counts the products a step needs (`flops` in "
         "`benchmarks/systems.py`), against the fastest large square product measured in the same "
@@ -170,7 +170,8 @@ def speed_table(section: dict[str, Any]) -> list[str]:
         kind = (
             f"Multi30k en-de, {count} batches a round of on average "
             f"{batches['target_tokens'] / count:,.0f} real target tokens; "
-            f"{batches['real_share']:.1%} of all places are real tokens, and only those count"
+            f"{100 * batches['real_share']:.1f} % of all places are real tokens, "
+            "and only those count"
         )
     else:
         kind = (
@@ -189,7 +190,7 @@ def speed_table(section: dict[str, Any]) -> list[str]:
                 row["precision"],
                 f"{row['tokens_per_second']:,.0f}",
                 f"{row['slowest']:,.0f} to {row['fastest']:,.0f}",
-                f"{row['share_of_ceiling']:.1%}",
+                f"{100 * row['share_of_ceiling']:.1f} %",
                 f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "",
                 f"{row['first_step_seconds']:.1f} s",
             ]
@@ -220,7 +221,7 @@ def ratio(measured: list[dict[str, Any]]) -> list[str]:
     low, high = ours["slowest"] / peer["fastest"], ours["fastest"] / peer["slowest"]
     name = SYSTEMS[peer["system"]] + MODES[peer["mode"]]
     return [
-        f"Ours against the fastest peer ({name}, {peer['precision']}): {times:.2f} times "
+        f"Ours against the fastest of these peers ({name}, {peer['precision']}): {times:.2f} times "
         f"({low:.2f} to {high:.2f} over rounds).",
         "",
     ]
