@@ -108,8 +108,168 @@ def toy_tasks() -> list[str]:
     ]
 
 
+# ---------------------------------------------------------------------------------------- speed
+
+
+SYSTEMS = {"ours": "transduce", "marian": "Hugging Face Marian", "torch": "torch.nn.Transformer"}
+MODES = {"eager": "", "compiled": ", compiled", "graphs": ", compiled, CUDA graphs"}
+SHAPES = {
+    "base": "6+6 layers, width 512, 8 heads, feed-forward 2,048, vocabulary 32,000",
+    "small": "3+3 layers, width 256, 4 heads, feed-forward 1,024, vocabulary 8,000",
+    "tiny": "1+1 layers, width 32, 2 heads, feed-forward 64, vocabulary 300",
+}
+
+
+def sections(name: str) -> list[dict[str, Any]]:
+    """The tables of a benchmark, of every device that it was run on; a GPU's first."""
+    found = [read(f"{name}_{device}.json") for device in ("cuda", "cpu")]
+    return [section for one in found if one is not None for section in one["sections"]]
+
+
+def versions(facts: dict[str, Any]) -> str:
+    said = f"{facts['hardware']}, torch {facts['torch']}"
+    return f"{said}, transformers {facts['transformers']}" if "transformers" in facts else said
+
+
+def train_speed() -> list[str]:
+    found = sections("train_speed")
+    if not found:
+        return []
+    lines = [
+        "## Training speed",
+        "",
+        "Target tokens a second of whole training steps: forward, backward, clipping, fused AdamW, "
+        "label smoothing and dropout 0.1, the same shape and batches for all, embeddings and "
+        "output layer tied. All systems of a table took turns in one process; a figure is the "
+        "median over rounds, with the slowest and the fastest round beside it. Ours is what "
+        "`transduce train` runs. The peers have their inner dropouts (of attention weights and "
+        "inside feed-forward layers) off, as ours has, and no masks where there is no padding; "
+        "Marian is kept from writing its causal mask out. "
+        "The share of the ceiling counts the products a step needs (`flops` in "
+        "`benchmarks/systems.py`), against the fastest large square product measured in the same "
+        "run; padding is not counted as work. Peak memory on a GPU is what the system alone had "
+        "allocated at most; on a CPU what a process with it alone took on top of its libraries. "
+        "Making batches from a corpus is not in the times of any.",
+        "",
+    ]
+    for section in found:
+        lines += speed_table(section)
+    return lines
+
+
+def speed_table(section: dict[str, Any]) -> list[str]:
+    batches, several = section["batches"], section["ceilings"]
+    measured = [row for row in section["rows"] if "tokens_per_second" in row]
+    rounds = max((len(row["round_seconds"]) for row in measured), default=0)
+    ceilings = ", ".join(
+        f"{ceiling['flops'] / 1e12:,.{0 if ceiling['flops'] > 1e14 else 2}f} TFLOP/s in {name}"
+        for name, ceiling in several.items()
+    )
+    count = batches["count"]
+    if section["kind"] == "real":
+        kind = (
+            f"Multi30k en-de, {count} batches a round of on average "
+            f"{batches['target_tokens'] / count:,.0f} real target tokens; "
+            f"{100 * batches['real_share']:.1f} % of all places are real tokens, "
+            "and only those count"
+        )
+    else:
+        kind = (
+            f"{count} steps a round of {batches['pairs'] // count:,} pairs, "
+            f"{batches['target_tokens'] // count:,} target tokens, no padding"
+        )
+    rows = []
+    for row in section["rows"]:
+        name = SYSTEMS[row["system"]] + MODES[row["mode"]]
+        if "tokens_per_second" not in row:
+            rows.append([name, row["precision"], row.get("error", "not measured"), "", "", "", ""])
+            continue
+        rows.append(
+            [
+                name,
+                row["precision"],
+                f"{row['tokens_per_second']:,.0f}",
+                f"{row['slowest']:,.0f} to {row['fastest']:,.0f}",
+                f"{100 * row['share_of_ceiling']:.1f} %",
+                f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "",
+                f"{row['first_step_seconds']:.1f} s",
+            ]
+        )
+    return [
+        f"### Transformer-{section['size']}, {section['kind']} batches, "
+        f"{section['facts']['hardware']}",
+        "",
+        f"{SHAPES[section['size']]}. {kind}. {rounds} rounds. Matmul ceiling: {ceilings}. "
+        f"`{section['facts']['command']}`, {versions(section['facts'])}.",
+        "",
+        *table(
+            ["", "precision", "tokens/s", "rounds", "of ceiling", "peak MiB", "first step"], rows
+        ),
+        "",
+        *ratio(measured),
+    ]
+
+
+def ratio(measured: list[dict[str, Any]]) -> list[str]:
+    mine = [row for row in measured if row["system"] == "ours"]
+    others = [row for row in measured if row["system"] != "ours"]
+    if not mine or not others:
+        return []
+    ours, peer = (max(rows, key=lambda r: r["tokens_per_second"]) for rows in (mine, others))
+    times = ours["tokens_per_second"] / peer["tokens_per_second"]
+    # The worst and the best that the spread of both allows.
+    low, high = ours["slowest"] / peer["fastest"], ours["fastest"] / peer["slowest"]
+    name = SYSTEMS[peer["system"]] + MODES[peer["mode"]]
+    return [
+        f"Ours against the fastest of these peers ({name}, {peer['precision']}): {times:.2f} times "
+        f"({low:.2f} to {high:.2f} over rounds).",
+        "",
+    ]
+
+
+def growth() -> list[str]:
+    lines: list[str] = []
+    for device in ("cuda", "cpu"):
+        found = read(f"growth_{device}.json")
+        if found is not None:
+            lines += growth_table(found, device)
+    return ["## Growth with length and vocabulary", "", *lines] if lines else []
+
+
+def growth_table(found: dict[str, Any], device: str) -> list[str]:
+    systems = list(dict.fromkeys(row["system"] for row in found["rows"]))
+    lines = [
+        f"One eager training step of Transformer-{found['size']} in {found['precision']} on "
+        f"{found['tokens']:,} source and as many target tokens: median time (fastest to slowest) "
+        f"and peak memory. `{found['facts']['command']}`, {versions(found['facts'])}.",
+        "",
+    ]
+    picture = ROOT / "docs" / "figures" / f"growth_{device}.png"
+    if picture.exists():
+        lines += [f"![time and memory against length and vocabulary](figures/{picture.name})", ""]
+    for axis in ("length", "vocabulary"):
+        own = [row for row in found["rows"] if row["axis"] == axis]
+        rows = []
+        for value in dict.fromkeys(row["value"] for row in own):
+            cells = [f"{value:,}"]
+            for system in systems:
+                row = next(r for r in own if (r["value"], r["system"]) == (value, system))
+                cells.append(row["error"] if "error" in row else growth_cell(row))
+            rows.append(cells)
+        lines += [*table([axis, *(SYSTEMS[system] for system in systems)], rows), ""]
+    return lines
+
+
+def growth_cell(row: dict[str, Any]) -> str:
+    median, *ends = (
+        1000 * s for s in (row["step_seconds"], min(row["seconds"]), max(row["seconds"]))
+    )
+    return f"{median:,.1f} ms ({ends[0]:,.1f} to {ends[1]:,.1f}), {row['peak_mib']:,.0f} MiB"
+
+
 def page() -> str:
-    return "\n".join([HEAD, *demo(), *toy_tasks()]).rstrip() + "\n"
+    parts = [*demo(), *toy_tasks(), *train_speed(), *growth()]
+    return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 
 if __name__ == "__main__":
