@@ -104,7 +104,9 @@ class Slots:
         self.written_BNT = torch.full((B, N, T), PAD, device=device)
         self.reached_BN = torch.full((B, N), NEVER, device=device)
         self.ended_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        # Greedy search writes one text and ends with it.
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
+        self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
         self._advance = Recorded(self._step, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
@@ -172,32 +174,81 @@ class Slots:
 
     def _step(self) -> None:
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
-        logits_RV = self.network.head.logits(features_RD)
         if self.shape.beam == 1:
-            self._greedy(logits_RV)
+            self._greedy(features_RD)
         else:
-            self._beam(logits_RV)
+            self._beam(features_RD)
 
-    def _greedy(self, logits_RV: Tensor) -> None:
-        last_B = self.steps_R + 1 >= self.limits_B
-        ending_B = last_B.int() - (self.steps_R + 1 < self.shape.least).int()
-        values_BC, tokens_BC = top_tokens(logits_RV, 1, ending_B)
-        worths_B, best_B = values_BC.max(dim=-1)
-        tokens_B = tokens_BC.gather(1, best_B[:, None]).squeeze(1)
-        reached_B = self.reached_BN.squeeze(1) + worths_B
-        at_B11 = self.steps_R.long()[:, None, None]
-        before_B = self.written_BNT.gather(2, at_B11).flatten()
-        tokens_B = torch.where(self.open_B, tokens_B, before_B)
-        self.written_BNT.scatter_(2, at_B11, tokens_B[:, None, None])
+    def _greedy(self, features_RD: Tensor) -> None:
+        """The best token of each row; where a row has ended, nothing more happens."""
+        found = self._top(features_RD, 1)
+        if self.device.type == "cuda":
+            self._settle(*found)
+            return
+        worth_BC, tokens_BC, masses_BC = found
+        best_B1 = worth_BC.argmax(dim=-1, keepdim=True)
+        worth_B = worth_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
+        tokens_B, reached_B = tokens_BC.gather(1, best_B1).squeeze(1), self.reached_BN[:, 0]
+        reached_B += torch.where(self.open_B, worth_B, 0.0)
+        open_B = self.open_B.nonzero().squeeze(1)
+        self.written_BNT[open_B, 0, self.steps_R[open_B].long()] = tokens_B[open_B]
+        self.tokens_R[open_B] = tokens_B[open_B]
         ends_B = self.open_B & (tokens_B == END)
         score_B = reached_B / penalty(self.steps_R + 1, self.shape.length_penalty)
-        self.ended_BN.copy_(torch.where(ends_B, score_B, self.ended_BN.squeeze(1))[:, None])
-        self.total_BN.copy_(torch.where(ends_B, reached_B, self.total_BN.squeeze(1))[:, None])
-        self.ended_BNT.copy_(self.written_BNT)
-        self.reached_BN.copy_(reached_B[:, None])
-        self.tokens_R.copy_(tokens_B)
+        self.ended_BN[ends_B, 0] = score_B[ends_B].to(self.ended_BN)
+        self.total_BN[ends_B, 0] = reached_B[ends_B]
         self.open_B &= ~ends_B
         self._count()
+
+    def _settle(self, worth_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
+        """The same in one kernel."""
+        kernels().settle[(self.shape.slots,)](
+            worth_BC,
+            tokens_BC,
+            masses_BC,
+            self.tokens_R,
+            self.open_B,
+            self.steps_R,
+            self.written_BNT,
+            self.reached_BN,
+            self.ended_BN,
+            self.total_BN,
+            worth_BC.shape[1],
+            self.shape.target,
+            self.shape.length_penalty,
+            END=END,
+            WIDTH=1 << (worth_BC.shape[1] - 1).bit_length(),
+            num_warps=1,
+        )
+
+    def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and tokens, among which are the `count` likeliest of each row that may come next.
+
+        The third are parts of each row's log-sum of exponentials, over all tokens.
+        """
+        head, shape = self.network.head, self.shape
+        logits_RV = head.products(features_RD)
+        R, V = logits_RV.shape
+        if self.device.type == "cuda":
+            chunks = -(-V // CHUNK)
+            values_RC = torch.empty(R, chunks * count, device=self.device)
+            tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=self.device)
+            masses_RC = torch.empty(R, chunks, device=self.device)
+            kernels().top_tokens[(R, chunks)](
+                logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
+                V, shape.beam, shape.least,
+                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=CHUNK, num_warps=8,
+            )  # fmt: skip
+            return values_RC, tokens_RC, masses_RC
+        logits_RV = logits_RV + head.bias
+        masses_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
+        size_R = self.steps_R + 1
+        last_R = size_R >= self.limits_B.repeat_interleave(shape.beam)
+        logits_RV[:, [PAD, BEGIN]] = NEVER
+        logits_RV[size_R < shape.least, END] = NEVER
+        logits_RV[last_R[:, None] & (torch.arange(V) != END)] = NEVER
+        found = logits_RV.topk(min(count, V), dim=-1)
+        return found.values, found.indices, masses_R1
 
     def _count(self) -> None:
         """One step more where there is work; elsewhere rows stand still, and nothing overflows."""
@@ -205,16 +256,15 @@ class Slots:
             self.shape.beam, output_size=len(self.steps_R)
         )
 
-    def _beam(self, logits_RV: Tensor) -> None:
+    def _beam(self, features_RD: Tensor) -> None:
         """As in search.beam, each row at its own step."""
         shape = self.shape
         B, N = shape.slots, shape.beam
         step_B = self.steps_R.view(B, N)[:, 0].long()
         last_B = step_B + 1 >= self.limits_B
-        ending_B = last_B.int() - (step_B + 1 < shape.least).int()
-        ending_R = ending_B.repeat_interleave(N, output_size=B * N)
         # The 2N best of all are among the 2N best of each.
-        worth_RC, token_RC = top_tokens(logits_RV, 2 * N, ending_R)
+        worth_RC, token_RC, masses_RC = self._top(features_RD, 2 * N)
+        worth_RC = worth_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
         count = worth_RC.shape[1]
         worth_BNC = worth_RC.view(B, N, count) + self.reached_BN[:, :, None]
         candidate_BC, index_BC = worth_BNC.flatten(1).topk(2 * N, dim=1)
@@ -263,32 +313,6 @@ class Slots:
         at_R1 = step_B.repeat_interleave(N, output_size=B * N)[:, None]
         written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
         self.origin_RT.copy_(written_RT[parent_R])
-
-
-def top_tokens(logits_RV: Tensor, count: int, ending_R: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and tokens, among which are the `count` likeliest of each row, unsorted.
-
-    ending: above zero a row must end, below zero it may not. What is not allowed is worth NEVER.
-    """
-    R, V = logits_RV.shape
-    if not logits_RV.is_cuda:
-        log_probs_RV = logits_RV.log_softmax(dim=-1)
-        log_probs_RV[:, PAD] = NEVER
-        log_probs_RV[:, BEGIN] = NEVER
-        log_probs_RV[:, END] = torch.where(ending_R < 0, NEVER, log_probs_RV[:, END])
-        going_on_V = torch.arange(V) != END
-        log_probs_RV = log_probs_RV.masked_fill((ending_R > 0)[:, None] & going_on_V, NEVER)
-        found = log_probs_RV.topk(min(count, V), dim=-1)
-        return found.values, found.indices
-    chunks = -(-V // CHUNK)
-    values_RC = torch.empty(R, chunks * count, device=logits_RV.device)
-    tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=logits_RV.device)
-    masses_RC = torch.empty(R, chunks, device=logits_RV.device)
-    kernels().top_tokens[(R, chunks)](
-        logits_RV, ending_R, values_RC, tokens_RC, masses_RC, V,
-        C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=CHUNK, num_warps=8,
-    )  # fmt: skip
-    return values_RC - masses_RC.logsumexp(dim=-1, keepdim=True), tokens_RC
 
 
 def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import math
 from torch import Tensor, nn
 
 from transduce.nn.positions import Places, Positioned
+from transduce.nn.residual import dropped
 
 
 class TokenEmbedding(nn.Module):
@@ -20,12 +21,11 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.table.weight, std=width**-0.5)
         self.scale = math.sqrt(width)
         self.positions = positions
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
         """tokens_BT → x_BTD; `start` is the position of the first of them, or of each."""
         x_BTD = self.table(tokens_BT) * self.scale
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)
-        dropped: Tensor = self.dropout(x_BTD)
-        return dropped
+        return dropped(x_BTD, self.dropout, self.training)

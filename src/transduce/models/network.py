@@ -39,14 +39,13 @@ class Head(nn.Module):
     def forward(self, features_BTD: Tensor) -> Tensor:
         return nn.functional.linear(self.narrow(features_BTD), self.weight, self.bias)
 
-    def logits(self, features_RD: Tensor) -> Tensor:
-        """The same, in float32 also of weights in bfloat16: near ties stay apart."""
-        narrow_RE = self.narrow(features_RD)
+    def products(self, features_RD: Tensor) -> Tensor:
+        """E ŷ, the bias not added; in float32 also of bfloat16 weights, so near ties stay apart."""
+        narrow_RE: Tensor = self.narrow(features_RD)
         if narrow_RE.is_cuda and narrow_RE.dtype == torch.bfloat16:
-            bias_RV = self.bias.float().expand(len(narrow_RE), -1)
-            return torch.addmm(bias_RV, narrow_RE, self.weight.t(), out_dtype=torch.float32)
+            return torch.mm(narrow_RE, self.weight.t(), out_dtype=torch.float32)
         exact = torch.promote_types(narrow_RE.dtype, torch.float32)
-        return nn.functional.linear(narrow_RE, self.weight, self.bias).to(exact)
+        return (narrow_RE @ self.weight.t()).to(exact)
 
     def loss(self, features_BTD: Tensor, targets_BT: Tensor, smoothing: float) -> Loss:
         narrow_BTE = self.narrow(features_BTD)

@@ -14,7 +14,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Rotary
-from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
+from transduce.nn.residual import add_dropped, dropped, keep_and_normalise, normalise
 
 
 def swiglu(gated_BTF: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class FeedForward(nn.Module):
             )
         self.activation = activation
         self.expand = nn.Linear(width, 2 * hidden if activation == "swiglu" else hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
@@ -56,7 +56,8 @@ class FeedForward(nn.Module):
         hidden_BTF = linear(x_BTD, self.expand.weight, self.expand.bias, relu)
         if not relu:
             hidden_BTF = ACTIVATIONS[self.activation](hidden_BTF)
-        return linear(self.dropout(hidden_BTF), self.contract.weight, self.contract.bias)
+        hidden_BTF = dropped(hidden_BTF, self.dropout, self.training)
+        return linear(hidden_BTF, self.contract.weight, self.contract.bias)
 
 
 def build_norm(kind: str, width: int) -> nn.Module:

@@ -201,7 +201,7 @@ def kernels() -> SimpleNamespace:
 
     @triton.jit
     def top_tokens(
-        logits, ending, values, tokens, masses, V,
+        logits, bias, steps, limits, values, tokens, masses, V, each, least,
         C: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
         BLOCK: tl.constexpr,
     ):  # fmt: skip
@@ -209,21 +209,45 @@ def kernels() -> SimpleNamespace:
         place = chunk * BLOCK + tl.arange(0, BLOCK)
         nothing = -float("inf")
         x = tl.load(logits + row * V + place, mask=place < V, other=nothing)
+        x += tl.load(bias + place, mask=place < V, other=0.0)
         highest = tl.max(x)
-        # In a chunk that is infinite throughout, the difference would be no number.
-        mass = tl.sum(tl.exp(x - tl.where(highest == nothing, 0.0, highest)))
-        tl.store(masses + row * chunks + chunk, tl.log(mass) + highest)
-        may_end = tl.load(ending + row)
-        banned = (place == PAD) | (place == BEGIN) | ((place == END) & (may_end < 0))
-        banned |= (place != END) & (may_end > 0)
+        tl.store(masses + row * chunks + chunk, tl.log(tl.sum(tl.exp(x - highest))) + highest)
+        size = tl.load(steps + row) + 1
+        banned = (place == PAD) | (place == BEGIN) | ((place == END) & (size < least))
+        banned |= (place != END) & (size >= tl.load(limits + row // each))
         x = tl.where(banned, nothing, x)
         to = (row * chunks + chunk) * C
         for number in range(C):
             best = tl.argmax(x, 0)
-            value = tl.max(x)
-            tl.store(values + to + number, value)
+            tl.store(values + to + number, tl.max(x))
             tl.store(tokens + to + number, (chunk * BLOCK + best).to(tl.int64))
             x = tl.where(place == chunk * BLOCK + best, nothing, x)
+
+    @triton.jit
+    def settle(
+        values, found, masses, tokens, opens, steps, written, reached, ended, total,
+        chunks, T, power, END: tl.constexpr, WIDTH: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0).to(tl.int64)
+        if tl.load(opens + row) != 0:
+            c = tl.arange(0, WIDTH)
+            at = row * chunks + c
+            value = tl.load(values + at, mask=c < chunks, other=-float("inf"))
+            mass = tl.load(masses + at, mask=c < chunks, other=-float("inf"))
+            highest = tl.max(mass)
+            mass = tl.log(tl.sum(tl.exp(mass - highest))) + highest
+            token = tl.load(found + row * chunks + tl.argmax(value, 0))
+            worth = tl.load(reached + row) + tl.max(value) - mass
+            step = tl.load(steps + row)
+            tl.store(tokens + row, token)
+            tl.store(written + row * T + step, token)
+            tl.store(reached + row, worth)
+            if token == END:
+                tl.store(opens + row, 0)
+                tl.store(ended + row, worth / tl.exp(power * tl.log((6.0 + step) / 6.0)))
+                tl.store(total + row, worth)
+            else:
+                tl.store(steps + row, step + 1)
 
     @triton.jit
     def column_sums(
@@ -333,6 +357,7 @@ def kernels() -> SimpleNamespace:
         attention_backward=attention_backward,
         step_attention=step_attention,
         top_tokens=top_tokens,
+        settle=settle,
         column_sums=column_sums,
         norm=norm,
         norm_backward=norm_backward,

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.linear import column_sums
-from transduce.nn.softmax import softmax_gradient_
+from transduce.nn.softmax import softmax_gradient
 
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
 SELECTING_DEVICES = frozenset({"cpu"})
@@ -65,6 +65,8 @@ def cross_entropy(
 def _add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
     if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # summed in float32 as it comes
         torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
+    elif total_VD.dtype == one_VC.dtype:
+        total_VD.addmm_(one_VC, other_CD)
     else:
         total_VD += one_VC @ other_CD
 
@@ -97,17 +99,17 @@ class _Chunked(torch.autograd.Function):
             rows = slice(start, start + size)
             x_CD, real_C = features_ND[rows], counted_N[rows]
             logits_CV = F.linear(x_CD, weight_cast_VD, bias_cast_V)
-            loss_C, nll_C, hit_C = softmax_gradient_(
+            loss_C, nll_C, hit_C, by_logits_CV = softmax_gradient(
                 logits_CV, targets_N[rows], real_C, smoothing, gradient
             )
             total = total + loss_C.masked_fill(~real_C, 0.0).sum()
             nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
             correct = correct + (hit_C & real_C).sum()
             if by_features_ND is not None and by_weight_VD is not None:
-                torch.mm(logits_CV, weight_cast_VD, out=by_features_ND[rows])
-                _add_product_(by_weight_VD, logits_CV.mT, x_CD)
+                torch.mm(by_logits_CV, weight_cast_VD, out=by_features_ND[rows])
+                _add_product_(by_weight_VD, by_logits_CV.mT, x_CD)
                 if by_bias_V is not None:
-                    by_bias_V += column_sums(logits_CV)
+                    by_bias_V += column_sums(by_logits_CV)
         ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct
