@@ -19,14 +19,17 @@ WIDEST = 4096  # a row must fit into the registers of one program
 
 
 def normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> Tensor:
-    """norm(x); with `half`, under autocast on a GPU, in bfloat16, which the next product takes."""
+    """norm(x); with `half`, under autocast, in the type that the next product takes."""
     return keep_and_normalise(norm, x_BTD, half)[1]
 
 
 def keep_and_normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> tuple[Tensor, Tensor]:
     """x and norm(x), from one place, so that the gradients of the two are added in one kernel."""
     if not _fused(x_BTD) or not isinstance(norm, nn.LayerNorm):
-        return x_BTD, norm(x_BTD)
+        y_BTD = norm(x_BTD)
+        if half and x_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            y_BTD = y_BTD.to(torch.get_autocast_dtype("cpu"))
+        return x_BTD, y_BTD
     half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
     kept_BTD, y_BTD = _LayerNorm.apply(  # type: ignore[no-untyped-call]
         x_BTD, norm.weight, norm.bias, norm.eps, half
@@ -61,14 +64,15 @@ class _Dropped(torch.autograd.Function):
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         least = round(dropout * 2**16) - 2**15
         kept = (words.view(torch.int16)[: x.numel()] >= least).view(x.shape)
-        ctx.save_for_backward(kept)
-        ctx.scale = 2**16 / (2**15 - least)
-        return (x * kept).mul_(ctx.scale)
+        # In x's own type: a product with truth values would turn them into numbers every time.
+        share = kept.to(x.dtype).mul_(2**16 / (2**15 - least))
+        ctx.save_for_backward(share)
+        return x * share
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (kept,) = ctx.saved_tensors
-        return (gradients[0] * kept).mul_(ctx.scale), None
+        (share,) = ctx.saved_tensors
+        return gradients[0] * share, None
 
 
 def _fused(x_BTD: Tensor) -> bool:

@@ -19,24 +19,25 @@ def softmax_gradient(
     if logits_NV.is_cuda:
         return _on_cuda(logits_NV, targets_N, counted_N, smoothing, gradient)
     exact = torch.promote_types(logits_NV.dtype, torch.float32)
-    target_N = logits_NV.gather(1, targets_N[:, None]).squeeze(1).to(exact)
-    top_N = logits_NV.amax(dim=-1).to(exact)
-    p_NV = logits_NV.softmax(dim=-1, dtype=exact)
-    # The largest probability is exp(top − lse): no second pass of exponentials.
-    lse_N = top_N - p_NV.amax(dim=-1).log()
-    nll_N = lse_N - target_N
+    at_N1 = targets_N[:, None]
+    target_N = logits_NV.gather(1, at_N1).squeeze(1)
+    hit_N = target_N >= logits_NV.amax(dim=-1)
+    p_NV = logits_NV.softmax(dim=-1)
+    nll_N = -p_NV.gather(1, at_N1).squeeze(1).to(exact).log()
+    lost_N = nll_N > 60  # too little is left of such probabilities to take their logarithm
+    if bool(lost_N.any()):
+        nll_N[lost_N] = -logits_NV[lost_N].to(exact).log_softmax(-1).gather(1, at_N1[lost_N])[:, 0]
     loss_N = nll_N
     if smoothing > 0:
-        uniform_N = lse_N - logits_NV.mean(dim=-1, dtype=exact)
+        uniform_N = nll_N + target_N.to(exact) - logits_NV.mean(dim=-1, dtype=exact)
         loss_N = (1 - smoothing) * nll_N + smoothing * uniform_N
     if gradient:
         if smoothing > 0:
             p_NV.sub_(smoothing / p_NV.shape[1])
-        away_N1 = torch.full_like(target_N[:, None], smoothing - 1)
-        p_NV.scatter_add_(1, targets_N[:, None], away_N1)
+        p_NV.scatter_add_(1, at_N1, torch.full_like(target_N[:, None], smoothing - 1))
         if not bool(counted_N.all()):
             p_NV.masked_fill_(~counted_N[:, None], 0.0)
-    return loss_N, nll_N, target_N >= top_N, p_NV.to(logits_NV.dtype)
+    return loss_N, nll_N, hit_N, p_NV
 
 
 def _on_cuda(
