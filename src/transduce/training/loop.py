@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from transduce.cookbook import dump_recipe
 from transduce.data.batches import Batch, Position
-from transduce.errors import TrainingError
 from transduce.evaluation.evaluate import evaluate, loss_per_token
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_device, pick_precision, seed_everything
@@ -31,6 +32,7 @@ from transduce.training.optimizer import (
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
 from transduce.training.update import build_update
+from transduce.training.watch import Watch
 from transduce.training.window import Window
 from transduce.transducer import WEIGHTS, Transducer
 
@@ -61,6 +63,7 @@ class Run:
         self.update = build_update(self.network, self.optimizer, recipe.train, self.precision)
         self.standing = Standing()
         self.rate = 0.0
+        self.watch = Watch(recipe, folder)
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
@@ -76,7 +79,7 @@ class Run:
         self.network.train()
         with Interrupt() as interrupt:
             while not self._ended() and not interrupt.asked:
-                self._update(list(islice(batches, settings.accumulate)))
+                self._update(batches)
                 if self.standing.step % settings.log_every == 0:
                     self._log()
                 if self.standing.step % self.recipe.validation.every == 0 or self._ended():
@@ -90,31 +93,40 @@ class Run:
 
     # ------------------------------------------------------------------------- one update
 
-    def _update(self, batches: list[tuple[Batch, Position]]) -> None:
+    def _update(self, following: Iterator[tuple[Batch, Position]]) -> None:
         began = time.perf_counter()
         standing, settings = self.standing, self.recipe.train
+        batches = list(islice(following, settings.accumulate))
         self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
+        self.rate *= standing.guard.factor
         set_learning_rate(self.optimizer, self.rate)
         loss, norm = self.update([batch for batch, _ in batches])
-        if self.device.type == "cpu" and not math.isfinite(float(norm)):
-            raise TrainingError(_not_finite(standing.step + 1, settings.lr))
         self.update.apply()
         standing.step += 1
         standing.position = batches[-1][1]
         if self.average is not None:
-            self.average.update(self.network, standing.step)
-        tokens = sum(batch.target_tokens for batch, _ in batches)
+            self.average.update(self.network, standing.step, 1.0 - self.update.skip)
+        tokens = sum(batch.target_tokens for batch, _ in batches) - self._count_shortage()
         seconds = time.perf_counter() - began
         standing.seconds += seconds
         window = standing.window
-        window.loss = window.loss + loss
-        window.gradient_norm = window.gradient_norm + norm.double()
+        window.add(loss, norm, tokens)
         window.padding += sum(batch.padding_share for batch, _ in batches)
         window.seconds += seconds
-        window.tokens += tokens
         window.batches += len(batches)
-        window.updates += 1
+        self.watch.note(standing.step, [batch for batch, _ in batches])
         self.progress.step(StepRecord(standing.step, tokens, self.rate))
+        if self.device.type == "cpu":
+            self.watch.look(standing, self.rate)  # costs nothing there
+
+    def _count_shortage(self) -> int:
+        """Count and say what did not fit into memory; the target tokens that were left out."""
+        split, left_out = self.update.shortage.asked()
+        self.standing.window.split += len(split)
+        self.standing.window.left_out += len(left_out)
+        for sentence in self.watch.shortage(split, left_out):
+            self.progress.say(sentence)
+        return sum(batch.target_tokens for batch in left_out)
 
     def _ended(self) -> bool:
         standing, settings = self.standing, self.recipe.train
@@ -129,16 +141,21 @@ class Run:
     def _log(self) -> None:
         standing = self.standing
         began = time.perf_counter()
-        float(standing.window.loss)  # waits for the device: that time belongs to the updates
+        # It waits for the device: that time belongs to the updates.
+        self.watch.look(standing, self.rate)
         waited = time.perf_counter() - began
         standing.seconds += waited
         standing.window.seconds += waited
-        record = standing.window.record()
-        if not math.isfinite(record["loss"]):
-            raise TrainingError(_not_finite(standing.step, self.recipe.train.lr))
-        self.progress.log(
-            {"step": standing.step, "lr": self.rate, "seconds": standing.seconds, **record}
-        )
+        record: dict[str, Any] = {
+            "step": standing.step,
+            "lr": self.rate,
+            "seconds": standing.seconds,
+            **standing.window.record(),
+        }
+        record["spike"] = standing.guard.jumps(record["loss"])
+        self.progress.log(record)
+        for sentence in self.watch.warnings(standing, record):
+            self.progress.say(sentence)
         standing.window = Window()
 
     # ------------------------------------------------------------------------- validation
@@ -161,7 +178,7 @@ class Run:
 
     def _measure(self) -> dict[str, float]:
         recipe = self.recipe
-        loss = loss_per_token(self.model, self.prepared.valid, recipe.train.tokens)
+        loss = loss_per_token(self.model, self.prepared.valid, self.prepared.train.tokens)
         if not recipe.metrics:
             return {"loss": loss}
         evaluation = evaluate(
@@ -242,12 +259,6 @@ class Run:
 
 
 def _better(metric: str, value: float, than: float) -> bool:
+    if math.isnan(than):
+        return not math.isnan(value)
     return value > than if HIGHER_IS_BETTER[metric] else value < than
-
-
-def _not_finite(step: int, rate: float) -> str:
-    return (
-        f"the loss or its gradient is no longer a finite number at update {step}; the last saved "
-        f"state is untouched: try a lower rate (train.lr={rate / 2:g}), more warm-up, or "
-        f"`transduce check` on the data"
-    )
