@@ -20,6 +20,7 @@ from transduce.hardware import pick_device, pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.training.budget import fitting_budget, longest_pair
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
 from transduce.training.optimizer import (
@@ -72,6 +73,7 @@ class Run:
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
+        self._settle_budget()
         if self.standing.step == 0:
             self.model.save_frame(self.folder)
         settings = self.recipe.train
@@ -90,6 +92,17 @@ class Run:
             else:
                 self._finish()
         return Trained(self.folder, self.model, self.standing, interrupt.asked)
+
+    def _settle_budget(self) -> None:
+        """Fix the tokens of a batch: the recipe's, the state's, or as many as memory holds."""
+        batches, standing = self.prepared.train, self.standing
+        if self.recipe.train.tokens != "auto":
+            standing.tokens = self.recipe.train.tokens
+        elif not standing.tokens:
+            longest = longest_pair(batches.corpus, self.recipe.data.max_length)
+            standing.tokens = fitting_budget(self.update, longest)
+            self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")
+        batches.tokens = standing.tokens
 
     # ------------------------------------------------------------------------- one update
 
