@@ -59,7 +59,9 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
             if update.device.type == "cuda":
                 return largest(lambda budget: _worst_bytes(update, longest, budget), room, most)
             # A CPU is slow, and what a pass saves is so many bytes a token and not one more.
-            points = [(budget, _worst_bytes(update, longest, budget)) for budget in (256, 1024)]
+            row = _width(longest)
+            few = row * math.ceil(STEP / row)  # whole rows, or the line would lean
+            points = [(budget, _worst_bytes(update, longest, budget)) for budget in (few, 4 * few)]
             return largest(lambda budget: _line(points, budget), room, most)
     finally:
         update.network.train(training)
@@ -94,6 +96,11 @@ def _meeting(points: list[tuple[int, float]], room: int) -> int:
     return int(low + (room - low_cost) / slope) if slope > 0 else 2**62
 
 
+def _width(pair: tuple[int, int]) -> int:
+    """Of a row in a batch: END on both sides, BEGIN on the target's."""
+    return max(pair[0] + 1, pair[1] + 2)
+
+
 def _line(points: list[tuple[int, float]], budget: int) -> float:
     (low, low_cost), (high, high_cost) = points
     return low_cost + (high_cost - low_cost) * (budget - low) / (high - low)
@@ -104,7 +111,7 @@ def _worst_bytes(update: Update, longest: tuple[int, int], budget: int) -> float
     short = min(longest[0], SHORT), min(longest[1], SHORT)
     passed = 0.0
     for source, target in (longest, short):
-        rows = max(1, budget // max(source + 1, target + 2))
+        rows = max(1, budget // _width((source, target)))
         batch = collate([[UNKNOWN] * source] * rows, [[UNKNOWN] * target] * rows)
         try:
             took = _peak(update, batch) if update.device.type == "cuda" else _saved(update, batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -10,7 +12,8 @@ from transduce.data.batches import Batch, collate
 from transduce.models import Network, Vocabulary, build
 from transduce.presets import PRESETS
 from transduce.recipe import Train
-from transduce.training.optimizer import build_optimizer
+from transduce.training.guard import unusable
+from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.update import RecordedUpdate, Update
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
@@ -75,3 +78,40 @@ def test_recorded_updates_are_the_same(precision: torch.dtype) -> None:
     torch.testing.assert_close(losses["Update"], losses["RecordedUpdate"], rtol=loose, atol=loose)
     for mine, theirs in zip(weights["Update"], weights["RecordedUpdate"], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=loose, atol=loose)
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: float) -> None:
+    """Weights, moments, the count of steps, the moving average: all as if it had not been."""
+    settings = Train(clip=clip, warmup=0)
+    found = []
+    for broken in (False, True):
+        made = network()
+        update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+        average = MovingAverage(made, 0.9)
+        for number, rows in enumerate([(0, 1), (2, 3), (1, 2)]):
+            if broken:
+                update([batch(3), batch(0)])
+                next(iter(made.parameters())).grad.view(-1)[0] = bad  # type: ignore[union-attr]
+                norm = torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
+                update.skip.copy_(unusable(torch.ones(()), norm))
+                update.apply()
+                average.update(made, 7, 1.0 - update.skip)
+            update([batch(*rows)])
+            update.apply()
+            average.update(made, number + 1, 1.0 - update.skip)
+        state = [v for p in made.parameters() for v in update.optimizer.state[p].values()]
+        found.append([*made.parameters(), *state, *average.weights.values()])
+    assert all(torch.equal(p, q) for p, q in zip(*found, strict=True))
+
+
+def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
+    made = network()
+    update = Update(made, build_optimizer(made, Train()), Train(), torch.float32)
+    update([batch(0)])
+    assert float(update.skip) == 0.0
+    with torch.no_grad():
+        made.head.bias[5] = math.nan
+    update([batch(0)])
+    assert float(update.skip) == 1.0
