@@ -37,6 +37,8 @@ from transduce.training.watch import Watch
 from transduce.training.window import Window
 from transduce.transducer import WEIGHTS, Transducer
 
+LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -129,8 +131,8 @@ class Run:
         window.batches += len(batches)
         self.watch.note(standing.step, [batch for batch, _ in batches])
         self.progress.step(StepRecord(standing.step, tokens, self.rate))
-        if self.device.type == "cpu":
-            self.watch.look(standing, self.rate)  # costs nothing there
+        if self.device.type in LOOKS_AT_ONCE:
+            self.watch.look(standing, self.rate)
 
     def _count_shortage(self) -> int:
         """Count and say what did not fit into memory; the target tokens that were left out."""
