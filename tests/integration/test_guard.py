@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,3 +238,51 @@ def test_pairs_longer_than_a_batch_or_than_allowed(
     trained = train(tiny(task, *more, "train.steps=150"), tmp_path / "run")
     assert trained.standing.position.epoch >= 1
     assert trained.standing.guard.skipped == 0
+
+
+LIMITED = """
+import resource
+from pathlib import Path
+import torch
+from transduce import recipe
+from transduce.data.batches import collate
+from transduce.models import Vocabulary, build
+from transduce.presets import PRESETS
+from transduce.recipe import Train
+from transduce.training.optimizer import build_optimizer
+from transduce.training.update import Update
+
+torch.manual_seed(1)
+shape = {**PRESETS["transformer-tiny"], "width": 64, "dropout": 0.0}
+network = build(recipe.Model.model_validate(shape), Vocabulary(50, 50))
+update = Update(network, build_optimizer(network, Train()), Train(), torch.float32)
+batch = collate([[5 + n % 7] * 30 for n in range(512)], [[9 + n % 5] * 30 for n in range(512)])
+update([batch.part(slice(0, 2))])
+update.forget()
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+most = pages * resource.getpagesize() + 150 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+losses = [float(update([batch])[0])]
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+split, left_out = update.shortage.asked()
+gradients = [p.grad for p in network.parameters()]
+update.forget()
+update.shortage.limit = None
+losses.append(float(update([batch])[0]))
+off = max(float((p.grad - g).abs().max()) for p, g in zip(network.parameters(), gradients))
+print(len(split), len(left_out), len(update.shortage.split), abs(losses[0] / losses[1] - 1), off)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
+def test_memory_that_is_really_not_there() -> None:
+    # Some builds of torch bring an allocator that sets a gigabyte aside beforehand.
+    plain = {**os.environ, "MIMALLOC_DISALLOW_ARENA_ALLOC": "1", "MIMALLOC_ARENA_RESERVE": "1"}
+    command = [sys.executable, "-c", LIMITED]
+    done = subprocess.run(command, capture_output=True, text=True, env=plain)
+    assert done.returncode == 0, done.stderr
+    split, left_out, whole, loss, gradient = map(float, done.stdout.split())
+    assert split > 0
+    assert (left_out, whole) == (0, 0)
+    assert loss < 1e-6
+    assert gradient < 1e-6
