@@ -18,7 +18,7 @@ from transduce.recipe import Train
 from transduce.training import budget
 from transduce.training.budget import fitting_budget, free_memory, largest
 from transduce.training.optimizer import build_optimizer
-from transduce.training.update import Update
+from transduce.training.update import RecordedUpdate, Update
 
 MIB = 2**20
 
@@ -136,3 +136,27 @@ def test_the_longest_pair_of_a_corpus(tmp_path: Path) -> None:
     rows = np.arange(3)
     corpus = Encoded(ids, offsets[0], ids[:6], offsets[1], rows, rows)
     assert budget.longest_pair(corpus, 256) == (7, 4)
+
+
+# ---------------------------------------------------------------------------------- on a GPU
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", [Update, RecordedUpdate])
+def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> None:
+    torch.manual_seed(1)
+    shape = {**PRESETS["transformer-tiny"], "width": 256, "dropout": 0.1}
+    made = build(recipe.Model.model_validate(shape), Vocabulary(8000, 8000)).cuda()
+    one = kind(made, build_optimizer(made, Train()), Train(), torch.bfloat16)
+    before = torch.cuda.get_rng_state(), [p.detach().clone() for p in made.parameters()]
+    small, large = (fitting_budget(one, (100, 100), free * MIB) for free in (600, 4000))
+    assert 256 <= small < large <= 65_536
+    assert torch.equal(torch.cuda.get_rng_state(), before[0])
+    assert all(torch.equal(p, q) for p, q in zip(made.parameters(), before[1], strict=True))
+    assert all(p.grad is None or not p.grad.any() for p in made.parameters())
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = torch.cuda.memory_allocated()
+    rows = large // 102
+    Update.gradients(one, collate([[5] * 100] * rows, [[6] * 100] * rows), 1)
+    assert torch.cuda.max_memory_allocated() - start <= 4000 * MIB

@@ -115,3 +115,60 @@ def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
         made.head.bias[5] = math.nan
     update([batch(0)])
     assert float(update.skip) == 1.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", [Update, RecordedUpdate])
+def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Update]) -> None:
+    made = network(64).cuda()
+    update = kind(made, build_optimizer(made, Train()), Train(), torch.float32)
+    average = MovingAverage(made, 0.9)
+    for _ in range(3):
+        update([batch(0, 1)])
+        update.apply()
+
+    def everything() -> list[torch.Tensor]:
+        state = [v for p in made.parameters() for v in update.optimizer.state[p].values()]
+        return [t.detach().clone() for t in (*made.parameters(), *state, *average.weights.values())]
+
+    before = everything()
+    kept = made.head.bias.detach().clone()
+    made.head.bias.data[5] = math.nan
+    loss, norm = update([batch(0, 1)])
+    made.head.bias.data.copy_(kept)
+    assert float(unusable(loss, norm)) == float(update.skip) == 1.0
+    update.apply()
+    average.update(made, 3, 1.0 - update.skip)
+    assert all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
+    update([batch(0, 1)])
+    update.apply()
+    assert float(update.skip) == 0.0
+    assert not all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", [Update, RecordedUpdate])
+def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]) -> None:
+    """Three times: seen first, recorded, replayed."""
+    rows = 2048
+    sources = [[4 + n % 8] * 30 for n in range(rows)]
+    whole = collate(sources, sources)
+    found = []
+    for limit in (None, 600 * 2**20):
+        made = network(256).cuda()
+        update = kind(made, build_optimizer(made, Train()), Train(clip=0.0), torch.float32)
+        if limit is not None:
+            torch.cuda.empty_cache()
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(limit / total)
+        try:
+            for _ in range(3):
+                update.forget()
+                loss, norm = update([whole])
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        found.append([loss, norm, *gradients(made)])
+        assert bool(update.shortage.split) == (limit is not None)
+        del update, made
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
