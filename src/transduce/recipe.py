@@ -310,7 +310,11 @@ class Train(Part):
     steps: PositiveInt = Field(10_000, description="the most updates")
     epochs: PositiveInt | None = Field(None, description="the most passes over the corpus")
     minutes: PositiveFloat | None = Field(None, description="the most minutes of training")
-    tokens: PositiveInt = Field(4096, description="tokens a batch, padding counted, longer side")
+    tokens: PositiveInt | Literal["auto"] = Field(
+        4096,
+        description="tokens a batch, padding counted, longer side; auto: what memory holds, up to "
+        "4,096 on a CPU and 65,536 on a GPU (larger batches may want a higher lr and fewer steps)",
+    )
     accumulate: PositiveInt = Field(1, description="batches summed up into one update")
     lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
     betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="AdamW's decay rates")

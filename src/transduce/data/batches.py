@@ -63,6 +63,28 @@ class Batch:
             target_BT=None if self.target_BT is None else moved(self.target_BT),
         )
 
+    def part(self, rows: slice) -> Batch:
+        """Some of the rows, padded to the longest of them and no further."""
+        source_lengths_B = self.source_lengths_B[rows]
+        source_BS = self.source_BS[rows, : int(source_lengths_B.max())]
+        real, places = int(source_lengths_B.sum()), source_BS.numel()
+        target_BT, target_lengths_B, target_tokens = None, None, 0
+        if self.target_BT is not None and self.target_lengths_B is not None:
+            target_lengths_B = self.target_lengths_B[rows]
+            target_BT = self.target_BT[rows, : 1 + int(target_lengths_B.max())]
+            target_tokens = int(target_lengths_B.sum())
+            real, places = real + target_tokens, places + target_BT[:, 1:].numel()
+        return Batch(
+            source_BS=source_BS.contiguous(),
+            source_lengths_B=source_lengths_B,
+            target_BT=None if target_BT is None else target_BT.contiguous(),
+            target_lengths_B=target_lengths_B,
+            lines=self.lines[rows],
+            rows=self.rows[rows],
+            target_tokens=target_tokens,
+            padding_share=1 - real / places,
+        )
+
 
 Row = Sequence[int] | NDArray[np.int32]
 

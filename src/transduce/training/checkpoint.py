@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transduce.data.batches import Position
 from transduce.errors import CheckpointError
 from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage
 from transduce.training.window import Window
 
@@ -40,6 +41,9 @@ class Standing:
     kept: list[tuple[int, float]] = field(default_factory=list)
     """Step and metric of each checkpoint kept for averaging."""
     window: Window = field(default_factory=Window)
+    guard: Guard = field(default_factory=Guard)
+    tokens: int = 0
+    """The budget of a batch: the recipe's, or what `train.tokens: auto` found."""
 
 
 def save_state(
@@ -58,12 +62,18 @@ def save_state(
     for index, state in enumerate(torch.cuda.get_rng_state_all()):
         tensors[f"random/cuda{index}"] = state
     facts = {
-        "standing": {**asdict(standing), "window": standing.window.to_json()},
+        "standing": _standing_json(standing),
         "random": _python_random(),
         "recipe": recipe_text,
     }
     make_folder((folder / STATE).parent)
     write_tensors(folder / STATE, tensors, facts)
+
+
+def _standing_json(standing: Standing) -> dict[str, Any]:
+    # A window's tensors are on the device: it turns itself into numbers.
+    plain = asdict(replace(standing, window=Window()))
+    return {**plain, "window": standing.window.to_json()}
 
 
 def load_state(
@@ -86,7 +96,8 @@ def load_state(
         _restore_python_random(facts["random"])
         values = dict(facts["standing"])
         values["position"] = Position(**values["position"])
-        values["window"] = Window(**values["window"])
+        values["window"] = Window.from_json(values["window"])
+        values["guard"] = Guard(**values["guard"])
         values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
         return Standing(**values)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from transduce.cookbook import dump_recipe
 from transduce.data.batches import Batch, Position
-from transduce.errors import TrainingError
 from transduce.evaluation.evaluate import evaluate, loss_per_token
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_device, pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.training.budget import fitting_budget, longest_pair
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
 from transduce.training.optimizer import (
@@ -31,8 +33,11 @@ from transduce.training.optimizer import (
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
 from transduce.training.update import build_update
+from transduce.training.watch import Watch
 from transduce.training.window import Window
 from transduce.transducer import WEIGHTS, Transducer
+
+LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Run:
         self.update = build_update(self.network, self.optimizer, recipe.train, self.precision)
         self.standing = Standing()
         self.rate = 0.0
+        self.watch = Watch(recipe, folder)
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
@@ -69,6 +75,7 @@ class Run:
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
+        self._settle_budget()
         if self.standing.step == 0:
             self.model.save_frame(self.folder)
         settings = self.recipe.train
@@ -76,7 +83,7 @@ class Run:
         self.network.train()
         with Interrupt() as interrupt:
             while not self._ended() and not interrupt.asked:
-                self._update(list(islice(batches, settings.accumulate)))
+                self._update(batches)
                 if self.standing.step % settings.log_every == 0:
                     self._log()
                 if self.standing.step % self.recipe.validation.every == 0 or self._ended():
@@ -88,33 +95,53 @@ class Run:
                 self._finish()
         return Trained(self.folder, self.model, self.standing, interrupt.asked)
 
+    def _settle_budget(self) -> None:
+        """Fix the tokens of a batch: the recipe's, the state's, or as many as memory holds."""
+        batches, standing = self.prepared.train, self.standing
+        if self.recipe.train.tokens != "auto":
+            standing.tokens = self.recipe.train.tokens
+        elif not standing.tokens:
+            longest = longest_pair(batches.corpus, self.recipe.data.max_length)
+            standing.tokens = fitting_budget(self.update, longest)
+            self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")
+        batches.tokens = standing.tokens
+
     # ------------------------------------------------------------------------- one update
 
-    def _update(self, batches: list[tuple[Batch, Position]]) -> None:
+    def _update(self, following: Iterator[tuple[Batch, Position]]) -> None:
         began = time.perf_counter()
         standing, settings = self.standing, self.recipe.train
+        batches = list(islice(following, settings.accumulate))
         self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
+        self.rate *= standing.guard.factor
         set_learning_rate(self.optimizer, self.rate)
         loss, norm = self.update([batch for batch, _ in batches])
-        if self.device.type == "cpu" and not math.isfinite(float(norm)):
-            raise TrainingError(_not_finite(standing.step + 1, settings.lr))
         self.update.apply()
         standing.step += 1
         standing.position = batches[-1][1]
         if self.average is not None:
-            self.average.update(self.network, standing.step)
-        tokens = sum(batch.target_tokens for batch, _ in batches)
+            self.average.update(self.network, standing.step, 1.0 - self.update.skip)
+        tokens = sum(batch.target_tokens for batch, _ in batches) - self._count_shortage()
         seconds = time.perf_counter() - began
         standing.seconds += seconds
         window = standing.window
-        window.loss = window.loss + loss
-        window.gradient_norm = window.gradient_norm + norm.double()
+        window.add(loss, norm, tokens)
         window.padding += sum(self.update.padding_share(batch) for batch, _ in batches)
         window.seconds += seconds
-        window.tokens += tokens
         window.batches += len(batches)
-        window.updates += 1
+        self.watch.note(standing.step, [batch for batch, _ in batches])
         self.progress.step(StepRecord(standing.step, tokens, self.rate))
+        if self.device.type in LOOKS_AT_ONCE:
+            self.watch.look(standing, self.rate)
+
+    def _count_shortage(self) -> int:
+        """Count and say what did not fit into memory; the target tokens that were left out."""
+        split, left_out = self.update.shortage.asked()
+        self.standing.window.split += len(split)
+        self.standing.window.left_out += len(left_out)
+        for sentence in self.watch.shortage(split, left_out):
+            self.progress.say(sentence)
+        return sum(batch.target_tokens for batch in left_out)
 
     def _ended(self) -> bool:
         standing, settings = self.standing, self.recipe.train
@@ -129,16 +156,21 @@ class Run:
     def _log(self) -> None:
         standing = self.standing
         began = time.perf_counter()
-        float(standing.window.loss)  # waits for the device: that time belongs to the updates
+        # It waits for the device: that time belongs to the updates.
+        self.watch.look(standing, self.rate)
         waited = time.perf_counter() - began
         standing.seconds += waited
         standing.window.seconds += waited
-        record = standing.window.record()
-        if not math.isfinite(record["loss"]):
-            raise TrainingError(_not_finite(standing.step, self.recipe.train.lr))
-        self.progress.log(
-            {"step": standing.step, "lr": self.rate, "seconds": standing.seconds, **record}
-        )
+        record: dict[str, Any] = {
+            "step": standing.step,
+            "lr": self.rate,
+            "seconds": standing.seconds,
+            **standing.window.record(),
+        }
+        record["spike"] = standing.guard.jumps(record["loss"])
+        self.progress.log(record)
+        for sentence in self.watch.warnings(standing, record):
+            self.progress.say(sentence)
         standing.window = Window()
 
     # ------------------------------------------------------------------------- validation
@@ -161,7 +193,7 @@ class Run:
 
     def _measure(self) -> dict[str, float]:
         recipe = self.recipe
-        loss = loss_per_token(self.model, self.prepared.valid, recipe.train.tokens)
+        loss = loss_per_token(self.model, self.prepared.valid, self.prepared.train.tokens)
         if not recipe.metrics:
             return {"loss": loss}
         evaluation = evaluate(
@@ -242,12 +274,6 @@ class Run:
 
 
 def _better(metric: str, value: float, than: float) -> bool:
+    if math.isnan(than):
+        return not math.isnan(value)
     return value > than if HIGHER_IS_BETTER[metric] else value < than
-
-
-def _not_finite(step: int, rate: float) -> str:
-    return (
-        f"the loss or its gradient is no longer a finite number at update {step}; the last saved "
-        f"state is untouched: try a lower rate (train.lr={rate / 2:g}), more warm-up, or "
-        f"`transduce check` on the data"
-    )

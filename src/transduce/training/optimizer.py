@@ -60,10 +60,13 @@ class MovingAverage:
         self.weights = {n: p.detach().clone() for n, p in network.named_parameters()}
 
     @torch.no_grad()
-    def update(self, network: nn.Module, step: int) -> None:
+    def update(self, network: nn.Module, step: int, share: Tensor | float = 1.0) -> None:
+        """Move towards the weights; `share` 0, on the device, where an update was skipped."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        current = [p.detach() for p in network.parameters()]
-        torch._foreach_lerp_(list(self.weights.values()), current, 1.0 - decay)
+        own = list(self.weights.values())
+        away = torch._foreach_sub([p.detach() for p in network.parameters()], own)
+        torch._foreach_mul_(away, (1.0 - decay) * share)
+        torch._foreach_add_(own, away)
 
 
 def mean_of(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -46,10 +46,16 @@ def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
     items = items_of(list(read_pairs(data.valid, data.folder)), data.alternatives)
     return Prepared(
         *tokens,
-        Batches(train, recipe.train.tokens, recipe.seed),
+        _batches(train, recipe),
         valid,
         items[: recipe.validation.limit],
     )
+
+
+def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
+    if recipe.train.tokens == "auto":
+        return Batches(corpus, seed=recipe.seed)  # the run sets the budget once it has a network
+    return Batches(corpus, recipe.train.tokens, recipe.seed)
 
 
 def _tokens(data: Data, folder: Path) -> tuple[Tokens, Tokens]:

@@ -100,7 +100,7 @@ class Progress:
             self._loss = record.loss
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Log an update: step, loss, lr, gradient_norm, tokens_per_second, padding, seconds."""
+        """Log the updates since the last line; docs/training.md has the fields."""
         self._write("train", record)
         self._loss = record.get("loss", self._loss)
         if self._live is None:

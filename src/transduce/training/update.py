@@ -19,6 +19,8 @@ from transduce.data.batches import Batch
 from transduce.data.packing import Packed, Shape, pack, packed_padding
 from transduce.models import Network
 from transduce.recipe import Train
+from transduce.training.guard import unusable
+from transduce.training.shortage import Shortage, out_of_memory
 
 MOST_GRAPHS = 256
 
@@ -31,23 +33,61 @@ class Update:
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
+    shortage: Shortage = field(default_factory=Shortage)
+
+    def __post_init__(self) -> None:
+        self.skip = torch.zeros((), device=self.device)
+        """1.0 where the gradients at hand must not be applied."""
+        # AdamW's own way to leave everything as it is, without anyone waiting for the device.
+        self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
 
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
     def __call__(self, batches: list[Batch]) -> tuple[Tensor, Tensor]:
-        """The summed loss of the batches and the norm of their gradient, not waited for."""
-        tokens = sum(batch.target_tokens for batch in batches)
-        losses = [self.gradients(batch, tokens) for batch in batches]
+        """The summed loss of the batches and the norm of their gradient, not waited for.
+
+        Where memory does not suffice, all is done again with the batch that failed in halves.
+        """
+        pieces = self.shortage.beforehand(batches)
+        while (losses := self._add_up(pieces)) is None:
+            self.free()
+        loss = torch.stack(losses).sum() if losses else torch.full_like(self.skip, math.nan)
         norm = torch.nn.utils.clip_grad_norm_(
             self.network.parameters(), self.settings.clip or math.inf
-        )
-        return torch.stack(losses).sum(), norm
+        ).to(self.device)
+        self.skip.copy_(unusable(loss, norm))
+        return loss, norm
+
+    def _add_up(self, batches: list[Batch]) -> list[Tensor] | None:
+        """Every batch's loss; None if one did not fit, which is then cut in the list itself."""
+        tokens = sum(batch.target_tokens for batch in batches)
+        losses = []
+        for number, batch in enumerate(batches):
+            try:
+                losses.append(self.gradients(batch, tokens))
+            except (MemoryError, RuntimeError) as error:
+                if not out_of_memory(error):
+                    raise
+                batches[number : number + 1] = self.shortage.failed(batch)
+                return None
+        return losses
 
     def apply(self) -> None:
+        """Change the weights, unless the gradients are unusable."""
         self.optimizer.step()
+        self.forget()
+
+    def forget(self) -> None:
+        """No gradient is left."""
         self.optimizer.zero_grad(set_to_none=True)
+
+    def free(self) -> None:
+        """Give back what a pass that failed has left behind: half a gradient, cached memory."""
+        self.forget()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def gradients(self, batch: Batch, tokens: int) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
@@ -92,12 +132,19 @@ class PackedUpdate(Update):
     """Graphs run one after the other: one memory serves them all."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for parameter in self.network.parameters():
             parameter.grad = torch.zeros_like(parameter)
 
-    def apply(self) -> None:
-        self.optimizer.step()
+    def forget(self) -> None:
         self.optimizer.zero_grad(set_to_none=False)  # recorded passes add to these very tensors
+
+    def free(self) -> None:
+        # Each graph keeps its memory as long as it lives; shapes that still come are recorded anew.
+        self._recorded.clear()
+        self._seen.clear()
+        self._pool = None
+        super().free()
 
     def gradients(self, batch: Batch, tokens: int) -> Tensor:
         packed = pack(batch)

@@ -1,33 +1,92 @@
-"""Sums over the updates since the last line of the log."""
+"""What the updates since the last line of the log came to."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One update: its summed loss, the norm of its gradient, its target tokens."""
+
+    loss: float
+    gradient_norm: float
+    tokens: int
+
+    @property
+    def usable(self) -> bool:
+        """Whether it changed the weights; `guard.unusable` says the same on the device."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+    @property
+    def loss_per_token(self) -> float:
+        return self.loss / max(self.tokens, 1)
 
 
 @dataclass
 class Window:
-    """Sums stay tensors until the log asks: nothing waits for a GPU inside an update."""
+    """Numbers stay on the device until someone looks: nothing waits for a GPU inside an update."""
 
-    loss: Tensor | float = 0.0
-    gradient_norm: Tensor | float = 0.0
+    seen: list[Outcome] = field(default_factory=list)
+    waiting: list[tuple[Tensor | list[float], int]] = field(default_factory=list)
+    """Loss and norm of updates nobody has looked at yet, and their tokens."""
     padding: float = 0.0
     seconds: float = 0.0
-    tokens: int = 0
     batches: int = 0
-    updates: int = 0
+    split: int = 0
+    """Batches that did not fit into memory and were halved."""
+    left_out: int = 0
+    """Pairs that did not fit even alone."""
+
+    def add(self, loss: Tensor, gradient_norm: Tensor, tokens: int) -> None:
+        self.waiting.append((torch.stack([loss.double(), gradient_norm.double()]), tokens))
+
+    def look(self) -> list[Outcome]:
+        """The updates since the last look; waits for the device, once."""
+        outcomes = self._outcomes()
+        self.waiting = []
+        self.seen += outcomes
+        return outcomes
+
+    def _outcomes(self) -> list[Outcome]:
+        on_device = [values for values, _ in self.waiting if isinstance(values, Tensor)]
+        read = iter(torch.stack(on_device).tolist() if on_device else [])
+        outcomes = []
+        for values, tokens in self.waiting:
+            loss, norm = next(read) if isinstance(values, Tensor) else values
+            outcomes.append(Outcome(loss, norm, tokens))
+        return outcomes
 
     def record(self) -> dict[str, float]:
-        """Means, as the log has them."""
+        """Means, as the log has them; those of loss and norm leave out skipped updates."""
+        used = [outcome for outcome in self.seen if outcome.usable]
+        tokens = sum(outcome.tokens for outcome in used)
+        all_tokens = sum(outcome.tokens for outcome in self.seen)
         return {
-            "loss": float(self.loss) / max(self.tokens, 1),
-            "gradient_norm": float(self.gradient_norm) / max(self.updates, 1),
+            "loss": sum(outcome.loss for outcome in used) / tokens if tokens else math.nan,
+            "gradient_norm": sum(o.gradient_norm for o in used) / len(used) if used else math.nan,
             "padding": self.padding / max(self.batches, 1),
-            "tokens_per_second": self.tokens / self.seconds if self.seconds else 0.0,
+            "tokens_per_second": all_tokens / self.seconds if self.seconds else 0.0,
+            "skipped": len(self.seen) - len(used),
+            "split": self.split,
+            "left_out": self.left_out,
         }
 
-    def to_json(self) -> dict[str, float]:
-        values = asdict(self)
-        return {**values, "loss": float(self.loss), "gradient_norm": float(self.gradient_norm)}
+    def to_json(self) -> dict[str, Any]:
+        """Saving is no look: what waits still waits in a run that goes on from here."""
+        return {
+            **vars(self),
+            "seen": [[o.loss, o.gradient_norm, o.tokens] for o in self.seen],
+            "waiting": [[[o.loss, o.gradient_norm], o.tokens] for o in self._outcomes()],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Window:
+        seen = [Outcome(*outcome) for outcome in values["seen"]]
+        waiting = [(numbers, tokens) for numbers, tokens in values["waiting"]]
+        return cls(**{**values, "seen": seen, "waiting": waiting})

@@ -223,3 +223,25 @@ def test_ordered_is_sorted_and_repeats() -> None:
     assert all(same(a, b) for a, b in zip(once, again, strict=True))
     longest = [max(batch.source_BS.shape[1], batch.target_BT.shape[1]) for batch in once]
     assert longest[0] < longest[-1]
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), slice(2, None), slice(1, 2)])
+def test_a_part_of_a_batch_is_the_batch_of_those_rows(rows: slice) -> None:
+    pairs = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9], [4]), ([], [5, 6, 7])]
+    sources, targets = [p[0] for p in pairs], [p[1] for p in pairs]
+    part = collate(sources, targets, [11, 12, 13, 14]).part(rows)
+    alone = collate(sources[rows], targets[rows], [11, 12, 13, 14][rows])
+    assert part.rows == list(range(4))[rows]
+    for name, mine in vars(part).items():
+        theirs = getattr(alone, name)
+        if isinstance(mine, torch.Tensor):
+            assert torch.equal(mine, theirs), name
+            assert mine.is_contiguous()
+        elif name != "rows":
+            assert mine == pytest.approx(theirs), name
+
+
+def test_a_part_of_sources_alone() -> None:
+    part = collate([[5, 6, 7], [6], [9, 9]], None).part(slice(1, 3))
+    assert part.target_BT is None
+    assert part.source_BS.tolist() == collate([[6], [9, 9]], None).source_BS.tolist()

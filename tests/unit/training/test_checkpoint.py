@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from transduce.errors import CheckpointError
 from transduce.models import Network, Vocabulary, build
 from transduce.storage import write_tensors
 from transduce.training.checkpoint import STATE, Standing, load_state, save_state, saved_recipe
+from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage, build_optimizer
-from transduce.training.window import Window
+from transduce.training.window import Outcome, Window
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
 TARGET = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
@@ -29,7 +31,17 @@ STANDING = Standing(
     best_step=5,
     worse=1,
     kept=[(3, 0.5), (5, 0.75)],
-    window=Window(loss=8.5, gradient_norm=2.25, padding=0.5, seconds=1.5, tokens=9, updates=2),
+    window=Window(
+        seen=[Outcome(8.5, 2.25, 9), Outcome(math.inf, 1.0, 4)],
+        waiting=[([7.5, 1.5], 6)],
+        padding=0.5,
+        seconds=1.5,
+        batches=3,
+        split=1,
+        left_out=2,
+    ),
+    guard=Guard(0.25, 17, 3, 5, 2.5, 2.625, 0.125, 6),
+    tokens=2048,
 )
 
 
@@ -146,24 +158,17 @@ def test_the_standing_comes_back(tmp_path: Path) -> None:
         assert all(isinstance(entry, tuple) for entry in back.kept)
 
 
-def test_sums_that_are_still_tensors_come_back_as_numbers(tmp_path: Path) -> None:
-    window = Window(loss=torch.tensor(8.5, dtype=torch.float64), gradient_norm=torch.tensor(2.0))
+def test_numbers_still_on_the_device_come_back_as_numbers(tmp_path: Path) -> None:
+    window = Window()
+    window.add(torch.tensor(8.5, dtype=torch.float64), torch.tensor(2.0), 9)
     run = Run()
     run.save(tmp_path, Standing(window=window))
     back = run.load(tmp_path).window
-    assert (back.loss, back.gradient_norm) == (8.5, 2.0)
-    assert isinstance(window.loss, torch.Tensor)  # saving changes nothing
-
-
-def test_a_window_records_means() -> None:
-    record = Window(10.0, torch.tensor(6.0), 0.5, 2.0, tokens=20, batches=5, updates=3).record()
-    assert record == {
-        "loss": 0.5,
-        "gradient_norm": 2.0,
-        "padding": 0.1,
-        "tokens_per_second": 10.0,
-    }
-    assert set(Window().record().values()) == {0.0}
+    assert isinstance(window.waiting[0][0], torch.Tensor)  # saving changes nothing
+    assert back.waiting == [([8.5, 2.0], 9)]
+    back.add(torch.tensor(1.5), torch.tensor(4.0), 3)
+    assert back.look() == [Outcome(8.5, 2.0, 9), Outcome(1.5, 4.0, 3)]
+    assert back.look() == []
 
 
 def test_the_recipe_travels_with_the_state(saved: Path) -> None:

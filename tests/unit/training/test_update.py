@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -10,7 +12,8 @@ from transduce.data.batches import Batch, collate
 from transduce.models import Network, Vocabulary, build
 from transduce.presets import PRESETS
 from transduce.recipe import Train
-from transduce.training.optimizer import build_optimizer
+from transduce.training.guard import unusable
+from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.update import PackedUpdate, Update
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
@@ -79,3 +82,97 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str) -> None:
         assert float((mine - theirs).norm() / theirs.norm()) < 3e-2
         optimizer.zero_grad(set_to_none=False)
     assert len(packed._recorded) == 2  # all the short ones are of one shape
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: float) -> None:
+    """Weights, moments, the count of steps, the moving average: all as if it had not been."""
+    settings = Train(clip=clip, warmup=0)
+    found = []
+    for broken in (False, True):
+        made = network()
+        update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+        average = MovingAverage(made, 0.9)
+        for number, rows in enumerate([(0, 1), (2, 3), (1, 2)]):
+            if broken:
+                update([batch(3), batch(0)])
+                next(iter(made.parameters())).grad.view(-1)[0] = bad  # type: ignore[union-attr]
+                norm = torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
+                update.skip.copy_(unusable(torch.ones(()), norm))
+                update.apply()
+                average.update(made, 7, 1.0 - update.skip)
+            update([batch(*rows)])
+            update.apply()
+            average.update(made, number + 1, 1.0 - update.skip)
+        state = [v for p in made.parameters() for v in update.optimizer.state[p].values()]
+        found.append([*made.parameters(), *state, *average.weights.values()])
+    assert all(torch.equal(p, q) for p, q in zip(*found, strict=True))
+
+
+def test_a_loss_that_is_not_finite_sets_the_flag() -> None:
+    made = network()
+    update = Update(made, build_optimizer(made, Train()), Train(), torch.float32)
+    update([batch(0)])
+    assert float(update.skip) == 0.0
+    with torch.no_grad():
+        made.head.bias[5] = math.nan
+    update([batch(0)])
+    assert float(update.skip) == 1.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", [Update, PackedUpdate])
+def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Update]) -> None:
+    made = network(64).cuda()
+    update = kind(made, build_optimizer(made, Train()), Train(), torch.bfloat16)
+    average = MovingAverage(made, 0.9)
+    for _ in range(3):
+        update([batch(0, 1)])
+        update.apply()
+
+    def everything() -> list[torch.Tensor]:
+        state = [v for p in made.parameters() for v in update.optimizer.state[p].values()]
+        return [t.detach().clone() for t in (*made.parameters(), *state, *average.weights.values())]
+
+    before = everything()
+    kept = made.head.bias.detach().clone()
+    made.head.bias.data[5] = math.nan
+    loss, norm = update([batch(0, 1)])
+    made.head.bias.data.copy_(kept)
+    assert float(unusable(loss, norm)) == float(update.skip) == 1.0
+    update.apply()
+    average.update(made, 3, 1.0 - update.skip)
+    assert all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
+    update([batch(0, 1)])
+    update.apply()
+    assert float(update.skip) == 0.0
+    assert not all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", [Update, PackedUpdate])
+def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]) -> None:
+    """Three times: seen first, recorded, replayed."""
+    rows = 2048
+    sources = [[4 + n % 8] * 30 for n in range(rows)]
+    whole = collate(sources, sources)
+    found = []
+    for limit in (None, 600 * 2**20):
+        made = network(256).cuda()
+        update = kind(made, build_optimizer(made, Train()), Train(clip=0.0), torch.bfloat16)
+        if limit is not None:
+            torch.cuda.empty_cache()
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(limit / total)
+        try:
+            for _ in range(3):
+                update.forget()
+                loss, norm = update([whole])
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        found.append([loss, norm, *gradients(made)])
+        assert bool(update.shortage.split) == (limit is not None)
+        del update, made
+    for mine, theirs in zip(*found, strict=True):
+        assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2
