@@ -80,6 +80,8 @@ def train(
     chosen = load_recipe(recipe, overrides or [])
     place = folder or Path("runs") / chosen.name
     trained = train(chosen, place, resume=resume, overwrite=overwrite)
+    if not trained.first:
+        raise typer.Exit(130 if trained.interrupted else 0)
     if trained.interrupted:
         print(f"Stopped at update {trained.standing.step:,}; everything is saved. Go on with:")
         print(f"  transduce train {place} --resume")
@@ -222,6 +224,10 @@ def main() -> NoReturn:
             raise
         for line in sentence.splitlines():
             print(f"transduce: {line}", file=sys.stderr)
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            # A thread or a device may still wait for a process that is gone.
+            sys.stderr.flush()
+            os._exit(2)
         sys.exit(2)
     sys.exit(0)
 

@@ -331,6 +331,9 @@ class Train(Part):
     device: Annotated[str, "the name of a device"] = Field(
         "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU where there is one"
     )
+    shard: bool = Field(
+        False, description="cut weights and moments into parts, one for each process of torchrun"
+    )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
 
 

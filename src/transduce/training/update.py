@@ -19,6 +19,7 @@ from transduce.models import Network
 from transduce.models.memory import padding_mask
 from transduce.nn.masks import Mask
 from transduce.recipe import Train
+from transduce.training.ranks import Ranks
 
 MOST_GRAPHS = 256
 
@@ -31,25 +32,43 @@ class Update:
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
+    ranks: Ranks = field(default_factory=Ranks)
 
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def __call__(self, batches: list[Batch]) -> tuple[Tensor, Tensor]:
-        """The summed loss of the batches and the norm of their gradient, not waited for."""
-        tokens = sum(batch.target_tokens for batch in batches)
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> tuple[Tensor, Tensor]:
+        """The summed loss of the batches and the norm of their gradient, not waited for.
+
+        Both are of the batches of all processes; `tokens` counts those, where there are others.
+        """
+        tokens = tokens or sum(batch.target_tokens for batch in batches)
         losses = [self.gradients(batch, tokens) for batch in batches]
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.network.parameters(), self.settings.clip or math.inf
-        )
-        return torch.stack(losses).sum(), norm
+        total = torch.stack(losses).sum()
+        self.add_up(total)
+        return total, self.clip()
+
+    def add_up(self, total: Tensor) -> None:
+        """Sum the gradients, and the loss, over all processes; one without any has zeros."""
+        parameters = list(self.network.parameters())
+        if self.ranks.count > 1:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add_up([p.grad for p in parameters if p.grad is not None])
+        self.ranks.add_up([total])
+
+    def clip(self) -> Tensor:
+        """The norm of the gradient before it was clipped."""
+        largest = self.settings.clip or math.inf
+        return torch.nn.utils.clip_grad_norm_(self.network.parameters(), largest)
 
     def apply(self) -> None:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def gradients(self, batch: Batch, tokens: int) -> Tensor:
+    def gradients(self, batch: Batch, tokens: float) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
         batch = batch.to(self.device)
         assert batch.target_BT is not None
@@ -101,7 +120,7 @@ class RecordedUpdate(Update):
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)  # recorded passes add to these very tensors
 
-    def gradients(self, batch: Batch, tokens: int) -> Tensor:
+    def gradients(self, batch: Batch, tokens: float) -> Tensor:
         assert batch.target_BT is not None
         padded = int(batch.source_lengths_B.min()) < batch.source_BS.shape[1]
         key = (batch.source_BS.shape, batch.target_BT.shape, padded)
@@ -150,8 +169,9 @@ def build_update(
     optimizer: torch.optim.Optimizer,
     settings: Train,
     precision: torch.dtype,
+    ranks: Ranks,
 ) -> Update:
     """Recorded where that is faster, else one operation after the other."""
     on_gpu = next(network.parameters()).is_cuda
     kind = RecordedUpdate if on_gpu and network.records else Update
-    return kind(network, optimizer, settings, precision)
+    return kind(network, optimizer, settings, precision, ranks)
