@@ -6,6 +6,7 @@ afterwards: Zhao et al. 2023, https://arxiv.org/abs/2304.11277.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -25,20 +26,24 @@ def sharded(network: Network, device: torch.device, ranks: Ranks) -> Network:
     """A copy of a network of which every process holds its part, on its device."""
     # Here and below: a second's import that a process alone should not pay.
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(device.type, (ranks.count,))
     copied = deepcopy(network)
     for module in copied.modules():
         if isinstance(module, EncoderBlock | DecoderBlock):
             fully_shard(module, mesh=mesh)
+        if isinstance(module, DecoderBlock):
+            register_fsdp_forward_method(module, "project_memory")
+    # It warns of changing these keys and values in place, which nobody does.
+    warnings.filterwarnings("ignore", message=".*returned a view tensor")
     # The head works after the root's own forward pass: its weights must still be there.
     return cast(Network, fully_shard(copied, mesh=mesh, reshard_after_forward=False))
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor; of one that is cut into parts, all processes must ask together."""
-    gathered: Tensor = tensor.full_tensor() if _cut(tensor) else tensor  # type: ignore[operator]
+    gathered: Tensor = tensor.full_tensor() if _cut(tensor) else tensor  # type: ignore[attr-defined]
     return gathered
 
 
