@@ -297,7 +297,7 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
     identical(folder, whole)
 
 
-def test_one_process_is_asked_to_end(task: Path, whole: Path, tmp_path: Path) -> None:
+def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     """All end together, whoever was asked, and however often."""
     group = start(task, tmp_path / "run", 2, LONG)
     group.wait_for("step 15/60")
@@ -306,8 +306,8 @@ def test_one_process_is_asked_to_end(task: Path, whole: Path, tmp_path: Path) ->
     assert group.end(60) == [130, 130], group.said(0)
     assert "everything is saved" in group.said(0)
     assert group.said(1) == ""
-    finish(task, tmp_path / "run", 2, LONG, "--resume")
-    identical(tmp_path / "run", whole)
+    _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
+    assert 15 <= facts["standing"]["step"] < 60
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
@@ -340,7 +340,7 @@ def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) -> None:
-    """The first finds a file missing in its half; the other must not wait for it."""
+    """The first cannot make its folder; the other must not wait for it."""
     (tmp_path / "run").write_text("not a folder")
     group = start(task, tmp_path / "run", 2, EXACT)
     assert group.end(60) == [2, 2]

@@ -164,11 +164,11 @@ def join(device: str) -> Iterator[Ranks]:
 
     After an error this process only has to end: the others then notice that it is gone.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
         yield Ranks()
         return
-    rank, count, local = (int(os.environ[n]) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    ranks = Ranks(rank, count, local)
+    ranks = Ranks(*(int(os.environ[name]) for name in names))
     own = ranks.device(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
@@ -178,7 +178,7 @@ def join(device: str) -> Iterator[Ranks]:
         ranks._reading = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
-            f"the {count} processes of this run did not find each other "
+            f"the {ranks.count} processes of this run did not find each other "
             f"({str(error).splitlines()[0]}); start all of them with the same torchrun line"
         ) from None
     with ranks.together():
