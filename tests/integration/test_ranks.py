@@ -179,6 +179,8 @@ def same_learning(folder: Path, other: Path) -> None:
     mine, theirs = losses(folder), losses(other)
     assert len(mine) == len(theirs) == 12
     assert mine == pytest.approx(theirs, rel=1e-5)
+    norms = ([r["gradient_norm"] for r in log(run, "train").values()] for run in (folder, other))
+    assert next(norms) == pytest.approx(next(norms), rel=1e-4)
     validations, others = log(folder, "valid"), log(other, "valid")
     assert list(validations) == list(others) == [6, 12]
     for step, record in validations.items():
@@ -283,6 +285,12 @@ def test_a_state_of_shards_goes_on_whole(task: Path, alone: Path, tmp_path: Path
 def whole(task: Path, place: Path) -> Path:
     """Two processes that nobody disturbed."""
     return finish(task, place / "whole", 2, LONG)
+
+
+def test_processes_drop_out_differently(whole: Path) -> None:
+    state, _ = read_tensors(whole / "state" / "training.safetensors")
+    seeds = [state[name][:8].tolist() for name in ("random/torch", "random/torch/1")]
+    assert seeds[0] != seeds[1]  # a generator's state begins with its seed
 
 
 def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> None:
