@@ -334,7 +334,7 @@ def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
-    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=4)
+    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=8)
     group.wait_for("step 15/1000")
     os.kill(group.processes[1].pid or 0, signal.SIGSTOP)
     deadline = time.monotonic() + 30

@@ -124,6 +124,7 @@ class Run:
                 if self.standing.step % self.recipe.validation.every == 0 or self._ended():
                     self._validate()
                     self._save()
+                    self._agree(interrupt)
             if self.interrupted:
                 self._save()
             else:
