@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -80,6 +81,8 @@ def train(
     chosen = load_recipe(recipe, overrides or [])
     place = folder or Path("runs") / chosen.name
     trained = train(chosen, place, resume=resume, overwrite=overwrite)
+    if not trained.first:
+        raise typer.Exit(130 if trained.interrupted else 0)
     if trained.interrupted:
         print(f"Stopped at update {trained.standing.step:,}; everything is saved. Go on with:")
         print(f"  transduce train {place} --resume")
@@ -211,19 +214,35 @@ def main() -> NoReturn:
     except typer.Exit as end:
         sys.exit(end.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+        _leave(130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing more can be written to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
         sentence = _sentence(error)
-        if sentence is None:
+        if sentence is None and _alone():
             raise
+        if sentence is None:
+            traceback.print_exc()
+            _leave(1)
         for line in sentence.splitlines():
             print(f"transduce: {line}", file=sys.stderr)
-        sys.exit(2)
+        _leave(2)
     sys.exit(0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; of several processes of a run, at once: a thread may wait for one that is gone."""
+    if _alone():
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _alone() -> bool:
+    return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def _sentence(error: Exception) -> str | None:

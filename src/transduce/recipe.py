@@ -335,7 +335,19 @@ class Train(Part):
     device: Annotated[str, "the name of a device"] = Field(
         "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU where there is one"
     )
+    shard: bool = Field(
+        False, description="cut weights and moments into parts, one for each process of torchrun"
+    )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
+
+    @model_validator(mode="after")
+    def _budget_can_be_found(self) -> Self:
+        if self.shard and self.tokens == "auto":
+            raise Misfit(
+                "tokens",
+                "is auto, which cannot try out weights that are cut into parts; give a number",
+            )
+        return self
 
 
 MetricName = Literal["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]

@@ -1,8 +1,9 @@
 """Data: pairs from files, their tokens, and the batches a model learns from."""
 
-from transduce.data.batches import Batch, Batches, Position, Stream, collate, ordered
+from transduce.data.batches import Batch, Batches, Portion, Position, collate, ordered
 from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
 from transduce.data.corpus import Pair, Tally, check_files, read_pairs
+from transduce.data.stream import Share, Stream
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, train_tokens
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "Batches",
     "Encoded",
     "Pair",
+    "Portion",
     "Position",
     "Report",
+    "Share",
     "Stream",
     "Tally",
     "Tokens",

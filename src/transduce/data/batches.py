@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -14,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce import recipe
-from transduce.data.cache import Corpus, Encoded, Report, check_some_left, encode_pairs
-from transduce.data.corpus import read_pairs
-from transduce.data.tokens import BEGIN, END, PAD, Tokens
+from transduce.data.cache import Encoded, check_some_left
+from transduce.data.stream import Stream
+from transduce.data.tokens import BEGIN, END, PAD
 from transduce.errors import DataError
 
 T = TypeVar("T")
@@ -162,39 +160,15 @@ class Position:
     batch: int = 0
 
 
-class Stream:
-    """A corpus read as it is needed, in pools of `data.pool` pairs, for what memory cannot hold."""
+@dataclass(frozen=True)
+class Portion:
+    """What one process computes of an update, and what it must know of all of it."""
 
-    def __init__(
-        self, corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens
-    ) -> None:
-        self.corpus = corpus
-        self.report = Report()
-        self._data = data
-        self._encode = partial(
-            encode_pairs, data=data, source_tokens=source_tokens, target_tokens=target_tokens
-        )
-
-    def pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:
-        """Pools from number `start` on, each with whether it is the corpus's last.
-
-        A pool is counted before overlong pairs are skipped, so that earlier pools are passed over
-        without tokenising them. Memory holds the pool in use and the one being made.
-        """
-        size = self._data.pool
-        report = self.report = Report()
-        pairs = read_pairs(self.corpus, self._data.folder, report.tally)
-        for _ in islice(pairs, start * size):
-            pass
-        ahead = list(islice(pairs, 1))
-        number = start * size
-        while ahead:
-            encoded = self._encode(
-                chain(ahead, islice(pairs, size - 1)), report=report, first_number=number
-            )
-            ahead = list(islice(pairs, 1))
-            number += size
-            yield encoded, not ahead
+    batches: list[Batch]
+    tokens: int
+    """Predicted tokens of all processes' batches."""
+    position: Position
+    """Of the batch after the update's last."""
 
 
 class Batches:
@@ -202,7 +176,7 @@ class Batches:
 
     A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
     longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
-    the same on every run and machine. Ranks of a distributed run can each take every n-th batch.
+    the same on every run and machine, and on any number of processes that share the batches.
     """
 
     def __init__(self, corpus: Encoded | Stream, tokens: int = 4096, seed: int = 1) -> None:
@@ -215,6 +189,30 @@ class Batches:
 
         Beginning at a position that was given goes on exactly as if it had not been left.
         """
+        for encoded, rows, following in self._planned(start):
+            yield _batch(encoded, rows), following
+
+    def updates(
+        self, size: int, start: Position | None = None, rank: int = 0, count: int = 1
+    ) -> Iterator[Portion]:
+        """The batches `size` at a time; of these, process `rank` of `count` gets every count-th.
+
+        Which batches are one update's, and all that follows from it, is the same on any number of
+        processes; only its own are padded and collated.
+        """
+        planned = self._planned(start)
+        while some := list(islice(planned, size)):
+            tokens = sum(
+                int((encoded.target_offsets[rows + 1] - encoded.target_offsets[rows]).sum())
+                + len(rows)
+                for encoded, rows, _ in some
+            )
+            own = [_batch(encoded, rows) for encoded, rows, _ in some[rank::count]]
+            yield Portion(own, tokens, some[-1][2])
+
+    def _planned(
+        self, start: Position | None
+    ) -> Iterator[tuple[Encoded, NDArray[np.int64], Position]]:
         position = start or Position()
         while True:
             seen = position.pool > 0 or position.batch > 0
@@ -226,7 +224,7 @@ class Batches:
                         following = replace(position, batch=number + 1)
                     else:
                         following = _after(position, last)
-                    yield _batch(encoded, plan[number]), following
+                    yield encoded, plan[number], following
                 position = _after(position, last)
             if position.pool:  # a stream that has become shorter
                 position = Position(position.epoch + 1)
@@ -247,9 +245,12 @@ class Batches:
         return [plan[number] for number in random.permutation(len(plan))]
 
 
-def ordered(encoded: Encoded, tokens: int = 4096) -> Iterator[Batch]:
-    """One pass in order of length, always the same; `batch.rows` lead back to corpus order."""
-    for rows in _plan(encoded, tokens, None):
+def ordered(encoded: Encoded, tokens: int = 4096, rank: int = 0, count: int = 1) -> Iterator[Batch]:
+    """One pass in order of length, always the same; `batch.rows` lead back to corpus order.
+
+    Process `rank` of `count` gets every count-th batch.
+    """
+    for rows in _plan(encoded, tokens, None)[rank::count]:
         yield _batch(encoded, rows)
 
 

@@ -122,6 +122,11 @@ class Tokens:
             beside.unlink(missing_ok=True)
             raise TokensError(f"the tokens file {path} cannot be written: {error}") from None
 
+    @classmethod
+    def from_json(cls, text: str) -> Tokens:
+        """What `to_json` gave."""
+        return cls(Tokenizer.from_str(text))
+
     def to_json(self) -> str:
         """All there is to these tokens, as `save` writes it."""
         return str(self._tokenizer.to_str(pretty=True))

@@ -73,22 +73,27 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
 
 
 @torch.inference_mode()
-def loss_per_token(model: Transducer, corpus: Encoded, tokens: int) -> float:
-    """The mean negative log-probability of a target token, without smoothing."""
+def loss_and_tokens(
+    model: Transducer, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
+) -> tuple[float, int]:
+    """The summed negative log-probability, without smoothing, of so many target tokens.
+
+    Process `rank` of `count` sees every count-th batch of `tokens` places.
+    """
     total = torch.zeros((), dtype=torch.float64, device=model.device)
-    count = 0
+    seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens):
+    for batch in ordered(corpus, tokens, rank, count):
         on_device = batch.to(model.device)
         assert on_device.target_BT is not None
         loss = model.network.loss(
             on_device.source_BS, on_device.source_lengths_B, on_device.target_BT
         )
         total += loss.nll.double()
-        count += batch.target_tokens
+        seen += batch.target_tokens
     model.network.train(training)
-    return float(total) / max(count, 1)
+    return float(total), seen
 
 
 def _metric_names(given: str) -> list[str]:

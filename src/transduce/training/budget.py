@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transduce.data.batches import Batch, Stream, collate
+from transduce.data.batches import Batch, collate
 from transduce.data.cache import Encoded
+from transduce.data.stream import Stream
 from transduce.data.tokens import UNKNOWN
 from transduce.training.shortage import out_of_memory
 from transduce.training.update import PackedUpdate, Update

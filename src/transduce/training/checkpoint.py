@@ -3,6 +3,9 @@
 `state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
 the random generators as tensors, and the rest as JSON in its header. It is written beside and
 renamed, so a kill at any moment leaves the previous state whole.
+
+The first of several processes writes it, and the tensors in it are whole, so that any number of
+processes goes on from it. Each process's generators are in it: as many go on with the same draws.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ from torch import Tensor, nn
 
 from transduce.data.batches import Position
 from transduce.errors import CheckpointError
+from transduce.hardware import seed_everything
 from transduce.storage import make_folder, read_tensors, write_tensors
 from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage
+from transduce.training.ranks import Ranks
+from transduce.training.shards import part_like, whole
 from transduce.training.window import Window
 
 STATE = Path("state") / "training.safetensors"
@@ -53,21 +59,37 @@ def save_state(
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
     recipe_text: str,
+    ranks: Ranks | None = None,
 ) -> None:
-    tensors = {f"weights/{name}": p.detach() for name, p in network.named_parameters()}
+    """Write everything; all processes of a run call it, and it returns when the file stands."""
+    ranks = ranks or Ranks()
+    tensors: dict[str, Tensor] = {f"weights/{name}": p for name, p in network.named_parameters()}
     tensors |= _optimizer_tensors(network, optimizer)
     if average is not None:
         tensors |= {f"average/{name}": w for name, w in average.weights.items()}
-    tensors["random/torch"] = torch.get_rng_state()
-    for index, state in enumerate(torch.cuda.get_rng_state_all()):
-        tensors[f"random/cuda{index}"] = state
-    facts = {
-        "standing": _standing_json(standing),
-        "random": _python_random(),
-        "recipe": recipe_text,
-    }
-    make_folder((folder / STATE).parent)
-    write_tensors(folder / STATE, tensors, facts)
+    ready = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if ranks.first:
+            ready[name] = full.cpu()
+    others = ranks.gather(_random_states(ranks))
+    if ranks.first:
+        ready["random/torch"] = torch.get_rng_state()
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            ready[f"random/cuda{index}"] = state
+        facts = {
+            "standing": _standing_json(standing),
+            "random": _python_random(),
+            "recipe": recipe_text,
+        }
+        for rank, states in enumerate(others[1:], start=1):
+            for kind in ("torch", "cuda"):
+                if states[kind]:
+                    ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
+            facts[f"random/{rank}"] = states["host"]
+        make_folder((folder / STATE).parent)
+        write_tensors(folder / STATE, ready, facts)
+    ranks.wait()
 
 
 def _standing_json(standing: Standing) -> dict[str, Any]:
@@ -81,25 +103,31 @@ def load_state(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
+    ranks: Ranks | None = None,
+    seed: int = 0,
 ) -> Standing:
-    """Put everything back; CheckpointError if the state is missing, damaged or does not fit."""
+    """Put everything back; CheckpointError if the state is missing, damaged or does not fit.
+
+    A process that the state knows no generators of draws from (seed, step, rank).
+    """
+    ranks = ranks or Ranks()
     tensors, facts = read_tensors(folder / STATE)
     try:
         _restore_weights(dict(network.named_parameters()), tensors, "weights/")
         if average is not None:
             _restore_weights(average.weights, tensors, "average/")
         _restore_optimizer(network, optimizer, tensors)
-        torch.set_rng_state(tensors["random/torch"])
-        for index in range(torch.cuda.device_count()):
-            if f"random/cuda{index}" in tensors:
-                torch.cuda.set_rng_state(tensors[f"random/cuda{index}"], index)
-        _restore_python_random(facts["random"])
         values = dict(facts["standing"])
         values["position"] = Position(**values["position"])
         values["window"] = Window.from_json(values["window"])
         values["guard"] = Guard(**values["guard"])
         values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
-        return Standing(**values)
+        standing = Standing(**values)
+        if ranks.first:
+            _restore_random(tensors, facts)
+        elif not _restore_random_of(ranks, tensors, facts):
+            seed_everything(ranks.seed(seed, standing.step))
+        return standing
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
             f"the state in {folder / STATE} does not fit this recipe ({error}); resume with the "
@@ -127,7 +155,7 @@ def _restore_weights(own: Mapping[str, Tensor], tensors: dict[str, Tensor], pref
     if strange:
         raise ValueError(f"{prefix}{strange[0]} is not the same in both")
     for name, weight in own.items():
-        weight.copy_(saved[name])
+        weight.copy_(part_like(weight, saved[name]))
 
 
 def _optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -146,9 +174,42 @@ def _restore_optimizer(
         for part in ("step", "exp_avg", "exp_avg_sq"):
             saved = tensors.get(f"optimizer/{part}/{name}")
             if saved is not None:
-                state[part] = saved.to(parameter.device)
+                cut = part_like(parameter, saved) if saved.ndim else saved  # steps are one number
+                state[part] = cut.to(parameter.device)
         if state:
             optimizer.state[parameter] = state
+
+
+def _random_states(ranks: Ranks) -> dict[str, Any]:
+    """The generators of a process but the first, as JSON has them."""
+    if ranks.first:
+        return {}
+    on_gpu = torch.cuda.is_available()
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "cuda": torch.cuda.get_rng_state().tolist() if on_gpu else [],
+        "host": _python_random(),
+    }
+
+
+def _restore_random(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    torch.set_rng_state(tensors["random/torch"])
+    for index in range(torch.cuda.device_count()):
+        if f"random/cuda{index}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"random/cuda{index}"], index)
+    _restore_python_random(facts["random"])
+
+
+def _restore_random_of(ranks: Ranks, tensors: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+    """Whether the state knows the generators of this process, which then stand as they stood."""
+    own = f"random/torch/{ranks.rank}"
+    if own not in tensors:
+        return False
+    torch.set_rng_state(tensors[own])
+    if f"random/cuda/{ranks.rank}" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors[f"random/cuda/{ranks.rank}"])
+    _restore_python_random(facts[f"random/{ranks.rank}"])
+    return True
 
 
 def _python_random() -> dict[str, Any]:

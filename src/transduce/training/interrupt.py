@@ -1,4 +1,8 @@
-"""Ctrl-C and a polite kill: asked once, a run ends its update and saves; asked twice, it stops."""
+"""Ctrl-C and a polite kill: asked once, a run ends its update and saves.
+
+A second Ctrl-C stops it at once. A second polite kill does not: where several processes train, the
+scheduler of a cluster and torchrun each send one.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,10 @@ class Interrupt:
         trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._ask:  # else someone else listens by now
+                signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.asked = True

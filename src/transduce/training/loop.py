@@ -6,17 +6,15 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from transduce.cookbook import dump_recipe
-from transduce.data.batches import Batch, Position
-from transduce.evaluation.evaluate import evaluate, loss_per_token
+from transduce.data.batches import Portion
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
-from transduce.hardware import pick_device, pick_precision, seed_everything
+from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.storage import make_folder, read_tensors, write_tensors
@@ -32,7 +30,10 @@ from transduce.training.optimizer import (
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
-from transduce.training.update import build_update
+from transduce.training.ranks import Ranks
+from transduce.training.shards import ShardedUpdate, fill, sharded
+from transduce.training.update import Update, build_update
+from transduce.training.validate import validate
 from transduce.training.watch import Watch
 from transduce.training.window import Window
 from transduce.transducer import WEIGHTS, Transducer
@@ -48,52 +49,94 @@ class Trained:
     model: Transducer
     standing: Standing
     interrupted: bool
+    first: bool = True
+    """Whether this is the process, of several, that speaks for the run."""
 
 
 class Run:
     """One training run. What changes while it goes is in the network, the optimizer, `standing`."""
 
-    def __init__(self, recipe: Recipe, folder: Path, prepared: Prepared) -> None:
+    def __init__(
+        self, recipe: Recipe, folder: Path, prepared: Prepared, ranks: Ranks | None = None
+    ) -> None:
         seed_everything(recipe.seed)
         self.recipe, self.folder, self.prepared = recipe, folder, prepared
-        self.device = pick_device(recipe.train.device)
+        self.ranks = ranks or Ranks()
+        self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = Transducer.create(recipe, prepared.source_tokens, prepared.target_tokens)
-        self.network = self.model.to(self.device).network
+        self.sharded = recipe.train.shard and self.ranks.count > 1
+        # Where the weights are cut into parts, the model is a whole copy for validation; decoding
+        # could not be done in parts, as processes decode unequally many tokens.
+        self.network = (
+            sharded(self.model.network, self.device, self.ranks)
+            if self.sharded
+            else self.model.to(self.device).network
+        )
         self.optimizer = build_optimizer(self.network, recipe.train)
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
-        self.update = build_update(self.network, self.optimizer, recipe.train, self.precision)
+        self.update = self._build_update()
         self.standing = Standing()
         self.rate = 0.0
         self.watch = Watch(recipe, folder)
+        self.interrupted = False
+        if not self.ranks.first:  # all drew the same weights; what they drop out must differ
+            seed_everything(self.ranks.seed(recipe.seed, 0))
+
+    def _build_update(self) -> Update:
+        parts = (self.network, self.optimizer, self.recipe.train, self.precision, self.ranks)
+        return ShardedUpdate(*parts) if self.sharded else build_update(*parts)
+
+    @property
+    def batches_an_update(self) -> int:
+        """Every process has at least one."""
+        return max(self.recipe.train.accumulate, self.ranks.count)
+
+    def about(self) -> list[str]:
+        """What to say before it begins of the processes that share it."""
+        settings, count = self.recipe.train, self.ranks.count
+        if count == 1:
+            alone = "train.shard cuts nothing: this run has one process."
+            return [alone] if settings.shard else []
+        asked = f" (train.accumulate is {settings.accumulate})"
+        more = asked if settings.accumulate < count else ""
+        return [f"{count} processes share the {self.batches_an_update} batches of an update{more}."]
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
-        self.standing = load_state(self.folder, self.network, self.optimizer, self.average)
+        self.standing = load_state(
+            self.folder, self.network, self.optimizer, self.average, self.ranks, self.recipe.seed
+        )
 
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
         self._settle_budget()
-        if self.standing.step == 0:
+        if self.standing.step == 0 and self.ranks.first:
             self.model.save_frame(self.folder)
-        settings = self.recipe.train
-        batches = self.prepared.train.iterate(self.standing.position)
+        settings, ranks = self.recipe.train, self.ranks
+        updates = self.prepared.train.updates(
+            self.batches_an_update, self.standing.position, ranks.rank, ranks.count
+        )
         self.network.train()
-        with Interrupt() as interrupt:
-            while not self._ended() and not interrupt.asked:
-                self._update(batches)
+        with Interrupt() as interrupt, ranks.together():
+            while not self._ended() and not self.interrupted:
+                ranks.update = self.standing.step + 1
+                self._update(updates)
+                self._agree(interrupt)
                 if self.standing.step % settings.log_every == 0:
                     self._log()
+                    self._agree(interrupt)
                 if self.standing.step % self.recipe.validation.every == 0 or self._ended():
                     self._validate()
                     self._save()
-            if interrupt.asked:
+                    self._agree(interrupt)
+            if self.interrupted:
                 self._save()
             else:
                 self._finish()
-        return Trained(self.folder, self.model, self.standing, interrupt.asked)
+        return Trained(self.folder, self.model, self.standing, self.interrupted, ranks.first)
 
     def _settle_budget(self) -> None:
         """Fix the tokens of a batch: the recipe's, the state's, or as many as memory holds."""
@@ -102,34 +145,35 @@ class Run:
             standing.tokens = self.recipe.train.tokens
         elif not standing.tokens:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
-            standing.tokens = fitting_budget(self.update, longest)
+            fits = fitting_budget(self.update, longest)
+            standing.tokens = int(min(least for (least,) in self.ranks.share([fits])))
             self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")
         batches.tokens = standing.tokens
 
     # ------------------------------------------------------------------------- one update
 
-    def _update(self, following: Iterator[tuple[Batch, Position]]) -> None:
+    def _update(self, updates: Iterator[Portion]) -> None:
         began = time.perf_counter()
+        portion = next(updates)
         standing, settings = self.standing, self.recipe.train
-        batches = list(islice(following, settings.accumulate))
         self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
         self.rate *= standing.guard.factor
         set_learning_rate(self.optimizer, self.rate)
-        loss, norm = self.update([batch for batch, _ in batches])
+        loss, norm = self.update(portion.batches, portion.tokens)
         self.update.apply()
         standing.step += 1
-        standing.position = batches[-1][1]
+        standing.position = portion.position
         if self.average is not None:
-            self.average.update(self.network, standing.step, 1.0 - self.update.skip)
-        tokens = sum(batch.target_tokens for batch, _ in batches) - self._count_shortage()
+            self.average.update(self.network, standing.step, self.update.applied)
+        tokens = portion.tokens - self._count_shortage()
         seconds = time.perf_counter() - began
         standing.seconds += seconds
         window = standing.window
         window.add(loss, norm, tokens)
-        window.padding += sum(self.update.padding_share(batch) for batch, _ in batches)
+        window.padding += sum(self.update.padding_share(batch) for batch in portion.batches)
         window.seconds += seconds
-        window.batches += len(batches)
-        self.watch.note(standing.step, [batch for batch, _ in batches])
+        window.batches += len(portion.batches)
+        self.watch.note(standing.step, portion.batches)
         self.progress.step(StepRecord(standing.step, tokens, self.rate))
         if self.device.type in LOOKS_AT_ONCE:
             self.watch.look(standing, self.rate)
@@ -142,6 +186,15 @@ class Run:
         for sentence in self.watch.shortage(split, left_out):
             self.progress.say(sentence)
         return sum(batch.target_tokens for batch in left_out)
+
+    def _agree(self, interrupt: Interrupt) -> None:
+        """The first process's clock, and anyone's wish to stop, become those of all.
+
+        Here a process that is gone is noticed, before anyone waits for a device in vain.
+        """
+        said = self.ranks.share([float(interrupt.asked), self.standing.seconds])
+        self.interrupted = any(asked for asked, _ in said)
+        self.standing.seconds = said[0][1]
 
     def _ended(self) -> bool:
         standing, settings = self.standing, self.recipe.train
@@ -177,14 +230,14 @@ class Run:
 
     def _validate(self) -> None:
         """Measure what would be kept: the moving average where there is one, else the weights."""
-        current = self._swap_in_average()
+        current = self._swap_in()
         values = self._measure()
         standing = self.standing
         metric = self.recipe.validation.metric
         best = standing.best is None or _better(metric, values[metric], standing.best)
         if best:
             standing.best, standing.best_step, standing.worse = values[metric], standing.step, 0
-            self.model.save_weights(self.folder)
+            self._save_weights()
         else:
             standing.worse += 1
         self._keep_for_averaging(values[metric])
@@ -192,29 +245,30 @@ class Run:
         self.progress.validation(standing.step, values, best)
 
     def _measure(self) -> dict[str, float]:
-        recipe = self.recipe
-        loss = loss_per_token(self.model, self.prepared.valid, self.prepared.train.tokens)
-        if not recipe.metrics:
-            return {"loss": loss}
-        evaluation = evaluate(
-            self.model,
-            self.prepared.items,
-            list(recipe.metrics),
-            bootstrap=0,
-            beam=recipe.validation.beam,
-        )
-        return {"loss": loss} | {name: m.value for name, m in evaluation.metrics.items()}
+        budget = self.standing.tokens
+        return validate(self.model, self.recipe, self.prepared, budget, self.ranks)
 
-    def _swap_in_average(self) -> dict[str, Tensor] | None:
-        if self.average is None:
+    def _save_weights(self) -> None:
+        if self.ranks.first:
+            self.model.save_weights(self.folder)
+
+    def _swap_in(self) -> dict[str, Tensor] | None:
+        """Give the model what would be kept; what it had, where that must be given back."""
+        average = None if self.average is None else self.average.weights
+        if self.sharded:
+            fill(self.model.to(self.device).network, average or weights_of(self.network))
+            return None
+        if average is None:
             return None
         current = {name: w.clone() for name, w in weights_of(self.network).items()}
-        set_weights(self.network, self.average.weights, self.folder)
+        set_weights(self.network, average, self.folder)
         return current
 
     def _swap_back(self, current: dict[str, Tensor] | None) -> None:
         if current is not None:
             set_weights(self.network, current, self.folder)
+        if self.sharded:
+            self.model.to("cpu")
 
     def _keep_for_averaging(self, value: float) -> None:
         """Keep this checkpoint's weights if it is among the last or best `average.count`."""
@@ -227,10 +281,11 @@ class Run:
             kept.sort(key=lambda entry: entry[1], reverse=higher)
             kept = kept[: average.count]
         self.standing.kept = kept[-average.count :]
-        if any(step == self.standing.step for step, _ in self.standing.kept):
+        kept_now = any(step == self.standing.step for step, _ in self.standing.kept)
+        if kept_now and self.ranks.first:
             path = self._kept_path(self.standing.step)
             make_folder(path.parent)
-            write_tensors(path, weights_of(self.network), {"step": self.standing.step})
+            write_tensors(path, weights_of(self.model.network), {"step": self.standing.step})
 
     def _kept_path(self, step: int) -> Path:
         return self.folder / "state" / f"kept-{step}.safetensors"
@@ -245,7 +300,10 @@ class Run:
             self.optimizer,
             self.average,
             dump_recipe(self.recipe),
+            self.ranks,
         )
+        if not self.ranks.first:
+            return
         # Only now: until the new state stands, the old one may still want what it had kept.
         wanted = {self._kept_path(step) for step, _ in self.standing.kept}
         for path in (self.folder / "state").glob("kept-*.safetensors"):
@@ -255,9 +313,10 @@ class Run:
     def _finish(self) -> None:
         """Leave the best model in the folder: the best checkpoint, or an average that beats it."""
         standing, metric = self.standing, self.recipe.validation.metric
+        self.model.to(self.device)
         if self.recipe.train.average is not None and len(standing.kept) > 1:
             several = [read_tensors(self._kept_path(step))[0] for step, _ in standing.kept]
-            set_weights(self.network, mean_of(several), self.folder)
+            set_weights(self.model.network, mean_of(several), self.folder)
             value = self._measure()[metric]
             assert standing.best is not None
             better = _better(metric, value, standing.best)
@@ -268,9 +327,10 @@ class Run:
             )
             if better:
                 standing.best = value
-                self.model.save_weights(self.folder)
+                self._save_weights()
+        self.ranks.wait()
         self.model.load_weights(self.folder / WEIGHTS)
-        self.network.eval()
+        self.model.network.eval()
 
 
 def _better(metric: str, value: float, than: float) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from transduce.data.batches import Batches, Stream
-from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.batches import Batches
+from transduce.data.cache import Corpus, Encoded, Report, default_cache_folder, encode_corpus
 from transduce.data.corpus import check_files, read_pairs
+from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
 from transduce.recipe import Data, Recipe
+from transduce.training.ranks import Ranks
 
 Say = Callable[[str], None]
 
@@ -26,22 +30,29 @@ class Prepared:
     """The validation pairs that are decoded."""
 
 
-def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
-    """Read, cut and batch. Tokens that the folder has already are used again, not learnt anew."""
+def prepare(recipe: Recipe, folder: Path, say: Say, ranks: Ranks) -> Prepared:
+    """Read, cut and batch. Tokens that the folder has already are used again, not learnt anew.
+
+    Of several processes the first learns the tokens, and one on each machine fills the cache.
+    """
     data = recipe.data
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
-    tokens = _tokens(data, folder)
+    tokens = _shared_tokens(data, folder, ranks)
     say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
+
+    def encode(corpus: Corpus) -> tuple[Encoded, Report]:
+        return encode_corpus(corpus, data, *tokens, default_cache_folder())
+
     train: Encoded | Stream
     if data.streaming:
-        train = Stream(data.train, data, *tokens)
+        train = Stream(data.train, data, *tokens, Share(ranks.rank, ranks.count, ranks.exchange))
         say("Training pairs are read as they are needed.")
     else:
-        train, report = encode_corpus(data.train, data, *tokens, default_cache_folder())
+        train, report = ranks.in_turn(partial(encode, data.train))
         _tell(say, "Training", train, report)
-    valid, report = encode_corpus(data.valid, data, *tokens, default_cache_folder())
+    valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
     items = items_of(list(read_pairs(data.valid, data.folder)), data.alternatives)
     return Prepared(
@@ -56,6 +67,14 @@ def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
     if recipe.train.tokens == "auto":
         return Batches(corpus, seed=recipe.seed)  # the run sets the budget once it has a network
     return Batches(corpus, recipe.train.tokens, recipe.seed)
+
+
+def _shared_tokens(data: Data, folder: Path, ranks: Ranks) -> tuple[Tokens, Tokens]:
+    if ranks.count == 1:
+        return _tokens(data, folder)
+    made = [tokens.to_json() for tokens in _tokens(data, folder)] if ranks.first else []
+    source, target = json.loads(ranks.exchange(json.dumps(made).encode())[0])
+    return Tokens.from_json(source), Tokens.from_json(target)
 
 
 def _tokens(data: Data, folder: Path) -> tuple[Tokens, Tokens]:

@@ -290,6 +290,25 @@ class Pace:
         return max(updates, 0) * self._seconds / self._weight if self._weight else None
 
 
+class Silence(Progress):
+    """What all processes of a run but the first show and write: nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def step(self, record: StepRecord) -> None:
+        pass
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        pass
+
+    def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
 # ------------------------------------------------------------------------------------ log.jsonl
 
 

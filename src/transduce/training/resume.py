@@ -27,6 +27,7 @@ FREE = (
     "train.lr",
     "train.log_every",
     "train.device",
+    "train.shard",
 )
 
 

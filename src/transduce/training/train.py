@@ -8,14 +8,15 @@ from pathlib import Path
 import torch
 
 from transduce.errors import TrainingError
-from transduce.hardware import describe, pick_device
+from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
 from transduce.storage import write_json
 from transduce.training.checkpoint import STATE
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
-from transduce.training.progress import Progress, console
+from transduce.training.progress import Progress, Silence, console
+from transduce.training.ranks import Ranks, join
 from transduce.training.resume import check_changes
 from transduce.transducer import read_metrics
 
@@ -27,8 +28,14 @@ def train(
 ) -> Trained:
     """Train what the recipe says into `folder`; with `resume`, go on where its state stands.
 
-    Raises a TransduceError with one sentence; the folder then still holds the last good state.
+    Started by torchrun, all its processes call this and train one model together. Raises a
+    TransduceError with one sentence; the folder then still holds the last good state.
     """
+    with join(recipe.train.device) as ranks:
+        return _train(recipe, folder, resume, overwrite, ranks)
+
+
+def _train(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks) -> Trained:
     started = (folder / STATE).exists()
     if resume and not started:
         raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
@@ -37,23 +44,32 @@ def train(
             f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
             f"or choose another --folder"
         )
-    pick_device(recipe.train.device)  # before an hour of tokenising, not after it
-    say = console().print
-    if resume:
-        for change in check_changes(recipe, folder):
-            say(f"Resuming with a changed recipe: {change}.")
-    if overwrite and started:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(recipe, folder, prepare(recipe, folder, say))
+    ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
+    ranks.wait()  # until all have seen the folder as it was
+    say = console().print if ranks.first else _keep_silent
+    if ranks.first:
+        if resume:
+            for change in check_changes(recipe, folder):
+                say(f"Resuming with a changed recipe: {change}.")
+        if overwrite and started:
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    run = Run(recipe, folder, prepare(recipe, folder, say, ranks), ranks)
     if resume:
         run.resume()
-    shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
+    for sentence in run.about():
+        say(sentence)
+    kind = Progress if ranks.first else Silence
+    shown = kind(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
     with shown as progress:
         trained = run.go(progress)
-    if not trained.interrupted:
+    if ranks.first and not trained.interrupted:
         _write_down(run)
     return trained
+
+
+def _keep_silent(sentence: str) -> None:
+    pass
 
 
 def _write_down(run: Run) -> None:
@@ -67,6 +83,7 @@ def _write_down(run: Run) -> None:
         "seconds": round(standing.seconds, 1),
         "parameters": sum(p.numel() for p in run.network.parameters()),
         "device": describe(run.device),
+        "processes": run.ranks.count,
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
     }

@@ -20,6 +20,7 @@ from transduce.data.packing import Packed, Shape, pack, packed_padding
 from transduce.models import Network
 from transduce.recipe import Train
 from transduce.training.guard import unusable
+from transduce.training.ranks import Ranks
 from transduce.training.shortage import Shortage, out_of_memory
 
 MOST_GRAPHS = 256
@@ -33,6 +34,7 @@ class Update:
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
+    ranks: Ranks = field(default_factory=Ranks)
     shortage: Shortage = field(default_factory=Shortage)
 
     def __post_init__(self) -> None:
@@ -45,24 +47,26 @@ class Update:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def __call__(self, batches: list[Batch]) -> tuple[Tensor, Tensor]:
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> tuple[Tensor, Tensor]:
         """The summed loss of the batches and the norm of their gradient, not waited for.
 
+        Both are of the batches of all processes; `tokens` counts those, where there are others.
         Where memory does not suffice, all is done again with the batch that failed in halves.
         """
+        own = sum(batch.target_tokens for batch in batches)
+        others = 0 if tokens is None else tokens - own
         pieces = self.shortage.beforehand(batches)
-        while (losses := self._add_up(pieces)) is None:
+        while (losses := self._pass_over(pieces, others)) is None:
             self.free()
-        loss = torch.stack(losses).sum() if losses else torch.full_like(self.skip, math.nan)
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.network.parameters(), self.settings.clip or math.inf
-        ).to(self.device)
-        self.skip.copy_(unusable(loss, norm))
-        return loss, norm
+        total = torch.stack(losses).sum() if losses else self.skip.double().fill_(math.nan)
+        self.add_up(total)
+        norm = self.clip().to(self.device)
+        self.skip.copy_(unusable(total, norm))
+        return total, norm
 
-    def _add_up(self, batches: list[Batch]) -> list[Tensor] | None:
+    def _pass_over(self, batches: list[Batch], others: int) -> list[Tensor] | None:
         """Every batch's loss; None if one did not fit, which is then cut in the list itself."""
-        tokens = sum(batch.target_tokens for batch in batches)
+        tokens = others + sum(batch.target_tokens for batch in batches)
         losses = []
         for number, batch in enumerate(batches):
             try:
@@ -73,6 +77,26 @@ class Update:
                 batches[number : number + 1] = self.shortage.failed(batch)
                 return None
         return losses
+
+    def add_up(self, total: Tensor) -> None:
+        """Sum the gradients, and the loss, over all processes; one without any has zeros."""
+        parameters = list(self.network.parameters())
+        if self.ranks.count > 1:
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add_up([p.grad for p in parameters if p.grad is not None])
+        self.ranks.add_up([total])
+
+    def clip(self) -> Tensor:
+        """The norm of the gradient before it was clipped."""
+        largest = self.settings.clip or math.inf
+        return torch.nn.utils.clip_grad_norm_(self.network.parameters(), largest)
+
+    @property
+    def applied(self) -> Tensor | float:
+        """1.0 if `apply` changed the weights, else 0.0; on the device, not waited for."""
+        return 1.0 - self.skip
 
     def apply(self) -> None:
         """Change the weights, unless the gradients are unusable."""
@@ -89,7 +113,7 @@ class Update:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def gradients(self, batch: Batch, tokens: int) -> Tensor:
+    def gradients(self, batch: Batch, tokens: float) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
         moved = batch.to(self.device)
         assert moved.target_BT is not None
@@ -146,7 +170,7 @@ class PackedUpdate(Update):
         self._pool = None
         super().free()
 
-    def gradients(self, batch: Batch, tokens: int) -> Tensor:
+    def gradients(self, batch: Batch, tokens: float) -> Tensor:
         packed = pack(batch)
         if not self._packs(packed.shape.longest):
             return super().gradients(batch, tokens)
@@ -194,8 +218,9 @@ def build_update(
     optimizer: torch.optim.Optimizer,
     settings: Train,
     precision: torch.dtype,
+    ranks: Ranks | None = None,
 ) -> Update:
     """Packed and recorded where that can be, else one padded batch after the other."""
     on_gpu = next(network.parameters()).is_cuda
     kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
-    return kind(network, optimizer, settings, precision)
+    return kind(network, optimizer, settings, precision, ranks or Ranks())

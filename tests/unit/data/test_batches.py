@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -14,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.batches import Batch, Batches, Position, Stream, collate, ordered
+from transduce.data.batches import Batch, Batches, Position, collate, ordered
 from transduce.data.cache import Encoded
+from transduce.data.stream import Share, Stream
 from transduce.data.tokens import BEGIN, END, PAD, train_tokens
 from transduce.errors import DataError
 
@@ -142,7 +145,9 @@ def test_the_order_is_the_same_on_every_machine() -> None:
 FIRST_ROWS = [112, 458, 394, 191, 101, 408, 454, 23, 446, 337, 457, 356, 256, 233, 486, 150, 262]
 
 
-def stream_of(folder: Path, pool: int, count: int = 100, **keys: object) -> Stream:
+def stream_of(
+    folder: Path, pool: int, count: int = 100, share: Share | None = None, **keys: object
+) -> Stream:
     random = np.random.default_rng(5)
     lines = ["x" * int(n) + f" {i}" for i, n in enumerate(random.integers(1, 30, count))]
     (folder / "a.en").write_text("\n".join(lines))
@@ -152,7 +157,7 @@ def stream_of(folder: Path, pool: int, count: int = 100, **keys: object) -> Stre
     data = recipe.Data(
         folder=str(folder), train=corpus, valid=corpus, tokens=tokens, pool=pool, **keys
     )
-    return Stream(corpus, data, *train_tokens(data))
+    return Stream(corpus, data, *train_tokens(data), share)
 
 
 @pytest.mark.parametrize("kind", ["whole", "stream"])
@@ -194,6 +199,56 @@ def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
         DataError, match=r"no pair of a\.en is left to use: 100 pairs longer than 1"
     ):
         next(Batches(empty, 200).iterate())
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count: int) -> None:
+    """Each tokenises its part; threads stand for the processes."""
+    whole = stream_of(tmp_path, pool=33, max_length=20)
+    expected = list(whole.pools(1))
+    assert sum(len(encoded) for encoded, _ in expected) < 67
+    meeting, parts = Barrier(count, timeout=30), [b""] * count
+
+    def share_of(rank: int) -> Share:
+        def exchange(own: bytes) -> list[bytes]:
+            parts[rank] = own
+            meeting.wait()
+            found = list(parts)
+            meeting.wait()
+            return found
+
+        return Share(rank, count, exchange)
+
+    shared = [
+        stream_of(tmp_path, pool=33, share=share_of(rank), max_length=20) for rank in range(count)
+    ]
+    with ThreadPoolExecutor(count) as threads:
+        for found in threads.map(lambda stream: list(stream.pools(1)), shared):
+            for (mine, last), (theirs, theirs_last) in zip(found, expected, strict=True):
+                assert last == theirs_last
+                for name, array in vars(theirs).items():
+                    assert getattr(mine, name).dtype == array.dtype
+                    assert getattr(mine, name).tolist() == array.tolist(), name
+    tokenised = [stream.report.source_tokens for stream in shared]
+    assert sum(tokenised) == whole.report.source_tokens
+    assert max(tokenised) < whole.report.source_tokens
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (6, 3), (5, 3), (4, 2)])
+def test_processes_share_the_batches_of_an_update(size: int, count: int) -> None:
+    whole = list(islice(Batches(some_corpus(60), 150).iterate(), 4 * size))
+    shares = [
+        list(islice(Batches(some_corpus(60), 150).updates(size, None, rank, count), 4))
+        for rank in range(count)
+    ]
+    for number, portions in enumerate(zip(*shares, strict=True)):
+        update = whole[number * size : (number + 1) * size]
+        for rank, portion in enumerate(portions):
+            assert portion.tokens == sum(batch.target_tokens for batch, _ in update)
+            assert portion.position == update[-1][1]
+            own = update[rank::count]
+            assert len(portion.batches) == len(own)
+            assert all(same(b, other) for b, (other, _) in zip(portion.batches, own, strict=True))
 
 
 def test_an_error_in_a_stream_reaches_the_trainer(tmp_path: Path) -> None:

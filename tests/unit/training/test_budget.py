@@ -18,7 +18,7 @@ from transduce.recipe import Train
 from transduce.training import budget
 from transduce.training.budget import fitting_budget, free_memory, largest
 from transduce.training.optimizer import build_optimizer
-from transduce.training.update import RecordedUpdate, Update
+from transduce.training.update import PackedUpdate, Update
 
 MIB = 2**20
 
@@ -142,7 +142,7 @@ def test_the_longest_pair_of_a_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-@pytest.mark.parametrize("kind", [Update, RecordedUpdate])
+@pytest.mark.parametrize("kind", [Update, PackedUpdate])
 def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> None:
     torch.manual_seed(1)
     shape = {**PRESETS["transformer-tiny"], "width": 256, "dropout": 0.1}

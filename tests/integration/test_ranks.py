@@ -1,0 +1,356 @@
+"""Several processes train one model: the same losses, nothing lost, nobody waits for ever.
+
+Most runs are forked from a server that has everything imported, which is how they would be if
+torchrun had started them, only sooner; where the launcher matters, torchrun itself is used.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.storage import read_tensors
+
+FORKS = multiprocessing.get_context("forkserver")
+# What a run imports at once or later: a process that comes from the server imports nothing.
+FORKS.set_forkserver_preload(
+    [
+        "transduce.cli",
+        "transduce.training",
+        "torch._dynamo",
+        "torch.distributed.fsdp",
+        "torch.utils.tensorboard",
+        "jiwer",
+        __name__,
+    ]
+)
+
+EXACT = [
+    "train.steps=12",
+    "train.log_every=1",
+    "train.tokens=64",
+    "train.accumulate=6",
+    "train.schedule=constant",
+    "validation.every=6",
+]
+# All that has a memory: dropout's generators, moments, the moving average, kept checkpoints.
+LONG = [
+    "train.steps=60",
+    "train.log_every=5",
+    "train.tokens=128",
+    "train.accumulate=2",
+    "validation.every=10",
+    "validation.limit=5",
+    "model.dropout=0.1",
+    "train.ema=0.9",
+    "train.average={of: best, count: 2}",
+]
+
+
+class Group:
+    """The processes of a run, started together."""
+
+    def __init__(self, folder: Path, count: int, arguments: list[str], seconds: float) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.told = [folder.with_name(f"{folder.name}-{rank}.txt") for rank in range(count)]
+        self.processes: list[BaseProcess] = [
+            FORKS.Process(target=work, args=(rank, count, port, arguments, told, seconds))
+            for rank, told in enumerate(self.told)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def end(self, seconds: float = 120) -> list[int | None]:
+        deadline = time.monotonic() + seconds
+        for process in self.processes:
+            process.join(max(deadline - time.monotonic(), 0))
+        codes = [process.exitcode for process in self.processes]
+        for process in self.processes:
+            process.kill()
+        return codes
+
+    def said(self, rank: int) -> str:
+        return self.told[rank].read_text("utf-8") if self.told[rank].exists() else ""
+
+    def wait_for(self, word: str) -> None:
+        deadline = time.monotonic() + 120
+        while word not in self.said(0):
+            assert time.monotonic() < deadline, self.said(0)
+            assert self.processes[0].is_alive(), self.said(0)
+            time.sleep(0.01)
+
+
+def work(
+    rank: int, count: int, port: int, arguments: list[str], told: Path, seconds: float
+) -> None:
+    """One process, as torchrun would start it."""
+    import torch
+
+    from transduce import cli
+    from transduce.training import ranks
+
+    torch.set_num_threads(1)
+    output = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
+    for name, value in {**place, "RANK": rank, "LOCAL_RANK": rank}.items():
+        os.environ[name] = str(value)
+    ranks.TIMEOUT = timedelta(seconds=seconds)
+    sys.argv = ["transduce", *arguments]
+    cli.main()
+
+
+def start(
+    task: Path, folder: Path, count: int, settings: list[str], *more: str, seconds: float = 100
+) -> Group:
+    arguments = ["train", str(task / "tiny.yaml"), *settings, "--folder", str(folder), *more]
+    return Group(folder, count, arguments, seconds)
+
+
+def finish(task: Path, folder: Path, count: int, settings: list[str], *more: str) -> Path:
+    group = start(task, folder, count, settings, *more)
+    codes = group.end()
+    told = "\n".join(group.said(rank) for rank in range(count))
+    assert codes == [0] * count, told
+    for rank in range(1, count):
+        assert group.said(rank) == ""  # the first speaks for all
+    return folder
+
+
+def torchrun(task: Path, folder: Path, count: int, settings: list[str]) -> subprocess.Popen[str]:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(count), "--standalone"]
+    ours = ["-m", "transduce", "train", str(task / "tiny.yaml"), *settings, "--folder", str(folder)]
+    return subprocess.Popen(
+        [sys.executable, *launcher, *ours],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdout is not None
+    seen = ""
+    while word not in seen:
+        line = process.stdout.readline()
+        assert line, f"it ended before it said {word!r}: {seen}"
+        seen += line
+
+
+def child_of_rank(launcher: int, rank: int) -> int:
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    for child in children:
+        if f"\0RANK={rank}\0" in Path(f"/proc/{child}/environ").read_text():
+            return int(child)
+    raise AssertionError(f"no child of rank {rank} among {children}")
+
+
+def log(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    steps = [record["step"] for record in records if record["kind"] == kind]
+    assert steps == sorted(set(steps)), "a step is in the log twice"
+    return {record["step"]: record for record in records if record["kind"] == kind}
+
+
+def losses(folder: Path) -> list[float]:
+    return [record["loss"] for record in log(folder, "train").values()]
+
+
+def same_learning(folder: Path, other: Path) -> None:
+    """The same losses, validations and weights, but for rounding."""
+    mine, theirs = losses(folder), losses(other)
+    assert len(mine) == len(theirs) == 12
+    assert mine == pytest.approx(theirs, rel=1e-5)
+    norms = ([r["gradient_norm"] for r in log(run, "train").values()] for run in (folder, other))
+    assert next(norms) == pytest.approx(next(norms), rel=1e-4)
+    validations, others = log(folder, "valid"), log(other, "valid")
+    assert list(validations) == list(others) == [6, 12]
+    for step, record in validations.items():
+        for name in ("loss", "exact", "cer", "best"):
+            assert record[name] == pytest.approx(others[step][name], rel=1e-5)
+    weights, theirs_too = (read_tensors(run / "model.safetensors")[0] for run in (folder, other))
+    for name, weight in weights.items():
+        difference = (weight - theirs_too[name]).abs()
+        if name.endswith("in_projection.bias"):
+            # The softmax does not see what is added to all keys: the true gradient of their bias
+            # is zero, and Adam makes whole steps of its rounding errors.
+            width = len(difference) // 3
+            difference[width : 2 * width] = 0
+        assert float(difference.max()) < 1e-5, name
+
+
+def identical(folder: Path, other: Path) -> None:
+    for name in ("model.safetensors", "state/training.safetensors"):
+        mine, facts = read_tensors(folder / name)
+        theirs, other_facts = read_tensors(other / name)
+        assert mine.keys() == theirs.keys()
+        different = [key for key in mine if not mine[key].equal(theirs[key])]
+        assert not different, f"{name}: {different[:3]}"
+        for key in ("step", "position", "best", "best_step", "worse", "kept"):
+            if "standing" in facts:
+                assert facts["standing"][key] == other_facts["standing"][key]
+    assert losses(folder) == losses(other)
+    assert list(log(folder, "train")) == list(range(5, 61, 5))
+
+
+# ------------------------------------------------------------------------------- the same model
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def alone(task: Path, place: Path) -> Path:
+    return finish(task, place / "alone", 1, EXACT)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_any_number_of_processes_learns_the_same(
+    task: Path, place: Path, alone: Path, count: int
+) -> None:
+    same_learning(finish(task, place / f"on-{count}", count, EXACT), alone)
+
+
+UNEVEN = [*EXACT, "train.accumulate=5", "train.ema=0.9", "data.streaming=true", "data.pool=150"]
+
+
+@pytest.fixture(scope="module")
+def uneven(task: Path, place: Path) -> Path:
+    """Five batches an update of a stream; what is kept is the moving average."""
+    return finish(task, place / "uneven", 1, UNEVEN)
+
+
+def test_batches_that_do_not_divide(task: Path, place: Path, uneven: Path) -> None:
+    same_learning(finish(task, place / "uneven-3", 3, UNEVEN), uneven)
+
+
+def test_shards(task: Path, place: Path, uneven: Path) -> None:
+    same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.shard=true"]), uneven)
+
+
+def test_more_processes_than_batches_are_told_of(task: Path, tmp_path: Path) -> None:
+    group = start(task, tmp_path / "run", 2, [*EXACT, "train.steps=2", "train.accumulate=1"])
+    assert group.end() == [0, 0], group.said(0)
+    assert "2 processes share the 2 batches of an update (train.accumulate is 1)" in group.said(0)
+
+
+# -------------------------------------------------------------------------- going on elsewhere
+
+
+@pytest.fixture(scope="module")
+def half(task: Path, place: Path) -> Path:
+    """Two processes, half of the way."""
+    return finish(task, place / "half", 2, [*EXACT, "train.steps=6"])
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, []), (3, []), (2, ["train.shard=true"])])
+def test_a_state_goes_on_with_any_number(
+    task: Path, half: Path, alone: Path, tmp_path: Path, count: int, more: list[str]
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(half, folder)
+    same_learning(finish(task, folder, count, [*EXACT, *more], "--resume"), alone)
+
+
+def test_a_state_of_shards_goes_on_whole(task: Path, alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    finish(task, folder, 2, [*EXACT, "train.steps=6", "train.shard=true"])
+    same_learning(finish(task, folder, 1, EXACT, "--resume"), alone)
+
+
+# ---------------------------------------------------------------------------- stopped and lost
+
+
+@pytest.fixture(scope="module")
+def whole(task: Path, place: Path) -> Path:
+    """Two processes that nobody disturbed."""
+    return finish(task, place / "whole", 2, LONG)
+
+
+def test_processes_drop_out_differently(whole: Path) -> None:
+    state, _ = read_tensors(whole / "state" / "training.safetensors")
+    seeds = [state[name][:8].tolist() for name in ("random/torch", "random/torch/1")]
+    assert seeds[0] != seeds[1]  # a generator's state begins with its seed
+
+
+def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> None:
+    """Ctrl-C reaches torchrun, which hands it on; what follows is as if it had not come."""
+    folder = tmp_path / "run"
+    process = torchrun(task, folder, 2, LONG)
+    wait_for(process, "step 15/60")
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert "everything is saved" in told
+    finish(task, folder, 2, LONG, "--resume")
+    identical(folder, whole)
+
+
+def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
+    """All end together, whoever was asked, and however often."""
+    group = start(task, tmp_path / "run", 2, LONG)
+    group.wait_for("step 15/60")
+    for _ in range(2):
+        os.kill(group.processes[1].pid or 0, signal.SIGTERM)
+    assert group.end(60) == [130, 130], group.said(0)
+    assert "everything is saved" in group.said(0)
+    assert group.said(1) == ""
+    _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
+    assert 15 <= facts["standing"]["step"] < 60
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
+def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = torchrun(task, folder, 2, LONG)
+    wait_for(process, "step 15/60")
+    os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
+    told, _ = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "transduce: another process of this run was lost at update" in told
+    assert "start again with --resume" in told
+    assert "[rank0]: Traceback" not in told
+    finish(task, folder, 2, LONG, "--resume")
+    identical(folder, whole)
+
+
+def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
+    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=8)
+    group.wait_for("step 15/1000")
+    os.kill(group.processes[1].pid or 0, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while group.processes[0].is_alive() or group.processes[2].is_alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert group.end(0) == [2, None, 2]
+    for rank in (0, 2):
+        assert "another process of this run was lost at update" in group.said(rank)
+        assert "Traceback" not in group.said(rank)
+
+
+def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) -> None:
+    """The first cannot make its folder; the other must not wait for it."""
+    (tmp_path / "run").write_text("not a folder")
+    group = start(task, tmp_path / "run", 2, EXACT)
+    assert group.end(60) == [2, 2]
+    assert "Traceback" not in group.said(0) + group.said(1)
+    assert "was lost before the first update" in group.said(1)
