@@ -3,6 +3,11 @@
 `state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
 the random generators as tensors, and the rest as JSON in its header. It is written beside and
 renamed, so a kill at any moment leaves the previous state whole.
+
+The state before it stays as `state/training.previous.safetensors`: where the newest is damaged, the
+run goes on from that one and loses an interval between two validations, not everything. A state is
+three times as large as the weights, four times with `train.ema`; two of them stay on the disk, and
+there are three while one is being written.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from transduce.training.optimizer import MovingAverage
 from transduce.training.window import Window
 
 STATE = Path("state") / "training.safetensors"
+PREVIOUS = Path("state") / "training.previous.safetensors"
 
 
 @dataclass
@@ -63,7 +69,38 @@ def save_state(
         "recipe": recipe_text,
     }
     make_folder((folder / STATE).parent)
-    write_tensors(folder / STATE, tensors, facts)
+    write_tensors(folder / STATE, tensors, facts, folder / PREVIOUS)
+
+
+def has_state(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (STATE, PREVIOUS))
+
+
+def settle_state(folder: Path) -> str | None:
+    """Make the last state that is whole the newest; a sentence where that is not what it was.
+
+    Raises CheckpointError where none is whole.
+    """
+    newest, previous = folder / STATE, folder / PREVIOUS
+    try:
+        read_tensors(newest)
+        return None
+    except CheckpointError as error:
+        trouble = error
+    try:
+        _, facts = read_tensors(previous)
+    except CheckpointError:
+        raise trouble from None
+    try:
+        previous.replace(newest)
+    except OSError as error:
+        raise CheckpointError(
+            f"{newest} is damaged and cannot be replaced by {previous} "
+            f"({error.strerror or error}); move it away and resume again"
+        ) from None
+    what = str(trouble).removesuffix("; restore it from a copy")
+    step = facts.get("standing", {}).get("step", 0)
+    return f"{what}; the run goes on from the state before it, of update {step}"
 
 
 def load_state(

@@ -18,7 +18,7 @@ from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_device, pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
-from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.storage import make_folder, read_tensors, sweep, write_tensors
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
 from transduce.training.optimizer import (
@@ -60,17 +60,18 @@ class Run:
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = build_update(self.network, self.optimizer, recipe.train, self.precision)
         self.standing = Standing()
+        self._kept_before: list[tuple[int, float]] = []
         self.rate = 0.0
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
         self.standing = load_state(self.folder, self.network, self.optimizer, self.average)
+        self._kept_before = self.standing.kept
 
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
-        if self.standing.step == 0:
-            self.model.save_frame(self.folder)
+        self.model.save_frame(self.folder)  # also when resumed: its recipe may have changed
         settings = self.recipe.train
         batches = self.prepared.train.iterate(self.standing.position)
         self.network.train()
@@ -214,11 +215,15 @@ class Run:
             self.average,
             dump_recipe(self.recipe),
         )
-        # Only now: until the new state stands, the old one may still want what it had kept.
-        wanted = {self._kept_path(step) for step, _ in self.standing.kept}
+        # Not what the state before this one had kept: the run may have to go back to it.
+        kept = [*self.standing.kept, *self._kept_before]
+        wanted = {self._kept_path(step) for step, _ in kept}
         for path in (self.folder / "state").glob("kept-*.safetensors"):
             if path not in wanted:
-                path.unlink()
+                path.unlink(missing_ok=True)
+        self._kept_before = self.standing.kept
+        sweep(self.folder / "state")
+        sweep(self.folder, WEIGHTS)
 
     def _finish(self) -> None:
         """Leave the best model in the folder: the best checkpoint, or an average that beats it."""

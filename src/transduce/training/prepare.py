@@ -26,8 +26,8 @@ class Prepared:
     """The validation pairs that are decoded."""
 
 
-def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
-    """Read, cut and batch. Tokens that the folder has already are used again, not learnt anew."""
+def prepare(recipe: Recipe, folder: Path | None, say: Say) -> Prepared:
+    """Read, cut and batch. With the folder of a run to resume, its tokens are used, none learnt."""
     data = recipe.data
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
@@ -52,12 +52,11 @@ def prepare(recipe: Recipe, folder: Path, say: Say) -> Prepared:
     )
 
 
-def _tokens(data: Data, folder: Path) -> tuple[Tokens, Tokens]:
-    files = [folder / "source.tokens.json", folder / "target.tokens.json"]
-    if all(file.is_file() for file in files):
-        source, target = (Tokens.load(file) for file in files)
-        return source, target
-    return train_tokens(data)
+def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
+    if folder is None:
+        return train_tokens(data)
+    source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
+    return source, target
 
 
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:

@@ -11,8 +11,8 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe, pick_device
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import write_json
-from transduce.training.checkpoint import STATE
+from transduce.storage import make_folder, write_json
+from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
 from transduce.training.progress import Progress, console
@@ -29,7 +29,7 @@ def train(
 
     Raises a TransduceError with one sentence; the folder then still holds the last good state.
     """
-    started = (folder / STATE).exists()
+    started = has_state(folder)
     if resume and not started:
         raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
     if started and not resume and not overwrite:
@@ -40,14 +40,16 @@ def train(
     pick_device(recipe.train.device)  # before an hour of tokenising, not after it
     say = console().print
     if resume:
+        if (trouble := settle_state(folder)) is not None:
+            say(f"warning: {trouble}.")
         for change in check_changes(recipe, folder):
             say(f"Resuming with a changed recipe: {change}.")
-    if overwrite and started:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    run = Run(recipe, folder, prepare(recipe, folder, say))
+    run = Run(recipe, folder, prepare(recipe, folder if resume else None, say))
     if resume:
         run.resume()
+    elif started:  # only now, that the new run can start
+        shutil.rmtree(folder)
+    make_folder(folder)
     shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
     with shown as progress:
         trained = run.go(progress)

@@ -202,7 +202,7 @@ def test_training_goes_on_without_tensorboard(
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("not a folder")
-    with pytest.raises(TrainingError, match="cannot be written"), Progress(tmp_path / "run", 10):
+    with pytest.raises(TrainingError, match="could not be written"), Progress(tmp_path / "run", 10):
         pass
 
 
