@@ -35,9 +35,9 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-def sweep(folder: Path, name: str = "*") -> None:
-    """Remove what writers that were killed have left of files in a folder."""
-    for part in folder.glob(f"{name}.part"):
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder."""
+    for part in folder.glob("*.part"):
         _remove(part)
 
 

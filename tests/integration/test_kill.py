@@ -2,163 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transduce.storage import read_tensors
+from lives import Lives, check_same, command, finish
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
-# All that has a memory: dropout's generator, moments, the moving average, kept checkpoints,
-# patience, sums over updates that have not been logged, a place in the middle of an epoch.
-SETTINGS = [
-    "model.width=16",
-    "model.dropout=0.2",
-    "model.tie=none",
-    "model.encoder={kind: recurrent, cell: gru, layers: 1, bidirectional: true}",
-    "model.decoder={kind: recurrent, cell: gru, layers: 1, attention: dot}",
-    "train.tokens=64",
-    "train.ema=0.9",
-    "train.average={of: best, count: 3}",
-    "train.steps=400",
-    "train.log_every=1",
-    "validation.every=10",
-    "validation.limit=2",
-    "validation.beam=1",
-    "validation.metric=loss",
-    "metrics=[exact]",
-    "validation.patience=40",
-]
-CLOCK = ("seconds", "tokens_per_second")
 BYTES = 4000  # about 20 lines of the log: a run is killed then, however fast it is
-
-
-class Lives:
-    """Runs in processes of their own, one after the other, started by the script of `mortal.py`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        script = Path(__file__).with_name("mortal.py")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment["XDG_CACHE_HOME"] = str(folder / "cache")
-        self.script = subprocess.Popen(
-            [sys.executable, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.script.stdout is not None
-        return dict(json.loads(self.script.stdout.readline()))
-
-    def start(self, *arguments: str, death: dict[str, Any] | None = None) -> int:
-        """Start a run; the number of its process."""
-        told, report = self.folder / "told", self.folder / "report.json"
-        report.unlink(missing_ok=True)
-        if death is not None:
-            death = {**death, "report": str(report)}
-        assert self.script.stdin is not None
-        life = {"arguments": arguments, "told": str(told), "death": death}
-        self.script.stdin.write(json.dumps(life) + "\n")
-        self.script.stdin.flush()
-        return int(self._answer()["process"])
-
-    def end(self) -> int:
-        """Wait for the run's end: its exit status, or minus the signal that killed it."""
-        return int(self._answer()["end"])
-
-    @property
-    def told(self) -> str:
-        return (self.folder / "told").read_text("utf-8")
-
-    @property
-    def report(self) -> dict[str, Any] | None:
-        """What it was doing when it killed itself."""
-        file = self.folder / "report.json"
-        return json.loads(file.read_text()) if file.exists() else None
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
-    lives = Lives(tmp_path_factory.mktemp("lives"))
-    yield lives
-    assert lives.script.stdin is not None
-    lives.script.stdin.close()
-    lives.script.wait(timeout=60)
-
-
-def command(task: Path, folder: Path, *more: str) -> list[str]:
-    arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--folder", str(folder)]
-    has_state = any((folder / "state").glob("training.*safetensors"))
-    return [*arguments, "--resume"] if has_state else arguments
-
-
-def finish(task: Path, folder: Path, *more: str) -> str:
-    """A run from its start, or from where it was killed, to its end; as a person starts it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "transduce", *command(task, folder, *more)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k not in CLOCK} for record in records]
-
-
-def check_same(folder: Path, whole: Path) -> None:
-    """To the bit: weights, state, and every line of the log once and with the same numbers."""
-    for name in ("model.safetensors", "state/training.safetensors"):
-        mine, facts = read_tensors(folder / name)
-        theirs, their_facts = read_tensors(whole / name)
-        assert mine.keys() == theirs.keys()
-        different = [key for key in mine if not mine[key].equal(theirs[key])]
-        assert not different, f"{name}: {different[:3]}"
-        for one in (facts, their_facts):
-            standing = one.get("standing", {"window": {}})
-            for clock in (standing, standing["window"]):
-                clock.pop("seconds", None)
-        assert facts == their_facts
-    log, steps = log_of(folder), log_of(whole)[-1]["step"]
-    assert log == log_of(whole)
-    assert [r["step"] for r in log if r["kind"] == "train"] == list(range(1, steps + 1))
-    assert [r["step"] for r in log if r["kind"] == "valid"] == list(range(10, steps + 1, 10))
-    names = [
-        sorted(str(p.relative_to(run)) for p in run.rglob("*") if "tensorboard" not in str(p))
-        for run in (folder, whole)
-    ]
-    assert names[0] == names[1], "something was left behind, or is missing"
-
-
-@pytest.fixture(scope="module")
-def whole(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    finish(task, folder)
-    return folder
-
-
-# --------------------------------------------------------------------------------- the killing
 
 STATE, WEIGHTS, KEPT = "training.safetensors", "model.safetensors", "kept-*.safetensors"
 WRITES: list[dict[str, Any]] = [
@@ -175,15 +35,35 @@ WRITES: list[dict[str, Any]] = [
 ]
 
 
-def kill_while_writing(lives: Lives, arguments: list[str], death: dict[str, Any]) -> str:
-    lives.start(*arguments, death=death)
+# Before the first update, in this order: each comes after what the one before it has left behind.
+CACHE = "?" * 64 + ".safetensors"
+PREPARING: list[dict[str, Any]] = [
+    {"file": CACHE, "place": "middle"},
+    {"file": CACHE, "place": "written", "turn": 1},
+    {"file": "recipe.yaml", "place": "middle"},
+    {"file": "source.tokens.json", "place": "renamed"},
+    {"file": "target.tokens.json", "place": "middle"},
+]
+# After the last update.
+ENDING: list[dict[str, Any]] = [
+    {"file": "metrics.json", "place": "middle"},
+    {"file": "README.md", "place": "written"},
+]
+
+
+def kill_while_writing(
+    lives: Lives, arguments: list[str], death: dict[str, Any], **more: Any
+) -> str:
+    lives.start(*arguments, death=death, **more)
     assert lives.end() == -signal.SIGKILL, lives.told
     hit = lives.report
     assert hit is not None
     return f"{hit['file']}, {hit['place']}"
 
 
-def kill_from_outside(lives: Lives, arguments: list[str], folder: Path, chance: Any) -> str:
+def kill_from_outside(
+    lives: Lives, arguments: list[str], folder: Path, chance: random.Random
+) -> str:
     """At a random moment: now and then of its start, else of its training."""
     log = folder / "log.jsonl"
     before = log.stat().st_ino if log.exists() else 0
@@ -203,24 +83,73 @@ def kill_from_outside(lives: Lives, arguments: list[str], folder: Path, chance: 
     return "training" if training else "starting"
 
 
-def test_killed_twenty_times(task: Path, whole: Path, lives: Lives, tmp_path: Path) -> None:
-    folder, began = tmp_path / "run", time.monotonic()
+def killed(
+    lives: Lives,
+    task: Path,
+    folder: Path,
+    deaths: Sequence[dict[str, Any] | None],
+    *settings: str,
+    **more: Any,
+) -> Counter[str]:
+    """One run, killed and resumed once for each death; None is one from outside."""
     chance = random.Random(20)
-    deaths: list[dict[str, Any] | None] = [*WRITES, *[None] * 10]
-    chance.shuffle(deaths)
     kills: Counter[str] = Counter()
     for death in deaths:
-        arguments = command(task, folder)
+        arguments = command(task, folder, *settings)
         if death is None:
             kills[kill_from_outside(lives, arguments, folder, chance)] += 1
         else:
-            turn = death.get("turn", chance.choice([1, 2]))
-            plan = {**death, "turn": turn, "seed": chance.random()}
-            kills[kill_while_writing(lives, arguments, plan)] += 1
-    print(dict(kills), f"in {time.monotonic() - began:.0f} s")
-    in_writes = {f"{death['file']}, {death['place']}" for death in WRITES}
-    assert sum(kills[kind] for kind in in_writes) == 10
-    assert kills["training"] + kills["starting"] == 10
+            plan = {"turn": chance.choice([1, 2]), "seed": chance.random(), **death}
+            kills[kill_while_writing(lives, arguments, plan, **more)] += 1
+    return kills
+
+
+def test_killed_twenty_times(task: Path, undisturbed: Path, lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    deaths: list[dict[str, Any] | None] = [*WRITES, *[None] * 10]
+    random.Random(1).shuffle(deaths)
+    kills = killed(lives, task, folder, deaths)
+    from_outside = kills["training"] + kills["starting"]
+    assert from_outside == 10
     assert kills["training"] >= 5
+    assert kills.total() - from_outside == 10
+    assert len(kills) == len(WRITES) + 2 - 1, "the two of the log count as one kind"
+    ends = killed(lives, task, folder, ENDING, "train.steps=400")
+    print(dict(kills + ends))
     finish(task, folder)
+    check_same(folder, undisturbed)
+
+
+def test_killed_while_preparing(
+    task: Path, undisturbed: Path, lives: Lives, tmp_path: Path
+) -> None:
+    """Half of a cache or of the tokens is never used: the run that follows is the same run."""
+    folder = tmp_path / "run"
+    plans = [{"turn": 1, **death} for death in PREPARING]
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kills = killed(lives, task, folder, [*plans, *[None] * 2], environment=own_cache)
+    assert kills.total() == len(PREPARING) + 2
+    lives.start(*command(task, folder), environment=own_cache)
+    assert lives.end() == 0, lives.told
+    check_same(folder, undisturbed)
+
+
+def test_killed_in_bfloat16_and_ended_by_patience(task: Path, lives: Lives, tmp_path: Path) -> None:
+    settings = [
+        "model.encoder={kind: transformer, layers: 1, heads: 2, feed_forward: 16}",
+        "model.decoder={kind: transformer, layers: 1, heads: 2, feed_forward: 16}",
+        "train.precision=bfloat16",
+        "train.average=null",
+        "train.lr=1e-4",
+        "validation.metric=exact",
+        "validation.patience=12",
+    ]
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    lives.start(*command(task, whole, *settings))
+    assert lives.end() == 0, lives.told
+    deaths = [WRITES[0], None, WRITES[5], None, WRITES[9], None]
+    kills = killed(lives, task, folder, deaths, *settings)
+    assert kills.total() == 6
+    lives.start(*command(task, folder, *settings))
+    assert lives.end() == 0, lives.told
     check_same(folder, whole)

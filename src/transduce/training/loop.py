@@ -71,6 +71,8 @@ class Run:
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
+        sweep(self.folder)
+        sweep(self.folder / "state")
         self.model.save_frame(self.folder)  # also when resumed: its recipe may have changed
         settings = self.recipe.train
         batches = self.prepared.train.iterate(self.standing.position)
@@ -222,8 +224,6 @@ class Run:
             if path not in wanted:
                 path.unlink(missing_ok=True)
         self._kept_before = self.standing.kept
-        sweep(self.folder / "state")
-        sweep(self.folder, WEIGHTS)
 
     def _finish(self) -> None:
         """Leave the best model in the folder: the best checkpoint, or an average that beats it."""

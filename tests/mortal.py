@@ -1,21 +1,24 @@
-"""Training processes that die in the middle of writing a file; `test_kill.py` starts this script.
+"""Training processes that die in the middle of writing a file; `lives.py` starts this script.
 
 Python and torch are loaded once, then each line on standard input starts a run in a fork: a process
 of its own that trains, writes and dies as any other, without the seconds that loading takes. A line
-is a JSON object: `arguments` of the command line, `told`, a file for what it prints, and, where it
-shall kill itself, `death`: which file, at which of its writes, and where in that write. The answers
-are the process's number at once, and its end later.
+is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
+for, `environment`, signals that are `ignored`, the bytes of the `largest` file it may write, and
+`death`: the file in the writing of which it shall kill itself, at which of its writes, and where in
+that write. The answers are the process's number at once, and its end later.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import time
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,13 +33,16 @@ class Death:
     - written: all of them are, but the file has not got its name;
     - between: the file that was there has been renamed, the new one has not (the state alone);
     - renamed: the new file has its name, and nothing has been done after that;
+    - pause: as written, and instead of dying it waits, for others to strike;
     - line: a part of a line is in the log (`kind` of record).
+
+    With `full`, the disk has no more space there, and nobody dies.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.file, self.place = plan["file"], plan["place"]
         self.countdown, self.report = plan.get("turn", 1), Path(plan["report"])
-        self.kind = plan.get("kind", "")
+        self.kind, self.full = plan.get("kind", ""), plan.get("full", False)
         self.random = random.Random(plan["seed"])
 
     def due(self, name: str) -> bool:
@@ -45,16 +51,24 @@ class Death:
         self.countdown -= 1
         return self.countdown == 0
 
-    def die(self, **facts: Any) -> NoReturn:
-        self.report.write_text(json.dumps({"file": self.file, "place": self.place, **facts}))
+    def strike(self, **facts: Any) -> NoReturn:
+        self.report.write_bytes(
+            json.dumps({"file": self.file, "place": self.place, **facts}).encode()
+        )
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("a process outlived SIGKILL")
 
-    def die_within(self, name: str, data: bytes, file: Any) -> NoReturn:
+    def pause(self) -> None:
+        self.report.write_bytes(b"{}")
+        time.sleep(20)
+
+    def strike_within(self, name: str, data: bytes, file: Any) -> NoReturn:
         count = self.random.randrange(len(data))
         file.write(data[:count])
         file.flush()
-        self.die(name=name, bytes=count, of=len(data))
+        self.strike(name=name, bytes=count, of=len(data))
 
 
 def arm(death: Death) -> None:
@@ -69,6 +83,7 @@ def arm(death: Death) -> None:
 
 def _die_while_writing(death: Death) -> None:
     import safetensors.torch
+    from safetensors import SafetensorError
 
     import transduce.data.cache
 
@@ -76,18 +91,23 @@ def _die_while_writing(death: Death) -> None:
 
     def save(tensors: Any, path: Path, metadata: Any) -> None:
         path = Path(path)
-        if not death.due(path.name):
-            return save_file(tensors, path, metadata)
-        # As the library does it: under a random name, which only a rename makes the asked one.
-        _, beside = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
-        with open(beside, "wb") as file:
-            death.die_within(path.name, safetensors.torch.save(tensors, metadata), file)
+        if death.due(path.name):
+            # As the library does it: under a random name, which it would rename at the end.
+            _, beside = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
+            data = safetensors.torch.save(tensors, metadata)
+            try:
+                with Path(beside).open("wb") as file:
+                    death.strike_within(path.name, data, file)
+            except OSError as error:
+                Path(beside).unlink()
+                raise SafetensorError(f"I/O error: {error.strerror} (os error 28)") from None
+        save_file(tensors, path, metadata)
 
     def write(path: Path, text: str, encoding: str | None = None) -> int:
-        if not death.due(path.name):
-            return write_text(path, text, encoding=encoding)
-        with path.open("wb") as file:
-            death.die_within(path.name, text.encode("utf-8"), file)
+        if death.due(path.name):
+            with path.open("wb") as file:
+                death.strike_within(path.name, text.encode("utf-8"), file)
+        return write_text(path, text, encoding=encoding)
 
     safetensors.torch.save_file = save
     transduce.data.cache.save_file = save
@@ -96,22 +116,19 @@ def _die_while_writing(death: Death) -> None:
 
 def _die_while_renaming(death: Death) -> None:
     replace = Path.replace
-    armed = False
 
     def rename(path: Path, target: Path) -> Path:
-        nonlocal armed
-        keeps = "previous" in Path(target).name
-        if death.place == "between":
-            if keeps and death.due(path.name):
-                replace(path, target)
-                death.die(name=path.name)
-            return replace(path, target)
-        # A file that is only put aside has been written long ago.
-        if keeps or not death.due(Path(target).name):
-            return replace(path, target)
-        if death.place == "renamed":
-            replace(path, target)
-        death.die(name=Path(target).name)
+        put_aside = "previous" in Path(target).name
+        name = path.name if put_aside else Path(target).name
+        struck = put_aside == (death.place == "between") and death.due(name)
+        if struck and death.place == "pause":
+            death.pause()
+        if struck and death.place == "written":
+            death.strike(name=name)
+        renamed = replace(path, target)
+        if struck and death.place != "pause":
+            death.strike(name=name)
+        return renamed
 
     Path.replace = rename  # type: ignore[method-assign, assignment]
 
@@ -119,21 +136,14 @@ def _die_while_renaming(death: Death) -> None:
 def _die_while_logging(death: Death) -> None:
     opened = Path.open
 
-    def die_in_line(write: Callable[[str], int], file: Any, line: str) -> int:
-        record = json.loads(line)
-        if record["kind"] != death.kind or not death.due("log.jsonl"):
-            return write(line)
-        count = death.random.randrange(1, len(line))
-        write(line[:count])
-        file.flush()
-        death.die(name="log.jsonl", bytes=count, of=len(line))
-
     class Log:
         def __init__(self, file: Any) -> None:
             self.file = file
 
         def write(self, line: str) -> int:
-            return die_in_line(self.file.write, self.file, line)
+            if json.loads(line)["kind"] == death.kind and death.due("log.jsonl"):
+                death.strike_within("log.jsonl", line.encode("ascii"), self.file.buffer)
+            return int(self.file.write(line))
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)
@@ -152,6 +162,11 @@ def live(life: dict[str, Any]) -> NoReturn:
     told = os.open(life["told"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(told, stream)
+    os.environ.update(life.get("environment", {}))
+    for name in life.get("ignored", []):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if "largest" in life:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (life["largest"], life["largest"]))
     if life.get("death"):
         arm(Death(life["death"]))
     sys.argv = ["transduce", *life["arguments"]]
@@ -164,7 +179,8 @@ def answer(**facts: Any) -> None:
 
 def serve() -> None:
     import torch
-    import torch.utils.tensorboard  # noqa: F401
+    import torch._dynamo  # the optimizer loads it
+    import torch.utils.tensorboard
 
     import transduce.cli
     import transduce.evaluation.metrics
