@@ -64,7 +64,8 @@ def write_tensors(
         try:
             save_file(ready, part, metadata)
         except SafetensorError as error:  # how the library tells of a full disk
-            raise OSError(str(error)) from None
+            reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
+            raise OSError(reason) from None
 
     _replace(path, write, previous)
 

@@ -11,8 +11,6 @@ import termios
 import time
 from pathlib import Path
 
-import pytest
-
 from lives import Lives, check_same, command
 from transduce.storage import read_tensors
 from transduce.training.checkpoint import settle_state

@@ -18,7 +18,7 @@ from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_device, pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
-from transduce.storage import make_folder, read_tensors, sweep, write_tensors
+from transduce.storage import make_folder, read_tensors, write_tensors
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
 from transduce.training.optimizer import (
@@ -71,8 +71,6 @@ class Run:
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
-        sweep(self.folder)
-        sweep(self.folder / "state")
         self.model.save_frame(self.folder)  # also when resumed: its recipe may have changed
         settings = self.recipe.train
         batches = self.prepared.train.iterate(self.standing.position)

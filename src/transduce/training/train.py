@@ -11,7 +11,7 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe, pick_device
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import make_folder, write_json
+from transduce.storage import make_folder, sweep, write_json
 from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
@@ -50,6 +50,8 @@ def train(
     elif started:  # only now, that the new run can start
         shutil.rmtree(folder)
     make_folder(folder)
+    for place in (folder, folder / "state"):
+        sweep(place)  # what a kill has left, before it takes space from what follows
     shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
     with shown as progress:
         trained = run.go(progress)
