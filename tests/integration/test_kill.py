@@ -71,7 +71,9 @@ def kill_from_outside(
     if chance.random() < 0.25:
         time.sleep(chance.uniform(0.0, 0.5))
     else:
+        deadline = time.monotonic() + 60
         while not (log.exists() and log.stat().st_ino != before):  # a start writes it anew
+            assert time.monotonic() < deadline, lives.told
             time.sleep(0.002)
         began, first = time.monotonic(), log.stat().st_size
         seconds = chance.uniform(0.0, 1.0)
