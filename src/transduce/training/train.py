@@ -44,12 +44,13 @@ def train(
             say(f"warning: {trouble}.")
         for change in check_changes(recipe, folder):
             say(f"Resuming with a changed recipe: {change}.")
+    make_folder(folder)
     run = Run(recipe, folder, prepare(recipe, folder if resume else None, say))
     if resume:
         run.resume()
     elif started:  # only now, that the new run can start
         shutil.rmtree(folder)
-    make_folder(folder)
+        make_folder(folder)
     for place in (folder, folder / "state"):
         sweep(place)  # what a kill has left, before it takes space from what follows
     shown = Progress(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
