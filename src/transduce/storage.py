@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,8 +35,23 @@ def make_folder(path: Path) -> None:
         ) from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Tensors and a few JSON facts in one safetensors file, with checksums of all of it."""
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder."""
+    for part in folder.glob("*.part"):
+        _remove(part)
+
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    previous: Path | None = None,
+) -> None:
+    """Tensors and a few JSON facts in one safetensors file, with checksums of all of it.
+
+    With `previous`, the file that was there until now is kept under that name. A kill between the
+    two renamings leaves it there alone.
+    """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -48,9 +64,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str,
         try:
             save_file(ready, part, metadata)
         except SafetensorError as error:  # how the library tells of a full disk
-            raise OSError(str(error)) from None
+            reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
+            raise OSError(reason) from None
 
-    _replace(path, write)
+    _replace(path, write, previous)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -96,23 +113,36 @@ def _header_checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor])
     return str(zlib.crc32(json.dumps(parts).encode()))
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
+def _replace(path: Path, write: Callable[[Path], object], previous: Path | None = None) -> None:
+    # A folder of its own: safetensors writes under random names, which a kill would leave behind.
     part = path.with_name(path.name + ".part")
+    whole = part / path.name
     try:
-        write(part)
-        part.chmod(0o666 & ~_umask())  # safetensors lets no one but the owner read
-        with part.open("rb+") as file:  # Windows flushes only what it may write to
+        _remove(part)
+        part.mkdir()
+        write(whole)
+        whole.chmod(0o666 & ~_umask())  # safetensors lets no one but the owner read
+        with whole.open("rb+") as file:  # Windows flushes only what it may write to
             os.fsync(file.fileno())
-        part.replace(path)
+        if previous is not None and path.is_file():
+            path.replace(previous)
+        whole.replace(path)
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written ({error.strerror or error}); what was there before is "
             f"untouched: free some space or choose another folder"
         ) from None
     finally:  # also after errors that are not the disk's
-        with suppress(OSError):
-            part.unlink()
+        _remove(part)
     _flush_folder(path.parent)
+
+
+def _remove(part: Path) -> None:
+    with suppress(OSError):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink()
 
 
 def _umask() -> int:

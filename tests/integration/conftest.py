@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from lives import Lives, finish
 
 LETTERS = "abcde"
 
@@ -46,4 +49,19 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = "".join(f"{s}\t{s[::-1]}\n" for s in some)
         (folder / f"{name}.tsv").write_text(lines, "utf-8")
     (folder / "tiny.yaml").write_text(RECIPE, "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
+    lives = Lives(tmp_path_factory.mktemp("lives"))
+    yield lives
+    lives.close()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the settings in `lives.py` that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    finish(task, folder)
     return folder

@@ -47,14 +47,16 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Poison:
     def spoil(which: set[int]) -> None:
         count = 0
 
-        def call(self: Update, batches: list[Any]) -> tuple[Tensor, Tensor]:
+        def call(
+            self: Update, batches: list[Any], tokens: int | None = None
+        ) -> tuple[Tensor, Tensor]:
             nonlocal count
             count += 1
             bias = self.network.head.bias
             kept = bias.detach().clone()
             if count in which:
                 bias.data[-1] = math.nan
-            found = real(self, batches)
+            found = real(self, batches, tokens)
             bias.data.copy_(kept)
             return found
 
@@ -165,10 +167,10 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any]) -> tuple[Tensor, Tensor]:
+    def call(self: Update, batches: list[Any], tokens: int | None = None) -> tuple[Tensor, Tensor]:
         nonlocal count
         count += 1
-        loss, norm = real(self, batches)
+        loss, norm = real(self, batches, tokens)
         return (50 * loss if count == 33 else loss), norm
 
     monkeypatch.setattr(Update, "__call__", call)

@@ -62,6 +62,41 @@ def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:
         train(load_recipe(task / "tiny.yaml", [*SHORT, *wild]), tmp_path / "run")
 
 
+def test_a_new_start_learns_its_own_tokens(task: Path, tmp_path: Path) -> None:
+    """What a run left that ended before its first state is not taken for the new recipe's."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for side in ("source", "target"):
+        (folder / f"{side}.tokens.json").write_text("tokens of another recipe")
+    trained = train(load_recipe(task / "tiny.yaml", [*SHORT, "train.steps=2"]), folder)
+    assert trained.model.source_tokens.level == "character"
+
+
+def test_a_run_is_overwritten_only_by_one_that_can_start(task: Path, tmp_path: Path) -> None:
+    few = [*SHORT, "train.steps=2"]
+    train(load_recipe(task / "tiny.yaml", few), tmp_path / "run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    wrong = load_recipe(task / "tiny.yaml", [*few, "data.train={file: nowhere.tsv}"])
+    with pytest.raises(DataError, match="nowhere"):
+        train(wrong, tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_a_resumed_run_writes_its_changed_recipe_down(task: Path, tmp_path: Path) -> None:
+    """So that `transduce train FOLDER --resume` goes on with it, not with the one before."""
+    train(load_recipe(task / "tiny.yaml", [*SHORT, "train.steps=2"]), tmp_path / "run")
+    longer = load_recipe(task / "tiny.yaml", [*SHORT, "train.steps=4"])
+    train(longer, tmp_path / "run", resume=True)
+    assert load_recipe(tmp_path / "run" / "recipe.yaml", []).train.steps == 4
+
+
+def test_what_the_state_before_the_newest_had_kept_stays(task: Path, tmp_path: Path) -> None:
+    settings = ["train.steps=8", "validation.every=2", "train.average={of: last, count: 2}"]
+    train(load_recipe(task / "tiny.yaml", [*SHORT, *settings]), tmp_path / "run")
+    kept = sorted(path.name for path in (tmp_path / "run" / "state").glob("kept-*"))
+    assert kept == [f"kept-{step}.safetensors" for step in (4, 6, 8)]
+
+
 def test_a_missing_file_is_told_before_anything_is_made(task: Path, tmp_path: Path) -> None:
     recipe = load_recipe(task / "tiny.yaml", ["data.test={file: nowhere.tsv}"])
     with pytest.raises(DataError, match=r"nowhere\.tsv"):

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from transduce import storage
 from transduce.errors import CheckpointError
-from transduce.storage import make_folder, read_tensors, write_json, write_tensors, write_text
+from transduce.storage import (
+    make_folder,
+    read_tensors,
+    sweep,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
 TENSORS = {
     "matrix": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -128,6 +135,27 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
     assert str(path) in sentence(raised)
     assert path.read_bytes() == before
     assert only(tmp_path, "a")
+
+
+def test_what_a_kill_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "a.part").mkdir()
+    (tmp_path / "a.part" / ".tmpXYZ").write_text("half")
+    (tmp_path / "b.part").write_text("half")
+    for name in "ab":
+        write_text(tmp_path / name, "whole")
+    assert only(tmp_path, "a", "b")
+    (tmp_path / "c.part").mkdir()
+    (tmp_path / "c.part" / "c").write_text("half")
+    sweep(tmp_path)
+    assert only(tmp_path, "a", "b")
+    sweep(tmp_path / "nowhere")
+
+
+def test_the_file_before_it_can_be_kept(tmp_path: Path) -> None:
+    for step in range(3):
+        write_tensors(tmp_path / "a", TENSORS, {"step": step}, tmp_path / "old")
+    assert [read_tensors(tmp_path / name)[1]["step"] for name in ("a", "old")] == [2, 1]
+    assert only(tmp_path, "a", "old")
 
 
 def test_what_is_renamed_has_reached_the_disk(

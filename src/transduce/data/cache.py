@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain, islice
@@ -25,6 +28,7 @@ from transduce.errors import DataError
 
 Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
 FORMAT = 1  # raise when what a cache file holds changes
+DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
 
 
@@ -251,14 +255,22 @@ def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens
 def _save(path: Path, encoded: Encoded, report: Report) -> None:
     """Write beside, then rename: another run never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    os.close(handle)
-    try:
+    _sweep(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as folder:
+        beside = Path(folder) / path.name
         arrays = {name: torch.from_numpy(array) for name, array in vars(encoded).items()}
         save_file(arrays, beside, {"report": json.dumps(asdict(report))})
-        Path(beside).replace(path)
-    finally:
-        Path(beside).unlink(missing_ok=True)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())  # a power cut would leave a whole name on half a file
+        beside.replace(path)
+
+
+def _sweep(cache_folder: Path) -> None:
+    """Remove what killed runs have left; what is younger than a day may still be in use."""
+    for part in cache_folder.glob(".*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > DAY:
+                shutil.rmtree(part)
 
 
 def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Report] | None:

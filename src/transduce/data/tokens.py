@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -14,7 +13,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from transduce import recipe
 from transduce.data.corpus import locate, read_pairs
-from transduce.errors import TokensError
+from transduce.errors import CheckpointError, TokensError
+from transduce.storage import write_text
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -113,14 +113,10 @@ class Tokens:
 
     def save(self, path: str | Path) -> None:
         """Write a tokenizers JSON file, whole or not at all."""
-        path = Path(path)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            beside.write_text(self.to_json(), encoding="utf-8")
-            beside.replace(path)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            raise TokensError(f"the tokens file {path} cannot be written: {error}") from None
+            write_text(Path(path), self.to_json())
+        except CheckpointError as error:
+            raise TokensError(str(error)) from None
 
     @classmethod
     def from_json(cls, text: str) -> Tokens:

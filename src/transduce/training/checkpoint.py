@@ -4,6 +4,11 @@
 the random generators as tensors, and the rest as JSON in its header. It is written beside and
 renamed, so a kill at any moment leaves the previous state whole.
 
+The state before it stays as `state/training.previous.safetensors`: where the newest is damaged, the
+run goes on from that one and loses an interval between two validations, not everything. A state is
+three times as large as the weights, four times with `train.ema`; two of them stay on the disk, and
+there are three while one is being written.
+
 The first of several processes writes it, and the tensors in it are whole, so that any number of
 processes goes on from it. Each process's generators are in it: as many go on with the same draws.
 """
@@ -31,6 +36,7 @@ from transduce.training.shards import part_like, whole
 from transduce.training.window import Window
 
 STATE = Path("state") / "training.safetensors"
+PREVIOUS = Path("state") / "training.previous.safetensors"
 
 
 @dataclass
@@ -88,7 +94,7 @@ def save_state(
                     ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
             facts[f"random/{rank}"] = states["host"]
         make_folder((folder / STATE).parent)
-        write_tensors(folder / STATE, ready, facts)
+        write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
     ranks.wait()
 
 
@@ -96,6 +102,37 @@ def _standing_json(standing: Standing) -> dict[str, Any]:
     # A window's tensors are on the device: it turns itself into numbers.
     plain = asdict(replace(standing, window=Window()))
     return {**plain, "window": standing.window.to_json()}
+
+
+def has_state(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (STATE, PREVIOUS))
+
+
+def settle_state(folder: Path) -> str | None:
+    """Make the last state that is whole the newest; a sentence where that is not what it was.
+
+    Raises CheckpointError where none is whole.
+    """
+    newest, previous = folder / STATE, folder / PREVIOUS
+    try:
+        read_tensors(newest)
+        return None
+    except CheckpointError as error:
+        trouble = error
+    try:
+        _, facts = read_tensors(previous)
+    except CheckpointError:
+        raise trouble from None
+    try:
+        previous.replace(newest)
+    except OSError as error:
+        raise CheckpointError(
+            f"{newest} is damaged and cannot be replaced by {previous} "
+            f"({error.strerror or error}); move it away and resume again"
+        ) from None
+    what = str(trouble).removesuffix("; restore it from a copy")
+    step = facts.get("standing", {}).get("step", 0)
+    return f"{what}; the run goes on from the state before it, of update {step}"
 
 
 def load_state(

@@ -11,7 +11,9 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP: the terminal was closed, or the connection to it broke. Windows has none.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class Interrupt:
@@ -24,7 +26,9 @@ class Interrupt:
     def __enter__(self) -> Self:
         # Python lets only the main thread listen; a run in another thread cannot be interrupted.
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._ask) for s in SIGNALS}
+            # What is ignored stays so: nohup and shells ask for that on purpose.
+            heard = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
+            self._before = {s: signal.signal(s, self._ask) for s in heard}
         return self
 
     def __exit__(

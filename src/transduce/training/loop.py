@@ -78,6 +78,7 @@ class Run:
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
         self.standing = Standing()
+        self._kept_before: list[tuple[int, float]] = []
         self.rate = 0.0
         self.watch = Watch(recipe, folder)
         self.interrupted = False
@@ -108,12 +109,13 @@ class Run:
         self.standing = load_state(
             self.folder, self.network, self.optimizer, self.average, self.ranks, self.recipe.seed
         )
+        self._kept_before = self.standing.kept
 
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
         self._settle_budget()
-        if self.standing.step == 0 and self.ranks.first:
+        if self.ranks.first:  # also when resumed: its recipe may have changed
             self.model.save_frame(self.folder)
         settings, ranks = self.recipe.train, self.ranks
         updates = self.prepared.train.updates(
@@ -304,11 +306,13 @@ class Run:
         )
         if not self.ranks.first:
             return
-        # Only now: until the new state stands, the old one may still want what it had kept.
-        wanted = {self._kept_path(step) for step, _ in self.standing.kept}
+        # Not what the state before this one had kept: the run may have to go back to it.
+        kept = [*self.standing.kept, *self._kept_before]
+        wanted = {self._kept_path(step) for step, _ in kept}
         for path in (self.folder / "state").glob("kept-*.safetensors"):
             if path not in wanted:
-                path.unlink()
+                path.unlink(missing_ok=True)
+        self._kept_before = self.standing.kept
 
     def _finish(self) -> None:
         """Leave the best model in the folder: the best checkpoint, or an average that beats it."""

@@ -30,8 +30,8 @@ class Prepared:
     """The validation pairs that are decoded."""
 
 
-def prepare(recipe: Recipe, folder: Path, say: Say, ranks: Ranks) -> Prepared:
-    """Read, cut and batch. Tokens that the folder has already are used again, not learnt anew.
+def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prepared:
+    """Read, cut and batch. With the folder of a run to resume, its tokens are used, none learnt.
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
     """
@@ -69,7 +69,7 @@ def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
     return Batches(corpus, recipe.train.tokens, recipe.seed)
 
 
-def _shared_tokens(data: Data, folder: Path, ranks: Ranks) -> tuple[Tokens, Tokens]:
+def _shared_tokens(data: Data, folder: Path | None, ranks: Ranks) -> tuple[Tokens, Tokens]:
     if ranks.count == 1:
         return _tokens(data, folder)
     made = [tokens.to_json() for tokens in _tokens(data, folder)] if ranks.first else []
@@ -77,12 +77,11 @@ def _shared_tokens(data: Data, folder: Path, ranks: Ranks) -> tuple[Tokens, Toke
     return Tokens.from_json(source), Tokens.from_json(target)
 
 
-def _tokens(data: Data, folder: Path) -> tuple[Tokens, Tokens]:
-    files = [folder / "source.tokens.json", folder / "target.tokens.json"]
-    if all(file.is_file() for file in files):
-        source, target = (Tokens.load(file) for file in files)
-        return source, target
-    return train_tokens(data)
+def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
+    if folder is None:
+        return train_tokens(data)
+    source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
+    return source, target
 
 
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:

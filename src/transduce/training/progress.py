@@ -8,11 +8,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from transduce.errors import DataError, TrainingError
+from transduce.storage import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,14 +84,16 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):  # the terminal is gone
+                self._live.stop()
         if self._tensorboard is not None:
             try:
                 self._tensorboard.close()
             except Exception as error:
                 self._without_tensorboard(error)
         if self._log is not None:
-            self._log.close()
+            with suppress(OSError):  # a line that could not be written has been told of
+                self._log.close()
         self._live = self._tensorboard = self._log = None
 
     def step(self, record: StepRecord) -> None:
@@ -121,10 +125,11 @@ class Progress:
 
     def say(self, sentence: str) -> None:
         """Print a line, above the bar where there is one."""
-        if self._live is not None and self._console is not None:
-            self._console.print(sentence)
-        else:
-            print(sentence, file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody is there any more to read it: that must stop no run
+            if self._live is not None and self._console is not None:
+                self._console.print(sentence)
+            else:
+                print(sentence, file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------------------------------ logs
 
@@ -135,7 +140,7 @@ class Progress:
             kept = _truncate(path, self.resume_step)
             self._log = path.open("a", encoding="utf-8")
         except OSError as error:
-            raise TrainingError(f"{path} cannot be written: {error.strerror}.") from error
+            raise TrainingError(_unwritten(path, error)) from None
         for record in kept:
             if record.get("kind") == "valid":
                 self._valid = record
@@ -151,10 +156,10 @@ class Progress:
         try:
             self._log.write(json.dumps({"kind": kind, **plain}) + "\n")
             self._log.flush()
+            if kind == "valid":  # a state follows, and must not outlive its log in a power cut
+                os.fsync(self._log.fileno())
         except OSError as error:
-            raise TrainingError(
-                f"{self.folder / 'log.jsonl'} cannot be written: {error.strerror}."
-            ) from error
+            raise TrainingError(_unwritten(self.folder / "log.jsonl", error)) from None
         if self._tensorboard is None:
             return
         try:
@@ -337,14 +342,15 @@ def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     records = [record for record in map(_parsed, lines) if record is not None]
     kept = [record for record in records if step > 0 and record.get("step", 0) <= step]
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        for record in kept:
-            file.write(json.dumps(record) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
     return kept
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    return (
+        f"{path} could not be written ({error.strerror or error}); the last saved state is "
+        f"untouched: free some space, then go on with --resume"
+    )
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import write_json
-from transduce.training.checkpoint import STATE
+from transduce.storage import make_folder, sweep, write_json
+from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
 from transduce.training.progress import Progress, Silence, console
@@ -36,7 +36,7 @@ def train(
 
 
 def _train(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks) -> Trained:
-    started = (folder / STATE).exists()
+    started = has_state(folder)
     if resume and not started:
         raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
     if started and not resume and not overwrite:
@@ -48,15 +48,20 @@ def _train(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: R
     ranks.wait()  # until all have seen the folder as it was
     say = console().print if ranks.first else _keep_silent
     if ranks.first:
-        if resume:
-            for change in check_changes(recipe, folder):
-                say(f"Resuming with a changed recipe: {change}.")
-        if overwrite and started:
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-    run = Run(recipe, folder, prepare(recipe, folder, say, ranks), ranks)
+        if resume and (trouble := settle_state(folder)) is not None:
+            say(f"warning: {trouble}.")
+        for change in check_changes(recipe, folder) if resume else ():
+            say(f"Resuming with a changed recipe: {change}.")
+        make_folder(folder)
+    run = Run(recipe, folder, prepare(recipe, folder if resume else None, say, ranks), ranks)
     if resume:
         run.resume()
+    elif started and ranks.first:  # only now, that the new run can start
+        shutil.rmtree(folder)
+        make_folder(folder)
+    for place in (folder, folder / "state"):
+        if ranks.first:
+            sweep(place)  # what a kill has left, before it takes space from what follows
     for sentence in run.about():
         say(sentence)
     kind = Progress if ranks.first else Silence

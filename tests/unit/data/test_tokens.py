@@ -217,7 +217,7 @@ def test_files_that_are_no_tokens_are_told(tmp_path: Path) -> None:
     path.write_text(json.dumps(foreign))
     with pytest.raises(TokensError, match=r"tokens\.json cannot be used: the first four tokens"):
         Tokens.load(path)
-    with pytest.raises(TokensError, match="cannot be written"):
+    with pytest.raises(TokensError, match="could not be written"):
         tokens.save(tmp_path / "nowhere" / "tokens.json")
 
 

@@ -16,7 +16,16 @@ from transduce.data.batches import Position
 from transduce.errors import CheckpointError
 from transduce.models import Network, Vocabulary, build
 from transduce.storage import write_tensors
-from transduce.training.checkpoint import STATE, Standing, load_state, save_state, saved_recipe
+from transduce.training.checkpoint import (
+    PREVIOUS,
+    STATE,
+    Standing,
+    has_state,
+    load_state,
+    save_state,
+    saved_recipe,
+    settle_state,
+)
 from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.window import Outcome, Window
@@ -181,6 +190,53 @@ def test_there_is_no_pickle_in_it(saved: Path) -> None:
     names = load_file(saved / STATE)
     assert {name.split("/")[0] for name in names} >= {"weights", "optimizer", "average", "random"}
     assert [p.name for p in (saved / "state").iterdir()] == ["training.safetensors"]
+
+
+# ---------------------------------------------------------------------- the state before it
+
+
+@pytest.fixture
+def saved_twice(tmp_path: Path) -> Path:
+    run = Run()
+    for step in (1, 2):
+        run.update()
+        run.save(tmp_path, Standing(step=step))
+    return tmp_path
+
+
+def test_the_state_before_the_newest_is_kept(saved_twice: Path) -> None:
+    assert settle_state(saved_twice) is None
+    assert Run().load(saved_twice).step == 2
+    names = [path.name for path in (saved_twice / "state").iterdir()]
+    assert sorted(names) == ["training.previous.safetensors", "training.safetensors"]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_damaged_state_gives_way_to_the_one_before_it(saved_twice: Path, damage: str) -> None:
+    newest = saved_twice / STATE
+    whole = bytearray(newest.read_bytes())
+    whole[-1] ^= 0x01
+    newest.write_bytes(whole)
+    if damage == "missing":
+        newest.unlink()
+    assert has_state(saved_twice)
+    told = settle_state(saved_twice)
+    assert told is not None
+    assert str(newest) in told
+    assert "from the state before it, of update 1" in told
+    assert "restore" not in told
+    assert Run().load(saved_twice).step == 1
+    assert not (saved_twice / PREVIOUS).exists(), "a damaged state would become the previous one"
+    assert settle_state(saved_twice) is None
+
+
+def test_without_any_whole_state_nothing_is_touched(saved_twice: Path) -> None:
+    for name in (STATE, PREVIOUS):
+        (saved_twice / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="damaged"):
+        settle_state(saved_twice)
+    assert (saved_twice / PREVIOUS).exists()
+    assert not has_state(saved_twice / "elsewhere")
 
 
 # --------------------------------------------------------------------------- what is refused

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 
-from transduce.training.interrupt import Interrupt
+from transduce.training.interrupt import SIGNALS, Interrupt
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", SIGNALS)
 def test_asked_twice(first: signal.Signals) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Interrupt() as interrupt:
@@ -30,3 +31,17 @@ def test_who_listens_by_now_is_left_alone() -> None:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system knows no SIGHUP")
+def test_what_is_ignored_stays_ignored() -> None:
+    """As nohup asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupt.asked
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -202,7 +203,7 @@ def test_training_goes_on_without_tensorboard(
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("not a folder")
-    with pytest.raises(TrainingError, match="cannot be written"), Progress(tmp_path / "run", 10):
+    with pytest.raises(TrainingError, match="could not be written"), Progress(tmp_path / "run", 10):
         pass
 
 
@@ -237,3 +238,20 @@ def test_a_step_costs_next_to_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         for step in range(1, 2001):
             progress.step(StepRecord(step, 100, 1e-3, loss=1.0))
         assert (time.process_time() - begin) / 2000 < 2e-4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    """Closing the log writes once more what could not be written: that error must not win."""
+
+    def run() -> None:
+        with (
+            Progress(tmp_path, 10, terminal=False) as progress,
+            Path("/dev/full").open("a") as full,
+        ):
+            assert progress._log is not None
+            os.dup2(full.fileno(), progress._log.fileno())
+            progress.log(record(1))
+
+    with pytest.raises(TrainingError, match=r"log\.jsonl could not be written \(No space left"):
+        run()

@@ -1,0 +1,157 @@
+"""A run that is killed again and again, in training and in every write, loses nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lives import Lives, check_same, command, finish
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
+
+BYTES = 4000  # about 20 lines of the log: a run is killed then, however fast it is
+
+STATE, WEIGHTS, KEPT = "training.safetensors", "model.safetensors", "kept-*.safetensors"
+WRITES: list[dict[str, Any]] = [
+    {"file": STATE, "place": "middle"},
+    {"file": WEIGHTS, "place": "middle"},
+    {"file": KEPT, "place": "middle"},
+    {"file": STATE, "place": "written"},
+    {"file": WEIGHTS, "place": "written"},
+    {"file": STATE, "place": "between", "turn": 2},
+    {"file": STATE, "place": "renamed"},
+    {"file": WEIGHTS, "place": "renamed"},
+    {"file": "log.jsonl", "place": "line", "kind": "train"},
+    {"file": "log.jsonl", "place": "line", "kind": "valid"},
+]
+
+
+# Before the first update, in this order: each comes after what the one before it has left behind.
+CACHE = "?" * 64 + ".safetensors"
+PREPARING: list[dict[str, Any]] = [
+    {"file": CACHE, "place": "middle"},
+    {"file": CACHE, "place": "written", "turn": 1},
+    {"file": "recipe.yaml", "place": "middle"},
+    {"file": "source.tokens.json", "place": "renamed"},
+    {"file": "target.tokens.json", "place": "middle"},
+]
+# After the last update.
+ENDING: list[dict[str, Any]] = [
+    {"file": "metrics.json", "place": "middle"},
+    {"file": "README.md", "place": "written"},
+]
+
+
+def kill_while_writing(
+    lives: Lives, arguments: list[str], death: dict[str, Any], **more: Any
+) -> str:
+    lives.start(*arguments, death=death, **more)
+    assert lives.end() == -signal.SIGKILL, lives.told
+    hit = lives.report
+    assert hit is not None
+    return f"{hit['file']}, {hit['place']}"
+
+
+def kill_from_outside(
+    lives: Lives, arguments: list[str], folder: Path, chance: random.Random
+) -> str:
+    """At a random moment: now and then of its start, else of its training."""
+    log = folder / "log.jsonl"
+    before = log.stat().st_ino if log.exists() else 0
+    process = lives.start(*arguments)
+    if chance.random() < 0.25:
+        time.sleep(chance.uniform(0.0, 0.5))
+    else:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and log.stat().st_ino != before):  # a start writes it anew
+            assert time.monotonic() < deadline, lives.told
+            time.sleep(0.002)
+        began, first = time.monotonic(), log.stat().st_size
+        seconds = chance.uniform(0.0, 1.0)
+        while time.monotonic() - began < seconds and log.stat().st_size < first + BYTES:
+            time.sleep(0.002)
+    os.kill(process, signal.SIGKILL)
+    assert lives.end() == -signal.SIGKILL, lives.told
+    training = log.exists() and log.stat().st_ino != before
+    return "training" if training else "starting"
+
+
+def killed(
+    lives: Lives,
+    task: Path,
+    folder: Path,
+    deaths: Sequence[dict[str, Any] | None],
+    *settings: str,
+    **more: Any,
+) -> Counter[str]:
+    """One run, killed and resumed once for each death; None is one from outside."""
+    chance = random.Random(20)
+    kills: Counter[str] = Counter()
+    for death in deaths:
+        arguments = command(task, folder, *settings)
+        if death is None:
+            kills[kill_from_outside(lives, arguments, folder, chance)] += 1
+        else:
+            plan = {"turn": chance.choice([1, 2]), "seed": chance.random(), **death}
+            kills[kill_while_writing(lives, arguments, plan, **more)] += 1
+    return kills
+
+
+def test_killed_twenty_times(task: Path, undisturbed: Path, lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    deaths: list[dict[str, Any] | None] = [*WRITES, *[None] * 10]
+    random.Random(1).shuffle(deaths)
+    kills = killed(lives, task, folder, deaths)
+    from_outside = kills["training"] + kills["starting"]
+    assert from_outside == 10
+    assert kills["training"] >= 5
+    assert kills.total() - from_outside == 10
+    assert len(kills) == len(WRITES) + 2 - 1, "the two of the log count as one kind"
+    ends = killed(lives, task, folder, ENDING, "train.steps=400")
+    print(dict(kills + ends))
+    finish(task, folder)
+    check_same(folder, undisturbed)
+
+
+def test_killed_while_preparing(
+    task: Path, undisturbed: Path, lives: Lives, tmp_path: Path
+) -> None:
+    """Half of a cache or of the tokens is never used: the run that follows is the same run."""
+    folder = tmp_path / "run"
+    plans = [{"turn": 1, **death} for death in PREPARING]
+    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kills = killed(lives, task, folder, [*plans, *[None] * 2], environment=own_cache)
+    assert kills.total() == len(PREPARING) + 2
+    lives.start(*command(task, folder), environment=own_cache)
+    assert lives.end() == 0, lives.told
+    check_same(folder, undisturbed)
+
+
+def test_killed_in_bfloat16_and_ended_by_patience(task: Path, lives: Lives, tmp_path: Path) -> None:
+    settings = [
+        "model.encoder={kind: transformer, layers: 1, heads: 2, feed_forward: 16}",
+        "model.decoder={kind: transformer, layers: 1, heads: 2, feed_forward: 16}",
+        "train.precision=bfloat16",
+        "train.average=null",
+        "train.lr=1e-4",
+        "validation.metric=exact",
+        "validation.patience=12",
+    ]
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    lives.start(*command(task, whole, *settings))
+    assert lives.end() == 0, lives.told
+    deaths = [WRITES[0], None, WRITES[5], None, WRITES[9], None]
+    kills = killed(lives, task, folder, deaths, *settings)
+    assert kills.total() == 6
+    lives.start(*command(task, folder, *settings))
+    assert lives.end() == 0, lives.told
+    check_same(folder, whole)

@@ -1,0 +1,98 @@
+"""Signals that ask a run to stop: it saves, says so, and goes on later."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+from lives import Lives, check_same, command
+from transduce.storage import read_tensors
+from transduce.training.checkpoint import settle_state
+
+STATE = "state/training.safetensors"
+
+
+def wait_for_log(folder: Path, lines: int) -> None:
+    log = folder / "log.jsonl"
+    deadline = time.monotonic() + 100
+    while not (log.exists() and log.read_bytes().count(b"\n") >= lines):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def step_saved(folder: Path) -> int:
+    return int(read_tensors(folder / STATE)[1]["standing"]["step"])
+
+
+def test_asked_to_stop(task: Path, undisturbed: Path, lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for asked, lines in ((signal.SIGTERM, 25), (signal.SIGHUP, 80), (signal.SIGINT, 150)):
+        process = lives.start(*command(task, folder))
+        wait_for_log(folder, lines)
+        os.kill(process, asked)
+        assert lives.end() == 130, lives.told
+        step = step_saved(folder)
+        assert step >= 0.8 * lines
+        assert f"Stopped at update {step}; everything is saved" in lives.told
+    lives.start(*command(task, folder))
+    assert lives.end() == 0, lives.told
+    check_same(folder, undisturbed)
+
+
+def test_what_nohup_ignores_stays_ignored(task: Path, lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = lives.start(*command(task, folder, "train.steps=60"), ignored=["SIGHUP"])
+    wait_for_log(folder, 5)
+    os.kill(process, signal.SIGHUP)
+    assert lives.end() == 0, lives.told
+
+
+def test_asked_twice(task: Path, lives: Lives, tmp_path: Path) -> None:
+    """It stops where it is, without a word; the state is the one of the last validation."""
+    folder = tmp_path / "run"
+    death = {"file": "training.safetensors", "place": "pause", "turn": 2, "seed": 1}
+    process = lives.start(*command(task, folder), death=death)
+    while lives.report is None:  # it is about to put its second state in its place
+        time.sleep(0.005)
+    os.kill(process, signal.SIGINT)
+    time.sleep(0.1)
+    os.kill(process, signal.SIGINT)
+    assert lives.end() == 130, lives.told
+    assert "Traceback" not in lives.told
+    assert settle_state(folder) is not None
+    assert step_saved(folder) == 10
+    assert not list(folder.rglob("*.part"))
+    lives.start(*command(task, folder, "train.steps=30"))
+    assert lives.end() == 0, lives.told
+    assert step_saved(folder) == 30
+
+
+def test_a_terminal_that_goes_away(task: Path, tmp_path: Path) -> None:
+    """Its window is closed: nothing can be printed any more, and everything is saved."""
+    folder = tmp_path / "run"
+    terminal, end = os.openpty()
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transduce", *command(task, folder)],
+        stdin=end,
+        stdout=end,
+        stderr=end,
+        preexec_fn=own_terminal,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"},
+    )
+    os.close(end)
+    wait_for_log(folder, 25)
+    os.close(terminal)
+    process.wait(timeout=60)
+    assert step_saved(folder) > 20
+    assert step_saved(folder) < 400

@@ -1,0 +1,136 @@
+"""Runs that are started, killed and compared, as several tests need them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from transduce.storage import read_tensors
+
+# All that has a memory: dropout's generator, moments, the moving average, kept checkpoints,
+# patience, sums over updates that have not been logged, a place in the middle of an epoch.
+SETTINGS = [
+    "model.width=16",
+    "model.dropout=0.2",
+    "model.tie=none",
+    "model.encoder={kind: recurrent, cell: gru, layers: 1, bidirectional: true}",
+    "model.decoder={kind: recurrent, cell: gru, layers: 1, attention: dot}",
+    "train.tokens=64",
+    "train.ema=0.9",
+    "train.average={of: best, count: 3}",
+    "train.steps=400",
+    "train.log_every=1",
+    "validation.every=10",
+    "validation.limit=2",
+    "validation.beam=1",
+    "validation.metric=loss",
+    "metrics=[exact]",
+    "validation.patience=40",
+]
+CLOCK = ("seconds", "tokens_per_second")
+
+
+class Lives:
+    """Runs in processes of their own, one after the other, started by the script of `mortal.py`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        script = Path(__file__).with_name("mortal.py")
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment["XDG_CACHE_HOME"] = str(folder / "cache")
+        self.script = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.script.stdout is not None
+        return dict(json.loads(self.script.stdout.readline()))
+
+    def start(self, *arguments: str, death: dict[str, Any] | None = None, **more: Any) -> int:
+        """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
+        told, report = self.folder / "told", self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        if death is not None:
+            death = {**death, "report": str(report)}
+        assert self.script.stdin is not None
+        life = {"arguments": arguments, "told": str(told), "death": death, **more}
+        self.script.stdin.write(json.dumps(life) + "\n")
+        self.script.stdin.flush()
+        return int(self._answer()["process"])
+
+    def end(self) -> int:
+        """Wait for the run's end: its exit status, or minus the signal that killed it."""
+        return int(self._answer()["end"])
+
+    def close(self) -> None:
+        assert self.script.stdin is not None
+        self.script.stdin.close()
+        self.script.wait(timeout=60)
+
+    @property
+    def told(self) -> str:
+        return (self.folder / "told").read_text("utf-8")
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """What it was doing when it killed itself."""
+        file = self.folder / "report.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+
+def command(task: Path, folder: Path, *more: str) -> list[str]:
+    arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--folder", str(folder)]
+    has_state = any((folder / "state").glob("training.*safetensors"))
+    return [*arguments, "--resume"] if has_state else arguments
+
+
+def finish(task: Path, folder: Path, *more: str) -> str:
+    """A run from its start, or from where it was killed, to its end; as a person starts it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "transduce", *command(task, folder, *more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k not in CLOCK} for record in records]
+
+
+def check_same(folder: Path, whole: Path) -> None:
+    """To the bit: weights, state, and every line of the log once and with the same numbers."""
+    for name in ("model.safetensors", "state/training.safetensors"):
+        mine, facts = read_tensors(folder / name)
+        theirs, their_facts = read_tensors(whole / name)
+        assert mine.keys() == theirs.keys()
+        different = [key for key in mine if not mine[key].equal(theirs[key])]
+        assert not different, f"{name}: {different[:3]}"
+        for one in (facts, their_facts):
+            standing = one.get("standing", {"window": {}})
+            for clock in (standing, standing["window"]):
+                clock.pop("seconds", None)
+        assert facts == their_facts
+    log, steps = log_of(folder), log_of(whole)[-1]["step"]
+    assert log == log_of(whole)
+    assert [r["step"] for r in log if r["kind"] == "train"] == list(range(1, steps + 1))
+    assert [r["step"] for r in log if r["kind"] == "valid"] == list(range(10, steps + 1, 10))
+    names = [
+        sorted(str(p.relative_to(run)) for p in run.rglob("*") if "tensorboard" not in str(p))
+        for run in (folder, whole)
+    ]
+    assert names[0] == names[1], "something was left behind, or is missing"

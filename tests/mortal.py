@@ -1,0 +1,201 @@
+"""Training processes that die in the middle of writing a file; `lives.py` starts this script.
+
+Python and torch are loaded once, then each line on standard input starts a run in a fork: a process
+of its own that trains, writes and dies as any other, without the seconds that loading takes. A line
+is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
+for, `environment`, signals that are `ignored`, the bytes of the `largest` file it may write, and
+`death`: the file in the writing of which it shall kill itself, at which of its writes, and where in
+that write. The answers are the process's number at once, and its end later.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+class Death:
+    """SIGKILL to this very process, at one place of one write.
+
+    `file` is a pattern of the name under which the file will be known, `place` one of
+
+    - middle: some of its bytes are in a file beside it;
+    - written: all of them are, but the file has not got its name;
+    - between: the file that was there has been renamed, the new one has not (the state alone);
+    - renamed: the new file has its name, and nothing has been done after that;
+    - pause: as written, and instead of dying it waits, for others to strike;
+    - line: a part of a line is in the log (`kind` of record).
+
+    With `full`, the disk has no more space there, and nobody dies.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.file, self.place = plan["file"], plan["place"]
+        self.countdown, self.report = plan.get("turn", 1), Path(plan["report"])
+        self.kind, self.full = plan.get("kind", ""), plan.get("full", False)
+        self.random = random.Random(plan["seed"])
+
+    def due(self, name: str) -> bool:
+        if not fnmatch(name, self.file):
+            return False
+        self.countdown -= 1
+        return self.countdown == 0
+
+    def strike(self, **facts: Any) -> NoReturn:
+        self.report.write_bytes(
+            json.dumps({"file": self.file, "place": self.place, **facts}).encode()
+        )
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("a process outlived SIGKILL")
+
+    def pause(self) -> None:
+        self.report.write_bytes(b"{}")
+        time.sleep(20)
+
+    def strike_within(self, name: str, data: bytes, file: Any) -> NoReturn:
+        count = self.random.randrange(len(data))
+        file.write(data[:count])
+        file.flush()
+        self.strike(name=name, bytes=count, of=len(data))
+
+
+def arm(death: Death) -> None:
+    """Put the death where the program writes."""
+    if death.place == "middle":
+        _die_while_writing(death)
+    elif death.place == "line":
+        _die_while_logging(death)
+    else:
+        _die_while_renaming(death)
+
+
+def _die_while_writing(death: Death) -> None:
+    import safetensors.torch
+    from safetensors import SafetensorError
+
+    import transduce.data.cache
+
+    save_file, write_text = safetensors.torch.save_file, Path.write_text
+
+    def save(tensors: Any, path: Path, metadata: Any) -> None:
+        path = Path(path)
+        if death.due(path.name):
+            # As the library does it: under a random name, which it would rename at the end.
+            _, beside = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
+            data = safetensors.torch.save(tensors, metadata)
+            try:
+                with Path(beside).open("wb") as file:
+                    death.strike_within(path.name, data, file)
+            except OSError as error:
+                Path(beside).unlink()
+                raise SafetensorError(f"I/O error: {error.strerror} (os error 28)") from None
+        save_file(tensors, path, metadata)
+
+    def write(path: Path, text: str, encoding: str | None = None) -> int:
+        if death.due(path.name):
+            with path.open("wb") as file:
+                death.strike_within(path.name, text.encode("utf-8"), file)
+        return write_text(path, text, encoding=encoding)
+
+    safetensors.torch.save_file = save
+    transduce.data.cache.save_file = save
+    Path.write_text = write  # type: ignore[method-assign, assignment]
+
+
+def _die_while_renaming(death: Death) -> None:
+    replace = Path.replace
+
+    def rename(path: Path, target: Path) -> Path:
+        put_aside = "previous" in Path(target).name
+        name = path.name if put_aside else Path(target).name
+        struck = put_aside == (death.place == "between") and death.due(name)
+        if struck and death.place == "pause":
+            death.pause()
+        if struck and death.place == "written":
+            death.strike(name=name)
+        renamed = replace(path, target)
+        if struck and death.place != "pause":
+            death.strike(name=name)
+        return renamed
+
+    Path.replace = rename  # type: ignore[method-assign, assignment]
+
+
+def _die_while_logging(death: Death) -> None:
+    opened = Path.open
+
+    class Log:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def write(self, line: str) -> int:
+            if json.loads(line)["kind"] == death.kind and death.due("log.jsonl"):
+                death.strike_within("log.jsonl", line.encode("ascii"), self.file.buffer)
+            return int(self.file.write(line))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+    def open_(path: Path, mode: str = "r", **others: Any) -> Any:
+        file = opened(path, mode, **others)
+        return Log(file) if path.name == "log.jsonl" and mode == "a" else file
+
+    Path.open = open_  # type: ignore[method-assign, assignment]
+
+
+def live(life: dict[str, Any]) -> NoReturn:
+    """In the fork: be the command line."""
+    from transduce.cli import main
+
+    told = os.open(life["told"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(told, stream)
+    os.environ.update(life.get("environment", {}))
+    for name in life.get("ignored", []):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if "largest" in life:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (life["largest"], life["largest"]))
+    if life.get("death"):
+        arm(Death(life["death"]))
+    sys.argv = ["transduce", *life["arguments"]]
+    main()
+
+
+def answer(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def serve() -> None:
+    import torch
+    import torch._dynamo  # the optimizer loads it
+    import torch.utils.tensorboard
+
+    import transduce.cli
+    import transduce.evaluation.metrics
+    import transduce.training.train  # noqa: F401
+
+    torch.set_num_threads(1)  # a fork has no threads but its own
+    answer(ready=True)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            live(json.loads(line))
+        answer(process=child)
+        _, status = os.waitpid(child, 0)
+        answer(end=os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    serve()
