@@ -354,6 +354,12 @@ class Decode(Part):
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
         1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
     )
+    coverage: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.0, description="what source tokens without attention cost (Wu et al. 2016); 0: nothing"
+    )
+    no_repeat: NonNegativeInt = Field(
+        0, description="no sequence of so many tokens is written twice; 0: any may be"
+    )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
     max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from transduce import recipe, transducer
+from transduce import recipe
 from transduce.data.tokens import END, Tokens
+from transduce.decoding import decode
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
@@ -95,8 +96,8 @@ def test_outputs_come_in_the_order_of_sources_whatever_the_batches(
     assert texts(together) == texts(alone)
     assert [o.score for o in together] == pytest.approx([o.score for o in alone], abs=1e-5)
     assert texts(model.run(WORDS[::-1], **WAYS[way])) == texts(together)[::-1]
-    for budget in (1, 20, 60):
-        monkeypatch.setattr(transducer, "BATCH_TOKENS", budget)
+    for budget in (1, 100, 300):
+        monkeypatch.setattr(decode, "PLACES", budget)
         assert texts(model.run(WORDS, **WAYS[way])) == texts(together)
 
 
@@ -202,14 +203,17 @@ def test_where_positions_end_it_says_so_and_stops_there() -> None:
     with torch.no_grad():
         model.network.head.bias[END] = -60.0
     assert len(model.run(["e" * 11], attention=True)[0].tokens) == 12
-    with pytest.raises(ModelError, match=r"12 tokens.*positions for 11") as error:
-        model.run(["tea", "e" * 12])
-    assert sentence(error)
+    whole, cut, fitting = model.run(["tea", "e" * 12, "e" * 11])
+    assert re.search(r"12 tokens.*positions for 11", cut.warning)
+    assert (cut.text, cut.score) == (fitting.text, fitting.score)
+    assert whole.warning == fitting.warning == ""
+    assert "positions for 11" in cut.to_json()["warning"]
     pointing = {**RECURRENT, "attention": "location", "max_positions": 12}
     model = make(model={"encoder": RECURRENT, "decoder": pointing}, data=short)
     assert len(model.run(["e" * 11])) == 1
-    with pytest.raises(ModelError, match="positions for 11"):
-        model.run(["e" * 12])
+    assert "positions for 11" in model.run(["e" * 12])[0].warning
+    with pytest.raises(ModelError, match="source 2 cannot be scored"):
+        model.score(["e", "e" * 12], ["e", "e"])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -298,26 +302,50 @@ def test_outputs_can_be_written_as_json(model: Transducer) -> None:
 # ---------------------------------------------------------------------------------- stream
 
 
-def test_a_stream_reads_no_further_than_it_must(model: Transducer) -> None:
-    read: list[str] = []
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prefix", ["", "tea", "uncle i"])
+def test_pieces_of_a_stream_are_the_text_that_run_gives(name: str, prefix: str) -> None:
+    model = make(name)
+    for word in WORDS:
+        for way in ({}, {"sample": True, "seed": 4}, {"exclude": ["e"], "no_repeat": 2}):
+            pieces = list(model.stream(word, prefix=prefix, **way))
+            assert "".join(pieces) == model(word, **{"beam": 1, "prefix": prefix, **way})
+            assert "".join(pieces).startswith(prefix if word else "")
+            assert all(pieces)
 
-    def sources() -> Iterator[str]:
-        for number in range(10_000):
-            read.append(str(number))
-            yield "tea" if number % 2 else ""
 
-    stream = model.stream(sources(), beam=1)
-    assert read == []
+def test_a_stream_writes_no_further_than_it_is_read(
+    model: Transducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    whole = model.network.step
+
+    def counted(*given: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return whole(*given)
+
+    monkeypatch.setattr(model.network, "step", counted)
+    stream = model.stream("iroh made tea")
+    assert steps == 0
     next(stream)
-    assert len(read) == 1
-    next(stream)
-    assert len(read) <= 3
+    assert steps <= 2
+    assert not torch.is_inference_mode_enabled()  # what the caller does between two pieces
 
 
-def test_a_stream_gives_what_run_gives(model: Transducer) -> None:
-    many = [word[: 1 + n % 5] for n in range(4) for word in WORDS]
-    assert texts(list(model.stream(iter(many), beam=2))) == texts(model.run(many, beam=2))
-    assert list(model.stream([])) == []
+def test_a_stream_of_bytes_shows_whole_characters() -> None:
+    model = make()
+    tokens = Tokens.train(recipe.Tokens(level="byte"), ["tea"])
+    model = Transducer.create(model.recipe, tokens, tokens)
+    pieces = list(model.stream("tea", prefix="茶é🎉"))
+    assert pieces[:3] == ["茶", "é", "🎉"]
+
+
+@pytest.mark.parametrize("way", [{"beam": 2}, {"nbest": 2}, {"groups": 2}, {"mbr": "chrf"}])
+def test_a_stream_follows_one_hypothesis(model: Transducer, way: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="stream") as error:
+        next(model.stream("tea", **way))
+    assert sentence(error)
 
 
 # ---------------------------------------------------------------------------------- errors
@@ -365,8 +393,6 @@ def test_one_string_is_not_a_list_of_letters(model: Transducer) -> None:
     with pytest.raises(ModelError, match="list") as error:
         model.run("tea")
     assert sentence(error)
-    with pytest.raises(ModelError, match="list"):
-        next(model.stream("tea"))
 
 
 @pytest.mark.parametrize("source", [None, 5, b"tea", ["tea"]])

@@ -9,7 +9,7 @@ R rows (hypotheses of all sources), P phrases, L the longest of them, S source, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -49,9 +49,7 @@ class Parts:
         for part in self.parts:
             part.reorder(index_R)
 
-    def permitted(
-        self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None
-    ) -> Tensor:
+    def permitted(self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None) -> Tensor:
         """The log-probabilities with NEVER for what is banned; on its last step a row must end."""
         if self.parts:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
@@ -189,7 +187,7 @@ def padded_phrases(
 class Watched(Protocol):
     """Attention that can be watched: `watch`, where set, is called with weights_RHTS."""
 
-    watch: object
+    watch: Callable[[Tensor], None] | None
 
 
 class Coverage(Part):

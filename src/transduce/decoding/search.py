@@ -145,7 +145,7 @@ def follow(
     length_penalty: float = 1.0,
     parts: Sequence[Part] = (),
 ) -> Following:
-    """One path a row (`copies` rows a source), each next token by `choose(log_probs_RV, rows, step)`.
+    """One path a row, `copies` rows a source; each token by `choose(log_probs_RV, rows_R, step)`.
 
     Yields the tokens_R of each step; returns the hypotheses of each source, best first. A source
     has fewer than `copies` where the parts left nothing to write.
