@@ -50,7 +50,8 @@ class Include(Part):
         furthest_RU = (missing_RUP * progress_RUP).amax(dim=2)
         self.lack_RU = (missing_RUP * sizes_RP[:, None]).sum(dim=2) - furthest_RU
 
-        room_R = self.limits_R - written_RT.shape[1] - 2  # without this token and END
+        # Tokens between this one and END; at the last step this one is END.
+        room_R = (self.limits_R - written_RT.shape[1] - 2).clamp(min=0)
         banned_RU = banned_RV.gather(1, self.tokens_RU) | (self.lack_RU > room_R[:, None])
         banned_RV |= (self.lack_R > room_R)[:, None]
         banned_RV.scatter_(1, self.tokens_RU, banned_RU)
@@ -62,6 +63,7 @@ class Include(Part):
         tokens_BNU = self.tokens_RU.view(B, N, -1)
         rest_BNV = reached_BNV.scatter(2, tokens_BNU, NEVER)  # none is a candidate twice
         rest_BNK, token_BNK = rest_BNV.topk(min(count, V), dim=2)
+        token_BNK = token_BNK.masked_fill(rest_BNK == NEVER, PAD)  # nor is what was set aside
         value_BC = torch.cat([rest_BNK, reached_BNV.gather(2, tokens_BNU)], dim=2).flatten(1)
         token_BNC = torch.cat([token_BNK, tokens_BNU], dim=2)
         place_BC = (token_BNC + V * torch.arange(N, device=token_BNC.device)[:, None]).flatten(1)
