@@ -388,6 +388,11 @@ class Recipe(Part):
                 "model.tie",
                 "is all, which needs one vocabulary for source and target: data.tokens.both",
             )
+        if self.decode.coverage and getattr(self.model.decoder, "attention", "") == "none":
+            raise Misfit(
+                "decode.coverage",
+                "is counted by attention to the source, and model.decoder.attention is none",
+            )
         longest = self.data.max_length + 1  # END comes on top
         for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):
             limited = (

@@ -12,6 +12,7 @@ from torch import Tensor
 from transduce.data.batches import collate
 from transduce.data.tokens import UNKNOWN
 from transduce.decoding import search
+from transduce.decoding.beams import beam
 from transduce.decoding.include import Include
 from transduce.decoding.parts import (
     Coverage,
@@ -174,9 +175,7 @@ class Task:
             if size == 1:
                 return search.greedy(self.model, *source, power, parts)
             groups, diversity = settings.groups, settings.diversity
-            return search.beam(
-                self.model, *source, size, settings.nbest, power, parts, groups, diversity
-            )
+            return beam(self.model, *source, size, settings.nbest, power, parts, groups, diversity)
 
     def prepare(
         self, requests: Sequence[Request]
