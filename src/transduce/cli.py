@@ -200,7 +200,7 @@ def score(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Print each target's log-probability and perplexity; those of all go to standard error."""
+    """Print the log-probability and the perplexity of given targets."""
     from transduce.console import print_scores, read_lines_of
     from transduce.hardware import pick_device
     from transduce.transducer import load

@@ -295,11 +295,15 @@ class Transducer:
     ) -> list[list[search.Hypothesis]]:
         """The hypotheses of each source, judged by a second model too; it reads their texts."""
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
-        scores = iter(judge.score(repeated, [t for of_one in found for t in self._texts(of_one)]))
+        encoded, _ = judge._encode(repeated)  # what it has no positions for it does not read
+        texts = [text for of_one in found for text in self._texts(of_one)]
+        room = _room(judge.recipe.model.decoder) - 1
+        targets = [ids[:room] for ids in judge.target_tokens.encode_batch(texts)]
+        with _ready(judge):
+            scores = iter(log_probabilities(judge.network, encoded, targets))
         weight, power = settings.rescore_weight, settings.length_penalty or 0.0
         return [
-            rescored(of_one, [next(scores).log_probability for _ in of_one], weight, power)
-            for of_one in found
+            rescored(of_one, [sum(next(scores)) for _ in of_one], weight, power) for of_one in found
         ]
 
     def _attention(
