@@ -50,7 +50,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def words() -> list[str]:
-    return list(dict.fromkeys(word for word, _ in cmudict("test")))[:120]
+    return list(dict.fromkeys(word for word, _ in cmudict("test")))[:80]
 
 
 def lists(outputs: list[Output]) -> list[list[list[str]]]:
@@ -63,7 +63,7 @@ def test_neighbours_order_and_padding_change_no_hypothesis(
 ) -> None:
     expected = lists([model.run([word], **WAYS[way])[0] for word in words])
     compared = 0
-    for budget in (1 << 16, 2000, 400):
+    for budget in (1 << 16, 1000):
         monkeypatch.setattr(decode, "PLACES", budget)
         # A very long neighbour pads all others of its batch; the order decides who they are.
         order = random.Random(budget).sample(range(len(words)), len(words))
@@ -72,7 +72,7 @@ def test_neighbours_order_and_padding_change_no_hypothesis(
         for place, index in enumerate(order):
             assert found[place] == expected[index], words[index]
             compared += len(expected[index])
-    assert compared >= 3 * len(words)
+    assert compared >= 2 * len(words)
 
 
 def test_hypotheses_are_worth_what_scoring_says(model: Transducer, words: list[str]) -> None:
@@ -88,7 +88,8 @@ def test_a_line_of_ten_thousand_tokens_among_short_ones(
     model: Transducer, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What it writes for so long a word is nonsense: a hundred tokens of it will do.
-    monkeypatch.setattr(model.recipe.decode, "max_ratio", 0.01)
+    short = model.recipe.decode.model_copy(update={"max_ratio": 0.01})
+    monkeypatch.setattr(model, "recipe", model.recipe.model_copy(update={"decode": short}))
     some = words[:20]
     outputs = model.run([*some[:10], "a" * 10_000, *some[10:]], beam=2)
     assert len(outputs[10].source_tokens) == 10_001

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN
-from transduce.decoding import Hypothesis, beam, search
+from transduce.decoding import Hypothesis, beam, beams, search
 from transduce.decoding.search import penalty
 from transduce.models import Network, Vocabulary, build
 
@@ -407,6 +407,19 @@ def test_what_was_found_is_worth_what_training_says(name: str, way: str) -> None
         target_BT = torch.tensor([[BEGIN, *output.tokens, END]])
         loss = net.loss(source_BS[row : row + 1, : lengths_B[row]], lengths_B[row, None], target_BT)
         assert output.log_probability == pytest.approx(-float(loss.nll), abs=1e-4)
+
+
+@pytest.mark.parametrize("way", SEARCHES)
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_it_does_not_matter_when_those_that_ended_leave_the_batch(
+    way: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, as on a CPU; when half are done, as on a GPU; or never."""
+    source = inputs(12, 3, 9, 1, 7, 12, 5, 2)
+    expected = outputs_of(way, Tree(6), source)
+    for module in (search, beams):
+        monkeypatch.setattr(module, "shrinks", lambda left, rows, device: left <= share * rows)
+    check_equal(outputs_of(way, Tree(6), source), expected)
 
 
 # ----------------------------------------------------------------------------------- sampling
