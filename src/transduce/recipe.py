@@ -391,7 +391,8 @@ class Recipe(Part):
         if self.decode.coverage and getattr(self.model.decoder, "attention", "") == "none":
             raise Misfit(
                 "decode.coverage",
-                "is counted by attention to the source, and model.decoder.attention is none",
+                f"is {self.decode.coverage}, but it is counted by attention to the source, and "
+                f"model.decoder.attention is none",
             )
         longest = self.data.max_length + 1  # END comes on top
         for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):

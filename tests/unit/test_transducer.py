@@ -353,6 +353,12 @@ def test_what_contradicts_itself_comes_back_empty_and_says_so(model: Transducer)
     first, second = model.run(["tea", "uncle"], include=[["cup"], ["tea"]], exclude=["u"])
     assert (first.text, first.score) == ("", float("-inf"))
     assert "fulfils" in first.warning
+    assert first.to_json() | {"warning": ""} == {
+        "text": "",
+        "score": None,
+        "tokens": [],
+        "warning": "",
+    }
     assert "tea" in second.text
     assert second.warning == ""
 

@@ -27,7 +27,8 @@ class Output:
     """Why this is not all that was asked for; mostly empty."""
 
     def to_json(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"text": self.text, "score": self.score, "tokens": self.tokens}
+        score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
+        values: dict[str, Any] = {"text": self.text, "score": score, "tokens": self.tokens}
         if self.attention is not None:
             values["source_tokens"] = self.source_tokens
             values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
