@@ -329,6 +329,21 @@ def test_outputs_are_as_they_were_asked_for(name: str, way: str) -> None:
     assert not any("<unk>" in o.tokens for o in model.run(UNLIKE, unknown=False, **WAYS[way]))
 
 
+def test_wishes_are_met_in_subwords() -> None:
+    said = ["the dog runs over the green grass", "a cat sleeps on the green sofa", "dogs run"] * 5
+    tokens = Tokens.train(recipe.Tokens(level="subword", size=60), said)
+    torch.manual_seed(1)
+    model = Transducer.create(make().recipe, tokens, tokens)
+    sources = ["the cat", "dogs", "green"]
+    for output in model.run(sources, include=["green sofa", "dog"], prefix="a cat o", beam=3):
+        assert output.text.startswith("a cat o")
+        assert " green sofa" in output.text
+        assert " dog" in output.text
+    (plain,) = model.run(["dogs"], beam=2)
+    (other,) = model.run(["dogs"], beam=2, exclude=[plain.text])
+    assert plain.text != other.text
+
+
 def test_wishes_hold_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
     asked: dict[str, Any] = {
