@@ -109,7 +109,7 @@ class Transducer:
         """
         sources = _checked(sources)
         chosen = self._settings(settings)
-        encoded, warnings = self._encode(sources)
+        encoded, warnings = self._encode(sources, with_models)
         starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
         phrases = wishes.included(include, len(sources), self.target_tokens)
         banned = wishes.excluded(exclude, len(sources), self.target_tokens)
@@ -162,7 +162,7 @@ class Transducer:
         chosen = self._settings({"beam": 1, **settings})
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
-        (encoded,), _ = self._encode([source])
+        (encoded,), _ = self._encode([source], with_models)
         if not encoded:
             return
         (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
@@ -263,13 +263,11 @@ class Transducer:
                 f"load both on the same device"
             )
 
-    def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
+    def _encode(
+        self, sources: list[str], with_models: Sequence[Transducer] = ()
+    ) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources, cut where the positions end, and what to say of those cut."""
-        rooms = [_room(self.recipe.model.encoder)]
-        decoder = self.recipe.model.decoder
-        if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
-            rooms.append(decoder.max_positions)
-        longest = min(rooms) - 1
+        longest = min(_source_room(model.recipe) for model in (self, *with_models)) - 1
         encoded = self.source_tokens.encode_batch(sources)
         warnings = {
             index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
@@ -415,6 +413,13 @@ def _checked(sources: Sequence[str]) -> list[str]:
         if not isinstance(source, str):
             raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
     return listed
+
+
+def _source_room(recipe: Recipe) -> int:
+    """The longest source, END counted, that a model has positions for."""
+    encoder, decoder = recipe.model.encoder, recipe.model.decoder
+    points = isinstance(decoder, RecurrentDecoder) and decoder.attention == "location"
+    return min(_room(encoder), decoder.max_positions if points else sys.maxsize)
 
 
 def _room(part: Encoder | Decoder) -> int:

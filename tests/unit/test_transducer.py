@@ -415,6 +415,18 @@ def test_an_ensemble_of_one_model_is_the_model_and_of_two_is_neither() -> None:
     assert other.network.training
 
 
+def test_an_ensemble_reads_and_writes_no_further_than_each_of_it_can() -> None:
+    learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
+    short = make(model={"encoder": learned, "decoder": learned}, data={"max_length": 11})
+    long = make(decode={"max_ratio": 9.0})
+    with torch.no_grad():
+        long.network.head.bias[END] = short.network.head.bias[END] = -60.0
+    (output,) = long.run(["e" * 15], with_models=[short])
+    assert "positions for 11" in output.warning
+    assert len(output.tokens) == 12
+    assert len("".join(long.stream("e" * 15, with_models=[short]))) <= 11
+
+
 def test_an_ensemble_needs_the_same_tokens() -> None:
     one = make()
     tokens = Tokens.train(recipe.Tokens(level="character"), ["abc"])
