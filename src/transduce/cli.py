@@ -101,41 +101,116 @@ def run(
         typer.Argument(metavar="SOURCE...", help="What to transduce; without it, standard input."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file with one source a line.")
+        Path | None,
+        typer.Option("--input", "-i", help="A file, one source a line; .jsonl: one object."),
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
+    include: Annotated[
+        list[str] | None, typer.Option(help="A phrase each output must contain; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="A phrase no output may contain; repeatable.")
     ] = None,
     beam: Beam = None,
     nbest: Annotated[int, typer.Option(help="Hypotheses printed for each source.")] = 1,
     length_penalty: LengthPenalty = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="What unattended source tokens cost; 0 for nothing.")
+    ] = None,
+    groups: Annotated[int, typer.Option(help="Parts of the beam that avoid each other.")] = 1,
+    diversity: Annotated[float, typer.Option(help="How much groups avoid each other.")] = 0.5,
     sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
     temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    mbr: Annotated[
+        str | None, typer.Option(help="chrf or bleu: the sample most like all the others.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Samples that --mbr chooses from.")] = 32,
+    no_repeat: Annotated[
+        int | None, typer.Option(help="Write no sequence of so many tokens twice; 0: any.")
+    ] = None,
+    min_length: Annotated[int, typer.Option(help="Tokens of the shortest output.")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Write only tokens of this text; repeatable.")
+    ] = None,
+    unknown: Annotated[
+        bool, typer.Option("--unknown/--no-unknown", help="Whether <unk> may be written.")
+    ] = True,
+    with_models: Annotated[
+        list[Path] | None, typer.Option("--with", help="A model to write with; repeatable.")
+    ] = None,
+    geometric: Annotated[
+        bool, typer.Option("--geometric", help="Average log-probabilities of --with.")
+    ] = False,
+    rescore: Annotated[
+        Path | None, typer.Option(help="A second model that judges the hypotheses too.")
+    ] = None,
+    rescore_weight: Annotated[float, typer.Option(help="How much --rescore counts.")] = 1.0,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
     device: Device = "auto",
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
-    from transduce.console import print_outputs, read_sources
+    from transduce.console import print_outputs, read_requests
     from transduce.hardware import pick_device
     from transduce.transducer import load
 
-    transducer = load(model, str(pick_device(device)))
+    place = str(pick_device(device))
+    transducer = load(model, place)
+    others = [load(other, place) for other in with_models or []]
+    judge = None if rescore is None else load(rescore, place)
     outputs = chain.from_iterable(
         transducer.run(
-            group,
+            **asked,
             beam=beam,
             nbest=nbest,
             length_penalty=length_penalty,
+            coverage=coverage,
+            groups=groups,
+            diversity=diversity,
             sample=sample,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
             seed=seed,
+            mbr=mbr,
+            samples=samples,
+            no_repeat=no_repeat,
+            min_length=min_length,
+            only=only,
+            unknown=unknown,
+            with_models=others,
+            geometric=geometric,
+            rescore=judge,
+            rescore_weight=rescore_weight,
         )
-        for group in read_sources(sources, file)
+        for asked in read_requests(sources, file, prefix, include or [], exclude or [])
     )
     print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
+
+
+@app.command()
+def score(
+    model: ModelArgument,
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A file of sources; or both in one TSV.")
+    ],
+    target: Annotated[
+        Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Print the log-probability and the perplexity of given targets."""
+    from transduce.console import print_scores, read_lines_of
+    from transduce.hardware import pick_device
+    from transduce.transducer import load
+
+    transducer = load(model, str(pick_device(device)))
+    pairs = read_lines_of(source, target)
+    print_scores((transducer.score(*some) for some in pairs), as_json=json)
 
 
 @app.command()

@@ -7,8 +7,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest, sections, shipped
 from transduce.errors import DataError, RecipeError
@@ -16,7 +17,7 @@ from transduce.errors import DataError, RecipeError
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
-    from transduce.transducer import Output
+    from transduce.transducer import Output, Score
 
 
 BYTES_AT_ONCE = 1 << 16
@@ -45,6 +46,81 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
         if sys.stdin.isatty():
             print("Type a source and press Enter; Ctrl-D ends.", file=sys.stderr)
         yield from _groups(sys.stdin.buffer, "standard input")
+
+
+def read_requests(
+    arguments: list[str] | None,
+    file: Path | None,
+    prefix: str,
+    include: list[str],
+    exclude: list[str],
+) -> Iterator[dict[str, Any]]:
+    """What `Transducer.run` is to be called with, group by group.
+
+    In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
+    "include": ["Hund"], "exclude": ["Katze"]}; what it does not say is as for all.
+    """
+    by_line = file is not None and file.suffix == ".jsonl"
+    number = 0
+    for group in read_sources(arguments, file):
+        lines: list[dict[str, Any]] = [
+            _object(line, f"{file}:{number + i}") if by_line else {"source": line}
+            for i, line in enumerate(group, start=1)
+        ]
+        number += len(group)
+        yield {
+            "sources": [line["source"] for line in lines],
+            "prefix": [line.get("prefix", prefix) for line in lines],
+            "include": [include + line.get("include", []) for line in lines],
+            "exclude": [exclude + line.get("exclude", []) for line in lines],
+        }
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    """One line of a .jsonl file, its fields as they must be."""
+    kinds = {"source": str, "prefix": str, "include": list, "exclude": list}
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise DataError(f"{where}: this line is no JSON; write one object a line") from None
+    if not isinstance(found, dict) or not isinstance(found.get("source"), str):
+        raise DataError(f'{where}: each line is an object with a text "source"')
+    for name, value in found.items():
+        if name not in kinds:
+            raise DataError(f"{where}: there is no {name} here{nearest(name, kinds, '')}")
+        if not isinstance(value, kinds[name]):
+            kind = "a text" if kinds[name] is str else "a list of texts"
+            raise DataError(f"{where}: {name} must be {kind}")
+    return found
+
+
+def read_lines_of(
+    source: Path, target: Path | None, at_once: int = 1024
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Sources and targets, so many at once, from two files or from the two columns of one."""
+    if target is None:
+        columns: tuple[list[str], list[str]] = ([], [])
+        for number, line in enumerate(chain.from_iterable(read_sources(None, source)), start=1):
+            fields = line.split("\t")
+            if len(fields) != 2:
+                raise DataError(
+                    f"{source}:{number}: {len(fields)} columns instead of a source, a tab and a "
+                    f"target; or give targets in a second file"
+                )
+            for column, text in zip(columns, fields, strict=True):
+                column.append(text)
+        sources, targets = columns
+    else:
+        sources, targets = (
+            list(chain.from_iterable(read_sources(None, file))) for file in (source, target)
+        )
+        if len(sources) != len(targets):
+            raise DataError(
+                f"{source} has {len(sources)} lines, but {target} has {len(targets)}; line by line "
+                f"they must belong together"
+            )
+    for start in range(0, len(sources), at_once):
+        yield sources[start : start + at_once], targets[start : start + at_once]
 
 
 def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:
@@ -76,6 +152,8 @@ def print_outputs(
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first."""
     for number, output in enumerate(outputs, start=1):
+        if output.warning:
+            print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
         if as_json:
             print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
             continue
@@ -84,6 +162,25 @@ def print_outputs(
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             columns += [" ".join(hypothesis.text.splitlines())]
             print("\t".join(columns), flush=True)
+
+
+def print_scores(groups: Iterable[list[Score]], *, as_json: bool) -> None:
+    """One line a pair: log-probability, perplexity; at the end, of all, on standard error."""
+    from transduce.decoding.output import perplexity
+
+    pairs, tokens, total = 0, 0, 0.0
+    for score in chain.from_iterable(groups):
+        pairs, tokens = pairs + 1, tokens + len(score.tokens)
+        total += score.log_probability
+        if as_json:
+            print(json.dumps(score.to_json(), ensure_ascii=False))
+        else:
+            print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
+    print(
+        f"{pairs:,} pairs, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"perplexity {perplexity(total, tokens):.4f}",
+        file=sys.stderr,
+    )
 
 
 def print_metrics(evaluation: Evaluation) -> None:

@@ -370,6 +370,12 @@ class Decode(Part):
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
         1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
     )
+    coverage: Annotated[float, Field(ge=0, le=100)] = Field(
+        0.0, description="what source tokens without attention cost (Wu et al. 2016); 0: nothing"
+    )
+    no_repeat: NonNegativeInt = Field(
+        0, description="no sequence of so many tokens is written twice; 0: any may be"
+    )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
     max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
 
@@ -397,6 +403,12 @@ class Recipe(Part):
             raise Misfit(
                 "model.tie",
                 "is all, which needs one vocabulary for source and target: data.tokens.both",
+            )
+        if self.decode.coverage and getattr(self.model.decoder, "attention", "") == "none":
+            raise Misfit(
+                "decode.coverage",
+                f"is {self.decode.coverage}, but it is counted by attention to the source, and "
+                f"model.decoder.attention is none",
             )
         longest = self.data.max_length + 1  # END comes on top
         for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):

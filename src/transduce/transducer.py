@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from transduce.cookbook import dump_recipe, parse_recipe
-from transduce.data.batches import Batch, collate
 from transduce.data.tokens import END, Tokens
-from transduce.decoding import search
-from transduce.decoding.settings import Settings
+from transduce.decoding import search, wishes
+from transduce.decoding.choice import least_risk, rescored
+from transduce.decoding.decode import Bounds, Request, Task
+from transduce.decoding.ensemble import Ensemble
+from transduce.decoding.forced import (
+    ATTENTION_TO_SOURCE,
+    attention_to_source,
+    log_probabilities,
+)
+from transduce.decoding.output import Output, Score
+from transduce.decoding.parts import NEVER
+from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError, RecipeError, TokensError
 from transduce.hardware import pick_device
 from transduce.models import Lens, Network, Vocabulary, build
@@ -35,33 +43,10 @@ from transduce.recipe import (
 )
 from transduce.storage import make_folder, read_tensors, write_tensors, write_text
 
+__all__ = ["WEIGHTS", "Output", "Score", "Transducer", "load", "read_metrics"]
+
 WEIGHTS = "model.safetensors"
-BATCH_TOKENS = 8192
 ONE_STRING = "run takes a list of sources; for one string call the model itself"
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a model made of one source."""
-
-    text: str
-    score: float
-    tokens: list[str] = field(default_factory=list)
-    source_tokens: list[str] = field(default_factory=list)
-    log_probability: float = 0.0
-    attention: NDArray[np.float32] | None = None
-    """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
-    alternatives: list[Output] = field(default_factory=list)
-    """All nbest hypotheses, this one first; empty unless more than one was asked for."""
-
-    def to_json(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"text": self.text, "score": self.score, "tokens": self.tokens}
-        if self.attention is not None:
-            values["source_tokens"] = self.source_tokens
-            values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
-        if self.alternatives:
-            values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
-        return values
 
 
 class Transducer:
@@ -101,42 +86,136 @@ class Transducer:
         return self.run([source], **settings)[0].text
 
     def run(
-        self, sources: Sequence[str], *, attention: bool = False, **settings: Any
+        self,
+        sources: Sequence[str],
+        *,
+        attention: bool = False,
+        prefix: str | Sequence[str] | None = None,
+        include: wishes.Phrases = None,
+        exclude: wishes.Phrases = None,
+        with_models: Sequence[Transducer] = (),
+        rescore: Transducer | None = None,
+        **settings: Any,
     ) -> list[Output]:
-        """One output a source, in order. The keywords are those of Settings, and `attention`.
+        """One output a source, in order. Further keywords are those of Settings.
+
+        prefix: what outputs begin with; include, exclude: phrases that they must or must not
+        contain; each for all sources, or a list with one entry a source. with_models write together
+        with this one; rescore judges the hypotheses a second time. attention: also what the best
+        output attended to.
 
         Sources are sorted by length and packed into batches inside; empty ones come back empty.
+        Where something could not be done, the output's `warning` says why.
         """
         sources = _checked(sources)
         chosen = self._settings(settings)
-        encoded = self.source_tokens.encode_batch(sources)
-        self._check_lengths(sources, encoded)
-        outputs = [Output("", 0.0)] * len(encoded)
+        encoded, warnings = self._encode(sources, with_models)
+        starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
+        phrases = wishes.included(include, len(sources), self.target_tokens)
+        banned = wishes.excluded(exclude, len(sources), self.target_tokens)
+        if chosen.mbr and rescore:
+            raise ModelError("mbr and rescore each choose among the hypotheses: ask for one")
+        if chosen.groups > 1 and any(phrases):
+            raise ModelError("phrases to include and groups each share out the beam: ask for one")
         filled = [index for index, tokens in enumerate(encoded) if tokens]
-        training = self.network.training
-        self.network.eval()
-        try:
-            with torch.inference_mode():
-                for indices in _pack(filled, encoded, BATCH_TOKENS // chosen.hypotheses):
-                    batch = collate([encoded[i] for i in indices], None, indices)
-                    seeds = [_seed(chosen.seed, sources[i]) for i in indices]
-                    for index, output in zip(
-                        indices, self._decode(batch, chosen, seeds, attention), strict=True
-                    ):
-                        outputs[index] = output
-        finally:
-            self.network.train(training)
+        requests = [
+            Request(encoded[i], _seed(chosen.seed, sources[i]), starts[i], phrases[i], banned[i])
+            for i in filled
+        ]
+        # A second judge is shown the whole beam, and its best are given back.
+        searched = replace(chosen, nbest=chosen.hypotheses) if rescore else chosen
+        task = self._task(searched, with_models)
+        with _ready(self, *with_models):
+            found = task.run(requests)
+        if chosen.mbr:
+            found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
+        if rescore:
+            found = self._rescored(found, [sources[i] for i in filled], rescore, chosen)
+        found = [of_one[: chosen.nbest] for of_one in found]
+        maps = self._attention([encoded[i] for i in filled], found) if attention else {}
+        outputs = [Output("", 0.0)] * len(sources)
+        for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
+            if hypotheses:
+                output = self._output(encoded[index], hypotheses)
+                warning = warnings.get(index, "")
+                outputs[index] = replace(output, attention=maps.get(place), warning=warning)
+            else:
+                why = task.failed.get(place) or self._nothing(with_models)
+                outputs[index] = Output("", NEVER, warning=why)
         return outputs
 
-    def stream(self, sources: Iterable[str], **settings: Any) -> Iterator[Output]:
-        """As `run`, over any iterable: the first outputs at once, later ones in larger batches."""
-        if isinstance(sources, str):
-            raise ModelError(ONE_STRING)
-        rest = iter(sources)
-        size = 1
-        while chunk := list(islice(rest, size)):
-            yield from self.run(chunk, **settings)
-            size = min(2 * size, 1024)
+    def stream(
+        self,
+        source: str,
+        *,
+        prefix: str = "",
+        exclude: wishes.Phrases = None,
+        with_models: Sequence[Transducer] = (),
+        **settings: Any,
+    ) -> Iterator[str]:
+        """The output of one source, piece by piece as it is written, the prefix first.
+
+        Greedy, or drawn with sample=True: a beam changes its mind, and has nothing to show before
+        the end. The pieces joined are the text that `run` gives with beam=1.
+        """
+        (source,) = _checked([source])
+        chosen = self._settings({"beam": 1, **settings})
+        if chosen.hypotheses > 1 or chosen.mbr:
+            raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
+        (encoded,), _ = self._encode([source], with_models)
+        if not encoded:
+            return
+        (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
+        (banned,) = wishes.excluded(exclude, 1, self.target_tokens)
+        request = Request(encoded, _seed(chosen.seed, source), start, (), banned)
+        # What is worth how much shows only at the end: no need to watch attention.
+        task = self._task(replace(chosen, coverage=0.0), with_models)
+        following = None
+        written: list[int] = []
+        shown = ""
+        while True:
+            # The caller's own work between two pieces must not run in inference mode.
+            with _ready(self, *with_models):
+                following = following or task.follow(request)
+                token = next(following, END)
+            if token == END:
+                break
+            written.append(token)
+            text = self.target_tokens.decode(written)
+            # A character of several bytes is not whole yet: wait for the rest.
+            if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
+                yield text[len(shown) :]
+                shown = text
+        text = self.target_tokens.decode(written)
+        if text != shown and text.startswith(shown):
+            yield text[len(shown) :]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+        """What the model thinks of given targets: the log-probability of each of their tokens.
+
+        For a text that a search found it is what the search reported, before the length penalty,
+        if the text is cut into the tokens that the search wrote.
+        """
+        sources, targets = _checked(sources), _checked(targets)
+        if len(sources) != len(targets):
+            raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
+        encoded, warnings = self._encode(sources)
+        written = self.target_tokens.encode_batch(targets)
+        room = _room(self.recipe.model.decoder)
+        for number, ids in enumerate(written):
+            too_long = f"target {number + 1} has {len(ids)} tokens; this model has positions for "
+            if len(ids) + 1 > room:
+                raise ModelError(f"{too_long}{room - 1}: shorten it, or leave it out")
+            if number in warnings:
+                raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
+        with _ready(self):
+            found = log_probabilities(self.network, encoded, written)
+        return [
+            Score(self.target_tokens.pieces([*ids, END]), values)
+            for ids, values in zip(written, found, strict=True)
+        ]
+
+    # -------------------------------------------------------------------------- how it is done
 
     def _settings(self, given: dict[str, Any]) -> Settings:
         """What was asked for, and what the recipe says of the rest."""
@@ -145,103 +224,101 @@ class Transducer:
             if name not in known:
                 raise ModelError(f"run knows no setting {name}; it knows {', '.join(known)}")
         chosen = Settings(**given)
+        unsaid = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
+        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unsaid})
+
+    def _task(self, settings: Settings, with_models: Sequence[Transducer]) -> Task:
         decode = self.recipe.decode
-        power = chosen.length_penalty
-        return replace(
-            chosen,
-            beam=decode.beam if chosen.beam is None else chosen.beam,
-            length_penalty=decode.length_penalty if power is None else power,
+        models = [self, *with_models]
+        for number, other in enumerate(with_models, start=2):
+            self._check_partner(other, number)
+        watched = list(Lens(self.network, *ATTENTION_TO_SOURCE).parts.values())
+        if settings.coverage and not watched:
+            raise ModelError("coverage is counted by attention to the source; this model has none")
+        networks = [model.network for model in models]
+        room = min(_room(model.recipe.model.decoder) for model in models)
+        return Task(
+            model=Ensemble(networks, geometric=settings.geometric) if with_models else self.network,
+            settings=settings,
+            bounds=Bounds(decode.max_ratio, decode.max_extra, room),
+            device=self.device,
+            allowed=wishes.allowed(settings.only, self.target_tokens),
+            vocabulary=len(self.target_tokens),
+            attention=watched[-1] if watched else None,
         )
 
-    def _check_lengths(self, sources: list[str], encoded: list[list[int]]) -> None:
-        encoder, decoder = self.recipe.model.encoder, self.recipe.model.decoder
-        rooms = [_room(encoder)]
-        if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
-            rooms.append(decoder.max_positions)
-        for source, tokens in zip(sources, encoded, strict=True):
-            if len(tokens) + 1 > min(rooms):
+    def _check_partner(self, other: Transducer, number: int) -> None:
+        for side, ours, theirs in (
+            ("source", self.source_tokens, other.source_tokens),
+            ("target", self.target_tokens, other.target_tokens),
+        ):
+            if ours.to_json() != theirs.to_json():
                 raise ModelError(
-                    f"the source that begins {source[:30]!r} has {len(tokens)} tokens; this model "
-                    f"has positions for {min(rooms) - 1}: shorten it, or cut it in two"
+                    f"model {number} of the ensemble has other {side} tokens than the first: train "
+                    f"them with the same tokens (data.tokens: file)"
                 )
-
-    def _decode(
-        self, batch: Batch, settings: Settings, seeds: list[int], attention: bool
-    ) -> list[Output]:
-        batch = batch.to(self.device)
-        decode = self.recipe.decode
-        limits_B = (batch.source_lengths_B * decode.max_ratio).long() + decode.max_extra
-        limits_B = limits_B.clamp(1, _room(self.recipe.model.decoder))
-        source = (batch.source_BS, batch.source_lengths_B, limits_B)
-        power = settings.length_penalty
-        assert power is not None
-        if settings.sample:
-            found = self._sample(batch, limits_B, settings, seeds, power)
-        elif settings.hypotheses == 1:
-            found = [[h] for h in search.greedy(self.network, *source, power)]
-        else:
-            found = search.beam(self.network, *source, settings.hypotheses, settings.nbest, power)
-        if not all(found):
-            raise ModelError("the model's probabilities are no numbers; its weights are damaged")
-        maps = self._attention(batch, [best[0] for best in found]) if attention else None
-        return [
-            self._output(batch, row, hypotheses, maps[row] if maps else None)
-            for row, hypotheses in enumerate(found)
-        ]
-
-    def _sample(
-        self, batch: Batch, limits_B: Tensor, settings: Settings, seeds: list[int], power: float
-    ) -> list[list[search.Hypothesis]]:
-        """`nbest` independent samples of each source, the likeliest first."""
-        drawn = [
-            search.sample(
-                self.network,
-                batch.source_BS,
-                batch.source_lengths_B,
-                limits_B,
-                [seed + turn for seed in seeds],
-                temperature=settings.temperature,
-                top_k=settings.top_k,
-                top_p=settings.top_p,
-                length_penalty=power,
+        if other.device != self.device:
+            raise ModelError(
+                f"model {number} of the ensemble is on {other.device}, the first on {self.device}: "
+                f"load both on the same device"
             )
-            for turn in range(settings.nbest)
+
+    def _encode(
+        self, sources: list[str], with_models: Sequence[Transducer] = ()
+    ) -> tuple[list[list[int]], dict[int, str]]:
+        """The ids of sources, cut where the positions end, and what to say of those cut."""
+        longest = min(_source_room(model.recipe) for model in (self, *with_models)) - 1
+        encoded = self.source_tokens.encode_batch(sources)
+        warnings = {
+            index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
+            f"the rest was not read"
+            for index, ids in enumerate(encoded)
+            if len(ids) > longest
+        }
+        return [ids[:longest] for ids in encoded], warnings
+
+    def _nothing(self, with_models: Sequence[Transducer]) -> str:
+        """Why a search has found nothing. Raises ModelError where weights are no numbers."""
+        for model in (self, *with_models):
+            if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
+                raise ModelError("the model's weights are damaged: some are no numbers")
+        return "no output was found that fulfils all that was asked of it at once"
+
+    def _rescored(
+        self,
+        found: list[list[search.Hypothesis]],
+        sources: list[str],
+        judge: Transducer,
+        settings: Settings,
+    ) -> list[list[search.Hypothesis]]:
+        """The hypotheses of each source, judged by a second model too; it reads their texts."""
+        repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
+        encoded, _ = judge._encode(repeated)  # what it has no positions for it does not read
+        texts = [text for of_one in found for text in self._texts(of_one)]
+        room = _room(judge.recipe.model.decoder) - 1
+        targets = [ids[:room] for ids in judge.target_tokens.encode_batch(texts)]
+        with _ready(judge):
+            scores = iter(log_probabilities(judge.network, encoded, targets))
+        weight, power = settings.rescore_weight, settings.length_penalty or 0.0
+        return [
+            rescored(of_one, [sum(next(scores)) for _ in of_one], weight, power) for of_one in found
         ]
-        return [sorted(of_one, key=lambda h: -h.score) for of_one in zip(*drawn, strict=True)]
 
     def _attention(
-        self, batch: Batch, hypotheses: list[search.Hypothesis]
-    ) -> list[NDArray[np.float32]] | None:
+        self, sources: list[list[int]], found: list[list[search.Hypothesis]]
+    ) -> dict[int, NDArray[np.float32]]:
         """What each best hypothesis attends to: one more pass, after search at full speed."""
-        targets = [h.tokens for h in hypotheses]
-        sources = [
-            row[: n - 1]
-            for row, n in zip(
-                batch.source_BS.tolist(), batch.source_lengths_B.tolist(), strict=True
-            )
-        ]
-        forced = collate(sources, targets, batch.lines).to(self.device)
-        assert forced.target_BT is not None
-        with Lens(self.network, "decoder.*cross_attention", "decoder.attention") as lens:
-            self.network(forced.source_BS, forced.source_lengths_B, forced.target_BT[:, :-1])
-        if not lens.weights:
-            return None
-        # Layers may differ in heads only by kind of decoder, never inside one: they stack.
-        weights_BLHTS = torch.stack(list(lens.weights.values()), dim=1).float().cpu().numpy()
-        return [
-            weights_BLHTS[row, :, :, : len(targets[row]) + 1, : len(sources[row]) + 1]
-            for row in range(len(targets))
-        ]
+        places = [place for place, hypotheses in enumerate(found) if hypotheses]
+        targets = [found[place][0].tokens for place in places]
+        with _ready(self):
+            maps = attention_to_source(self.network, [sources[p] for p in places], targets)
+        return dict(zip(places, maps or [], strict=False))
 
-    def _output(
-        self,
-        batch: Batch,
-        row: int,
-        hypotheses: list[search.Hypothesis],
-        attention: NDArray[np.float32] | None,
-    ) -> Output:
-        length = int(batch.source_lengths_B[row])
-        source_pieces = self.source_tokens.pieces(batch.source_BS[row, :length].tolist())
+    def _texts(self, hypotheses: list[search.Hypothesis]) -> list[str]:
+        return [self.target_tokens.decode(h.tokens) for h in hypotheses]
+
+    def _output(self, source: list[int], hypotheses: list[search.Hypothesis]) -> Output:
+        source_pieces = self.source_tokens.pieces([*source, END])
         outputs = [
             Output(
                 text=self.target_tokens.decode(h.tokens),
@@ -252,8 +329,7 @@ class Transducer:
             )
             for h in hypotheses
         ]
-        alternatives = outputs if len(outputs) > 1 else []
-        return replace(outputs[0], attention=attention, alternatives=alternatives)
+        return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
     # ------------------------------------------------------------------------------ disk
 
@@ -315,6 +391,20 @@ def _missing(path: Path) -> str:
     return f"{path} is not a model folder: it has no {WEIGHTS}"
 
 
+@contextmanager
+def _ready(*models: Transducer) -> Iterator[None]:
+    """Networks made fit to be used, and left as they were."""
+    training = [model.network.training for model in models]
+    for model in models:
+        model.network.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for model, before in zip(models, training, strict=True):
+            model.network.train(before)
+
+
 def _checked(sources: Sequence[str]) -> list[str]:
     if isinstance(sources, str):
         raise ModelError(ONE_STRING)
@@ -325,27 +415,18 @@ def _checked(sources: Sequence[str]) -> list[str]:
     return listed
 
 
+def _source_room(recipe: Recipe) -> int:
+    """The longest source, END counted, that a model has positions for."""
+    encoder, decoder = recipe.model.encoder, recipe.model.decoder
+    points = isinstance(decoder, RecurrentDecoder) and decoder.attention == "location"
+    return min(_room(encoder), decoder.max_positions if points else sys.maxsize)
+
+
 def _room(part: Encoder | Decoder) -> int:
     """The longest sequence that a part has positions for."""
     if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
         return part.max_positions
     return sys.maxsize
-
-
-def _pack(indices: list[int], encoded: list[list[int]], budget: int) -> Iterator[list[int]]:
-    """Indices in batches of at most `budget` tokens, padding counted, longest first.
-
-    Longest first: a batch that does not fit memory fails at once, not after an hour.
-    """
-    batch: list[int] = []
-    for index in sorted(indices, key=lambda i: (-len(encoded[i]), i)):
-        longest = len(encoded[batch[0]] if batch else encoded[index]) + 1
-        if batch and longest * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def _seed(seed: int, source: str) -> int:

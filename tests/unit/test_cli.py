@@ -33,7 +33,7 @@ model:
 decode: {beam: 2, max_ratio: 1, max_extra: 2}
 metrics: [per, exact]
 """
-COMMANDS = ["demo", "train", "run", "evaluate", "check", "recipes"]
+COMMANDS = ["demo", "train", "run", "score", "evaluate", "check", "recipes"]
 
 
 @pytest.fixture(scope="session")
@@ -269,6 +269,105 @@ def test_scores_nbest_and_json(transduce: Transduce, folder: Path) -> None:
     assert first["text"] == rows[0][2]
     assert len(first["nbest"]) == 2
     assert second["text"] == ""
+
+
+def test_run_takes_wishes_for_all_and_by_line(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    lines = transduce("run", folder, "ab", "b", "--prefix", "C", "--include", "B A").lines
+    assert all(line.startswith("C") and "B A" in line for line in lines)
+    shaped = ("--exclude", "A", "--exclude", "B", "--no-unknown", "--min-length", 2)
+    assert transduce("run", folder, "ab", *shaped).lines == ["C C"]
+    assert transduce("run", folder, "ab", "--only", "B", "--min-length", 2).lines == ["B B"]
+    apart = ("--groups", 2, "--diversity", 50, "--nbest", 2, "--min-length", 1)
+    one, other = transduce("run", folder, "ab", *apart).lines
+    assert one.split("\t")[1][0] != other.split("\t")[1][0]
+    file = tmp_path / "asked.jsonl"
+    file.write_text(
+        '{"source": "ab", "prefix": "B"}\n'
+        '{"source": "b", "include": ["C C"], "exclude": ["A"]}\n{"source": ""}\n'
+    )
+    first, second, third = transduce("run", folder, "-i", file, "--prefix", "A A").lines
+    assert first.startswith("B")
+    assert second.startswith("A A")
+    assert "C C" in second
+    assert "A" not in second[3:]
+    assert third == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ab", ":2: this line is no JSON"),
+        ("[1]", ':2: each line is an object with a text "source"'),
+        ('{"text": "a"}', ':2: each line is an object with a text "source"'),
+        ('{"source": "a", "prefxi": "A"}', ":2: there is no prefxi here; did you mean prefix?"),
+        ('{"source": "a", "include": "A"}', ":2: include must be a list of texts"),
+        ('{"source": "a", "include": ["Q"]}', "include 'Q' has what this model has no token for"),
+    ],
+)
+def test_mistakes_by_line(
+    transduce: Transduce, folder: Path, tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "asked.jsonl").write_text('{"source": "ab"}\n' + line + "\n")
+    assert said in sentence(transduce("run", folder, "-i", tmp_path / "asked.jsonl"))
+
+
+def test_what_cannot_be_written_is_said_beside_the_outputs(
+    transduce: Transduce, folder: Path
+) -> None:
+    ended = transduce("run", folder, "ab", "", "--include", "A", "--exclude", "A")
+    assert (ended.status, ended.out) == (0, "\n\n")
+    assert ended.err.startswith("transduce: source 1: no output was found")
+
+
+def test_several_models_write_and_judge(transduce: Transduce, folder: Path) -> None:
+    alone = transduce("run", folder, "abc", "ba", "--scores").lines
+    assert transduce("run", folder, "abc", "ba", "--scores", "--with", folder).lines == alone
+    doubled = transduce("run", folder, "abc", "ba", "--scores", "--rescore", folder).lines
+    for once, twice in zip(alone, doubled, strict=True):
+        assert float(twice.split("\t")[0]) == pytest.approx(
+            2 * float(once.split("\t")[0]), abs=2e-4
+        )
+    chosen = transduce("run", folder, "abc", "--mbr", "chrf", "--samples", 4, "--scores").lines
+    assert 0 <= float(chosen[0].split("\t")[0]) <= 100
+
+
+# ----------------------------------------------------------------------------------------- score
+
+
+def test_score_is_what_run_reports(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
+    sources = ["ab", "ba", "abcabc"]
+    ran = transduce("run", folder, *sources, "--scores", "--length-penalty", 0, "--no-unknown")
+    scores, texts = zip(*(line.split("\t") for line in ran.lines), strict=True)
+    (tmp_path / "source").write_text("\n".join(sources) + "\n")
+    (tmp_path / "target").write_text("\n".join(texts) + "\n")
+    (tmp_path / "both.tsv").write_text(
+        "".join(f"{s}\t{t}\n" for s, t in zip(sources, texts, strict=True))
+    )
+    ended = transduce("score", folder, tmp_path / "source", tmp_path / "target")
+    assert ended.status == 0
+    columns = [line.split("\t") for line in ended.lines]
+    assert [float(row[0]) for row in columns] == pytest.approx([*map(float, scores)], abs=2e-4)
+    total = sum(float(row[0]) for row in columns)
+    assert ended.err.startswith("3 pairs, ")
+    assert f"log-probability {total:.3f}" in ended.err
+    assert transduce("score", folder, tmp_path / "both.tsv") == ended
+    written = transduce("score", folder, tmp_path / "both.tsv", "--json").lines
+    for line, row in zip(written, columns, strict=True):
+        values = json.loads(line)
+        assert values["log_probability"] == pytest.approx(float(row[0]), abs=1e-4)
+        assert values["perplexity"] == pytest.approx(float(row[1]), abs=1e-4)
+        assert len(values["tokens"]) == len(values["token_log_probabilities"])
+
+
+def test_score_mistakes(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "two").write_text("a\nb\n")
+    (tmp_path / "one").write_text("A\n")
+    said = sentence(transduce("score", folder, tmp_path / "two", tmp_path / "one"))
+    assert re.search(r"two has 2 lines, but .*one has 1", said)
+    assert "two:1: 1 columns" in sentence(transduce("score", folder, tmp_path / "two"))
+    assert "No such file" in sentence(transduce("score", folder, tmp_path / "none"))
 
 
 def test_sampling_repeats_with_its_seed(transduce: Transduce, folder: Path) -> None:

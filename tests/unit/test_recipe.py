@@ -122,6 +122,11 @@ def test_a_name_stays_inside_runs(name: str) -> None:
             "my.yaml:5: validation.metric is wer, which is not measured; add it to metrics, now "
             "bleu, chrf",
         ),
+        (
+            "model:\n  encoder: {kind: recurrent}\n  decoder: {kind: recurrent, attention: none}\n"
+            "decode:\n  coverage: 0.2\n",
+            "my.yaml:8: decode.coverage is 0.2, but it is counted by attention to the source",
+        ),
         ("validation: {metric: blue}\n", "or accuracy; did you mean bleu?"),
     ],
 )

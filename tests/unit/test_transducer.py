@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from transduce import recipe, transducer
+from transduce import recipe
 from transduce.data.tokens import END, Tokens
+from transduce.decoding import decode
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
+from transduce.models.lens import attentions
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
 from transduce.transducer import WEIGHTS, Output, Transducer, load
@@ -95,8 +98,8 @@ def test_outputs_come_in_the_order_of_sources_whatever_the_batches(
     assert texts(together) == texts(alone)
     assert [o.score for o in together] == pytest.approx([o.score for o in alone], abs=1e-5)
     assert texts(model.run(WORDS[::-1], **WAYS[way])) == texts(together)[::-1]
-    for budget in (1, 20, 60):
-        monkeypatch.setattr(transducer, "BATCH_TOKENS", budget)
+    for budget in (1, 100, 300):
+        monkeypatch.setattr(decode, "PLACES", budget)
         assert texts(model.run(WORDS, **WAYS[way])) == texts(together)
 
 
@@ -202,14 +205,17 @@ def test_where_positions_end_it_says_so_and_stops_there() -> None:
     with torch.no_grad():
         model.network.head.bias[END] = -60.0
     assert len(model.run(["e" * 11], attention=True)[0].tokens) == 12
-    with pytest.raises(ModelError, match=r"12 tokens.*positions for 11") as error:
-        model.run(["tea", "e" * 12])
-    assert sentence(error)
+    whole, cut, fitting = model.run(["tea", "e" * 12, "e" * 11])
+    assert re.search(r"12 tokens.*positions for 11", cut.warning)
+    assert (cut.text, cut.score) == (fitting.text, fitting.score)
+    assert whole.warning == fitting.warning == ""
+    assert "positions for 11" in cut.to_json()["warning"]
     pointing = {**RECURRENT, "attention": "location", "max_positions": 12}
     model = make(model={"encoder": RECURRENT, "decoder": pointing}, data=short)
     assert len(model.run(["e" * 11])) == 1
-    with pytest.raises(ModelError, match="positions for 11"):
-        model.run(["e" * 12])
+    assert "positions for 11" in model.run(["e" * 12])[0].warning
+    with pytest.raises(ModelError, match="source 2 cannot be scored"):
+        model.score(["e", "e" * 12], ["e", "e"])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -295,29 +301,276 @@ def test_outputs_can_be_written_as_json(model: Transducer) -> None:
     assert [o["text"] for o in values["nbest"]] == texts(output.alternatives)
 
 
+# ---------------------------------------------------------------------------------- wishes
+
+UNLIKE = ["tea", "uncle", "iroh made tea"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_as_they_were_asked_for(name: str, way: str) -> None:
+    model = make(name)
+    begun = model.run(UNLIKE, prefix="tea o", **WAYS[way])
+    assert all(text.startswith("tea o") for text in texts(begun))
+    each = model.run(UNLIKE, prefix=["", "zu", "u"], **WAYS[way])
+    assert each[0].text == model.run(UNLIKE, **WAYS[way])[0].text
+    assert each[1].text.startswith("zu")
+    found = model.run(UNLIKE, include=[["zuko"], [], ["of", "made"]], **WAYS[way])
+    assert "zuko" in found[0].text
+    assert found[1].text == model.run(UNLIKE, **WAYS[way])[1].text
+    assert all(phrase in found[2].text for phrase in ("of", "made"))
+    assert not any(set("aeiou") & set(t) for t in texts(model.run(UNLIKE, exclude=[*"aeiou"])))
+    only = model.run(UNLIKE, only=["tea"], unknown=False, **WAYS[way])
+    assert all(set(text) <= set("tea") for text in texts(only))
+    for output in model.run(UNLIKE, no_repeat=2, min_length=4, **WAYS[way]):
+        pairs = list(pairwise(output.tokens))
+        assert len(pairs) == len(set(pairs))
+        assert len(output.tokens) > 4
+    assert not any("<unk>" in o.tokens for o in model.run(UNLIKE, unknown=False, **WAYS[way]))
+
+
+def test_wishes_are_met_in_subwords() -> None:
+    said = ["the dog runs over the green grass", "a cat sleeps on the green sofa", "dogs run"] * 5
+    tokens = Tokens.train(recipe.Tokens(level="subword", size=60), said)
+    torch.manual_seed(1)
+    model = Transducer.create(make().recipe, tokens, tokens)
+    sources = ["the cat", "dogs", "green"]
+    for output in model.run(sources, include=["green sofa", "dog"], prefix="a cat o", beam=3):
+        assert output.text.startswith("a cat o")
+        assert " green sofa" in output.text
+        assert " dog" in output.text
+    (plain,) = model.run(["dogs"], beam=2)
+    (other,) = model.run(["dogs"], beam=2, exclude=[plain.text])
+    assert plain.text != other.text
+
+
+def test_wishes_hold_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make()
+    asked: dict[str, Any] = {
+        "prefix": ["t", "", "", "u", "", "", "te", ""],
+        "include": [["zu"], [], ["cup"], [], ["a", "e"], ["made"], [], ["of tea"]],
+        "exclude": [["e"], ["u"], [], [], ["oo"], [], ["t"], []],
+        "coverage": 0.4,
+        "no_repeat": 3,
+        "beam": 3,
+        "nbest": 2,
+    }
+    together = model.run(WORDS, **asked)
+    for budget in (1, 500):
+        monkeypatch.setattr(decode, "PLACES", budget)
+        for ours, theirs in zip(model.run(WORDS, **asked), together, strict=True):
+            assert ours.text == theirs.text
+            assert texts(ours.alternatives) == texts(theirs.alternatives)
+            assert ours.score == pytest.approx(theirs.score, abs=1e-5)
+
+
+def test_what_contradicts_itself_comes_back_empty_and_says_so(model: Transducer) -> None:
+    first, second = model.run(["tea", "uncle"], include=[["cup"], ["tea"]], exclude=["u"])
+    assert (first.text, first.score) == ("", float("-inf"))
+    assert "fulfils" in first.warning
+    assert first.to_json() | {"warning": ""} == {
+        "text": "",
+        "score": None,
+        "tokens": [],
+        "warning": "",
+    }
+    assert "tea" in second.text
+    assert second.warning == ""
+
+
+@pytest.mark.parametrize("name", ["transformer", "attention"])
+def test_coverage_asks_for_what_was_not_attended_to(name: str) -> None:
+    model = make(name)
+    for output in model.run(UNLIKE, coverage=0.7, attention=True, length_penalty=0.0):
+        assert output.attention is not None
+        covered = output.attention[-1].mean(axis=0).sum(axis=0)[:-1]  # END need not be covered
+        pays = 0.7 * np.log(np.minimum(covered, 1.0)).sum()
+        assert output.score == pytest.approx(output.log_probability + pays, abs=1e-4)
+    assert all(part.watch is None for part in attentions(model.network).values())
+    with pytest.raises(ModelError, match="coverage"):
+        make("fixed").run(["tea"], coverage=0.1)
+
+
+def test_groups_give_different_outputs(model: Transducer) -> None:
+    grouped = model.run(UNLIKE, beam=4, nbest=4, groups=4, diversity=20.0)
+    for output in grouped:
+        assert len({o.text[:1] for o in output.alternatives}) == 4
+    with pytest.raises(ModelError, match="groups") as error:
+        model.run(UNLIKE, groups=2, include=["tea"])
+    assert sentence(error)
+
+
+def test_an_ensemble_of_one_model_is_the_model_and_of_two_is_neither() -> None:
+    one, other = make(seed=3), make("attention", seed=4)
+    alone = one.run(WORDS, beam=3)
+    twice = one.run(WORDS, beam=3, with_models=[one])
+    assert texts(twice) == texts(alone)
+    assert [o.score for o in twice] == pytest.approx([o.score for o in alone], abs=1e-5)
+    both = one.run(WORDS, beam=3, with_models=[other])
+    assert texts(both) == texts(other.run(WORDS, beam=3, with_models=[one]))
+    assert texts(both) != texts(alone)
+    assert texts(both) != texts(other.run(WORDS, beam=3))
+    other.network.train()
+    assert texts(one.run(WORDS, beam=3, with_models=[other])) == texts(both)
+    assert other.network.training
+
+
+def test_an_ensemble_reads_and_writes_no_further_than_each_of_it_can() -> None:
+    learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
+    short = make(model={"encoder": learned, "decoder": learned}, data={"max_length": 11})
+    long = make(decode={"max_ratio": 9.0})
+    with torch.no_grad():
+        long.network.head.bias[END] = short.network.head.bias[END] = -60.0
+    (output,) = long.run(["e" * 15], with_models=[short])
+    assert "positions for 11" in output.warning
+    assert len(output.tokens) == 12
+    assert len("".join(long.stream("e" * 15, with_models=[short]))) <= 11
+
+
+def test_an_ensemble_needs_the_same_tokens() -> None:
+    one = make()
+    tokens = Tokens.train(recipe.Tokens(level="character"), ["abc"])
+    for source, target, said in (
+        (one.source_tokens, tokens, "target tokens"),
+        (tokens, one.target_tokens, "source tokens"),
+    ):
+        other = Transducer.create(one.recipe, source, target)
+        with pytest.raises(ModelError, match=f"model 2 .* other {said}") as error:
+            one.run(["tea"], with_models=[other])
+        assert sentence(error)
+
+
+def test_the_choice_of_least_risk_is_one_of_the_samples(model: Transducer) -> None:
+    from transduce.decoding.choice import expected_utility
+
+    drawn = model.run(UNLIKE, sample=True, nbest=12, seed=5)
+    for chosen, samples in zip(
+        model.run(UNLIKE, mbr="chrf", samples=12, nbest=3, seed=5), drawn, strict=True
+    ):
+        candidates = texts(samples.alternatives)
+        utilities = expected_utility(candidates, "chrf")
+        assert chosen.score == pytest.approx(max(utilities))
+        assert chosen.text == candidates[int(np.argmax(utilities))]
+        assert len(chosen.alternatives) == 3
+    with pytest.raises(ModelError, match="mbr and rescore"):
+        model.run(UNLIKE, mbr="chrf", rescore=model)
+
+
+def test_a_second_model_reranks_the_whole_beam() -> None:
+    one, judge = make(seed=4), make("attention", seed=11)
+    beam = one.run(UNLIKE, beam=8, nbest=8, unknown=False)
+    changed = 0
+    for source, ours, listed in zip(
+        UNLIKE,
+        one.run(UNLIKE, beam=8, unknown=False, rescore=judge, rescore_weight=1.0),
+        beam,
+        strict=True,
+    ):
+        values = {}
+        for o in listed.alternatives:
+            (judged,) = judge.score([source], [o.text])
+            length = len(o.tokens)
+            total = o.log_probability + judged.log_probability
+            values[o.text] = total / ((5 + length) / 6)
+        assert len(values) == 8
+        best = max(values, key=values.__getitem__)
+        assert ours.text == best
+        assert ours.score == pytest.approx(values[best], rel=1e-4)
+        assert ours.alternatives == []
+        changed += ours.text != listed.text
+    assert changed
+
+
+# ----------------------------------------------------------------------------------- score
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_hypothesis_is_worth_what_its_text_is_worth(name: str, way: str) -> None:
+    model = make(name)
+    words = [word for word in WORDS if word]
+    outputs = model.run(words, nbest=3, unknown=False, no_repeat=3, **WAYS[way])
+    pairs = [(w, o) for w, out in zip(words, outputs, strict=True) for o in out.alternatives]
+    scores = model.score([w for w, _ in pairs], [o.text for _, o in pairs])
+    assert len(pairs) == 3 * len(words)
+    for (_, output), score in zip(pairs, scores, strict=True):
+        assert score.tokens == output.tokens
+        assert score.log_probability == pytest.approx(output.log_probability, abs=1e-4)
+        expected = np.exp(-score.log_probability / len(score.tokens))
+        assert score.perplexity == pytest.approx(expected)
+
+
+def test_the_scores_of_a_corpus_are_its_loss(model: Transducer) -> None:
+    targets = ["uncle", "e", "zuko made tea", "", "tea", "a", "o", "cup"]
+    scores = model.score(WORDS, targets)
+    for word, target, score in zip(WORDS, targets, scores, strict=True):
+        source = [*model.source_tokens.encode(word), END]
+        ids = [2, *model.target_tokens.encode(target), END]
+        loss = model.network.loss(
+            torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([ids])
+        )
+        assert score.log_probability == pytest.approx(-float(loss.nll.detach()), abs=1e-5)
+        assert len(score.token_log_probabilities) == len(ids) - 1
+    assert model.score([], []) == []
+
+
+def test_what_cannot_be_scored(model: Transducer) -> None:
+    with pytest.raises(ModelError, match="2 sources, but 1 targets"):
+        model.score(["tea", "e"], ["tea"])
+    learned = {**TRANSFORMER, "positions": "learned", "max_positions": 12}
+    short = make(model={"encoder": learned, "decoder": learned}, data={"max_length": 11})
+    with pytest.raises(ModelError, match="target 2 has 12 tokens") as error:
+        short.score(["tea", "tea"], ["e", "e" * 12])
+    assert sentence(error)
+
+
 # ---------------------------------------------------------------------------------- stream
 
 
-def test_a_stream_reads_no_further_than_it_must(model: Transducer) -> None:
-    read: list[str] = []
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prefix", ["", "tea", "uncle i"])
+def test_pieces_of_a_stream_are_the_text_that_run_gives(name: str, prefix: str) -> None:
+    model = make(name)
+    for word in WORDS:
+        for way in ({}, {"sample": True, "seed": 4}, {"exclude": ["e"], "no_repeat": 2}):
+            pieces = list(model.stream(word, prefix=prefix, **way))
+            assert "".join(pieces) == model(word, **{"beam": 1, "prefix": prefix, **way})
+            assert "".join(pieces).startswith(prefix if word else "")
+            assert all(pieces)
 
-    def sources() -> Iterator[str]:
-        for number in range(10_000):
-            read.append(str(number))
-            yield "tea" if number % 2 else ""
 
-    stream = model.stream(sources(), beam=1)
-    assert read == []
+def test_a_stream_writes_no_further_than_it_is_read(
+    model: Transducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    whole = model.network.step
+
+    def counted(*given: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return whole(*given)
+
+    monkeypatch.setattr(model.network, "step", counted)
+    stream = model.stream("iroh made tea")
+    assert steps == 0
     next(stream)
-    assert len(read) == 1
-    next(stream)
-    assert len(read) <= 3
+    assert steps <= 2
+    assert not torch.is_inference_mode_enabled()  # what the caller does between two pieces
 
 
-def test_a_stream_gives_what_run_gives(model: Transducer) -> None:
-    many = [word[: 1 + n % 5] for n in range(4) for word in WORDS]
-    assert texts(list(model.stream(iter(many), beam=2))) == texts(model.run(many, beam=2))
-    assert list(model.stream([])) == []
+def test_a_stream_of_bytes_shows_whole_characters() -> None:
+    model = make()
+    tokens = Tokens.train(recipe.Tokens(level="byte"), ["tea"])
+    model = Transducer.create(model.recipe, tokens, tokens)
+    pieces = list(model.stream("tea", prefix="茶é🎉"))
+    assert pieces[:3] == ["茶", "é", "🎉"]
+
+
+@pytest.mark.parametrize("way", [{"beam": 2}, {"nbest": 2}, {"groups": 2}, {"mbr": "chrf"}])
+def test_a_stream_follows_one_hypothesis(model: Transducer, way: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="stream") as error:
+        next(model.stream("tea", **way))
+    assert sentence(error)
 
 
 # ---------------------------------------------------------------------------------- errors
@@ -346,6 +599,21 @@ def test_a_stream_gives_what_run_gives(model: Transducer) -> None:
         ({"temperature": 0.5}, "sample"),
         ({"top_k": 5}, "sample"),
         ({"bean": 5}, "bean"),
+        ({"groups": 0}, "groups"),
+        ({"groups": 2, "sample": True}, "groups"),
+        ({"diversity": -1.0}, "diversity"),
+        ({"coverage": -0.1}, "coverage"),
+        ({"no_repeat": -1}, "no_repeat"),
+        ({"no_repeat": 1.5}, "no_repeat"),
+        ({"min_length": -1}, "min_length"),
+        ({"mbr": "ter"}, "mbr"),
+        ({"mbr": "chrf", "samples": 1}, "samples"),
+        ({"mbr": "chrf", "samples": 4, "nbest": 5}, "samples"),
+        ({"only": "tea"}, "only"),
+        ({"only": []}, "only"),
+        ({"rescore_weight": "1"}, "rescore_weight"),
+        ({"prefix": ["tea", "tea"]}, "prefix"),
+        ({"include": ["茶"]}, "include"),
     ],
 )
 def test_an_impossible_setting_is_one_sentence(
@@ -365,8 +633,6 @@ def test_one_string_is_not_a_list_of_letters(model: Transducer) -> None:
     with pytest.raises(ModelError, match="list") as error:
         model.run("tea")
     assert sentence(error)
-    with pytest.raises(ModelError, match="list"):
-        next(model.stream("tea"))
 
 
 @pytest.mark.parametrize("source", [None, 5, b"tea", ["tea"]])

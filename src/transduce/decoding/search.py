@@ -1,12 +1,14 @@
-"""Greedy search, sampling and beam search, batched, for whatever can start and step.
+"""Greedy search and sampling, batched, for whatever can start and step; beams are in beams.py.
 
 A hypothesis' score is its log-probability divided by ((5 + length) / 6) ** length_penalty
-(Wu et al. 2016), its length counting the END token. Rows never influence each other.
+(Wu et al. 2016), its length counting the END token, plus what the parts add at its end. Rows never
+influence each other. Parts (see parts.py) say what may come next; they never change what it is
+worth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,9 +16,11 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens import BEGIN, END, PAD
+from transduce.decoding.parts import NEVER, Part, Parts
 from transduce.models.decoders import DecoderState
 
-NEVER = float("-inf")
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+Following = Generator[Tensor, None, list[list["Hypothesis"]]]
 
 
 class Stepper(Protocol):
@@ -42,19 +46,24 @@ def penalty(length: Tensor | int, power: float) -> Tensor:
     return torch.as_tensor((5.0 + length) / 6.0).pow(power)
 
 
+# ------------------------------------------------------------------------- greedy and sampling
+
+
 def greedy(
     model: Stepper,
     source_BS: Tensor,
     lengths_B: Tensor,
     limits_B: Tensor,
     length_penalty: float = 1.0,
-) -> list[Hypothesis]:
+    parts: Sequence[Part] = (),
+) -> list[list[Hypothesis]]:
     """The best token at every step. Row b has at most limits_B[b] ≥ 1 tokens, END among them."""
+    source = (source_BS, lengths_B, limits_B)
+    return _finish(follow(model, *source, best_token, length_penalty=length_penalty, parts=parts))
 
-    def choose(log_probs_BV: Tensor, rows_B: Tensor, step: int) -> Tensor:
-        return log_probs_BV.argmax(dim=-1)
 
-    return _follow(model, source_BS, lengths_B, limits_B, length_penalty, choose)
+def best_token(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> Tensor:
+    return log_probs_RV.argmax(dim=-1)
 
 
 def sample(
@@ -64,183 +73,145 @@ def sample(
     limits_B: Tensor,
     seeds: Sequence[int],
     *,
+    copies: int = 1,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
     length_penalty: float = 1.0,
-) -> list[Hypothesis]:
-    """A random token at every step, from the top_k likeliest (0: all) that hold top_p of the mass.
+    parts: Sequence[Part] = (),
+) -> list[list[Hypothesis]]:
+    """`copies` independent samples of each source, best first.
 
-    Row b draws from a generator of its own, seeded by seeds[b]: the same whatever its batch is.
+    Each token is drawn from the top_k likeliest (0: all) that hold top_p of the mass.
     """
-    draws_BT = torch.stack(
-        [
-            torch.rand(int(limits_B.max()), generator=torch.Generator().manual_seed(seed))
-            for seed in seeds
-        ]
+    longest = int(limits_B.max())
+    choose = random_token(seeds, longest, source_BS.device, copies, temperature, top_k, top_p)
+    source = (source_BS, lengths_B, limits_B)
+    return _finish(
+        follow(model, *source, choose, copies=copies, length_penalty=length_penalty, parts=parts)
     )
 
-    def choose(log_probs_BV: Tensor, rows_B: Tensor, step: int) -> Tensor:
+
+def random_token(
+    seeds: Sequence[int],
+    longest: int,
+    device: torch.device,
+    copies: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> Choose:
+    """Draws a token a row. Sample i of a source has a generator of its own, seeded by seed + i:
+    what is drawn depends on no neighbour, and the first samples not on how many follow."""
+    draws_RT = torch.stack(
+        [
+            torch.rand(longest, generator=torch.Generator().manual_seed(seed + copy))
+            for seed in seeds
+            for copy in range(copies)
+        ]
+    ).to(device)
+
+    def choose(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> Tensor:
         # From the best downwards: the best stays finite, however low the temperature.
-        below_BV = log_probs_BV - log_probs_BV.amax(dim=-1, keepdim=True)
-        likely_BV, order_BV = _nucleus(below_BV / temperature, top_k, top_p)
-        draw_B1 = draws_BT[rows_B.cpu(), step, None].to(likely_BV)
-        cumulative_BV = likely_BV.cumsum(dim=-1)
-        total_B1 = cumulative_BV[:, -1:]
-        rank_B1 = (cumulative_BV <= draw_B1 * total_B1).sum(dim=-1, keepdim=True)
-        return order_BV.gather(1, rank_B1.clamp(max=likely_BV.shape[1] - 1)).squeeze(1)
+        below_RV = log_probs_RV - log_probs_RV.amax(dim=-1, keepdim=True)
+        likely_RV, order_RV = _nucleus(below_RV / temperature, top_k, top_p)
+        draw_R1 = draws_RT[rows_R, step, None].to(likely_RV.dtype)
+        cumulative_RV = likely_RV.cumsum(dim=-1)
+        total_R1 = cumulative_RV[:, -1:]
+        rank_R1 = (cumulative_RV <= draw_R1 * total_R1).sum(dim=-1, keepdim=True)
+        return order_RV.gather(1, rank_R1.clamp(max=likely_RV.shape[1] - 1)).squeeze(1)
 
-    return _follow(model, source_BS, lengths_B, limits_B, length_penalty, choose)
+    return choose
 
 
-def _nucleus(log_probs_BV: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
+def _nucleus(log_probs_RV: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
     """Probabilities in falling order, zero outside top_k and top_p, and the tokens they are of."""
-    keep = min(top_k, log_probs_BV.shape[1]) if top_k else log_probs_BV.shape[1]
-    logits_BV, order_BV = log_probs_BV.topk(keep, dim=-1)
-    probs_BV = logits_BV.softmax(dim=-1)
-    before_BV = probs_BV.cumsum(dim=-1) - probs_BV
-    return probs_BV.masked_fill(before_BV >= top_p, 0.0), order_BV
+    keep = min(top_k, log_probs_RV.shape[1]) if top_k else log_probs_RV.shape[1]
+    logits_RV, order_RV = log_probs_RV.topk(keep, dim=-1)
+    probs_RV = logits_RV.softmax(dim=-1)
+    before_RV = probs_RV.cumsum(dim=-1) - probs_RV
+    return probs_RV.masked_fill(before_RV >= top_p, 0.0), order_RV
 
 
-def _follow(
+def follow(
     model: Stepper,
     source_BS: Tensor,
     lengths_B: Tensor,
     limits_B: Tensor,
-    length_penalty: float,
-    choose: Callable[[Tensor, Tensor, int], Tensor],
-) -> list[Hypothesis]:
-    """One hypothesis a row, each next token chosen by `choose(log_probs_BV, rows_B, step)`."""
-    device = source_BS.device
-    state = model.start(source_BS, lengths_B)
-    rows_B = torch.arange(len(source_BS), device=device)
-    limits_B = limits_B.to(device)
-    tokens_B = torch.full_like(rows_B, BEGIN)
-    written_BT = torch.full((len(rows_B), int(limits_B.max())), PAD, device=device)
-    total_B = torch.zeros(len(rows_B), device=device)
-    for step in range(written_BT.shape[1]):
-        log_probs_BV, state = model.step(tokens_B, state)
-        log_probs_BV = _never(log_probs_BV, (PAD, BEGIN))
-        tokens_B = choose(log_probs_BV, rows_B, step)
-        tokens_B = tokens_B.masked_fill(limits_B[rows_B] == step + 1, END)
-        written_BT[rows_B, step] = tokens_B
-        total_B[rows_B] += log_probs_BV.gather(1, tokens_B[:, None]).squeeze(1)
-        open_B = tokens_B != END
-        if not open_B.all():
-            # Those that ended leave the batch; the rest goes on in a smaller one.
-            left_B = open_B.nonzero().squeeze(1)
-            if len(left_B) == 0:
-                break
-            rows_B, tokens_B = rows_B[left_B], tokens_B[left_B]
-            state.reorder(left_B)
-    sizes_B = (written_BT != PAD).sum(dim=1)
-    score_B = total_B / penalty(sizes_B, length_penalty)
-    return [
-        Hypothesis(written[: size - 1], score, total)
-        for written, size, score, total in zip(
-            written_BT.tolist(), sizes_B.tolist(), score_B.tolist(), total_B.tolist(), strict=True
-        )
-    ]
-
-
-def _never(log_probs_BV: Tensor, tokens: tuple[int, ...]) -> Tensor:
-    log_probs_BV[:, list(tokens)] = NEVER
-    return log_probs_BV
-
-
-def beam(
-    model: Stepper,
-    source_BS: Tensor,
-    lengths_B: Tensor,
-    limits_B: Tensor,
-    size: int,
-    nbest: int = 1,
+    choose: Choose,
+    *,
+    copies: int = 1,
     length_penalty: float = 1.0,
-) -> list[list[Hypothesis]]:
-    """The nbest hypotheses of each row, best first, from a beam of `size`.
+    parts: Sequence[Part] = (),
+) -> Following:
+    """One path a row, `copies` rows a source; each token by `choose(log_probs_RV, rows_R, step)`.
 
-    A row stops only when no open hypothesis can still come among its nbest: log-probabilities
-    only fall, so an open one never scores above what it has now over the mildest penalty ahead.
+    Yields the tokens_R of each step; returns the hypotheses of each source, best first. A source
+    has fewer than `copies` where the parts left nothing to write.
     """
-    device = source_BS.device
-    batch, longest = len(source_BS), int(limits_B.max())
-    size = max(size, nbest)
+    device, batch = source_BS.device, len(source_BS)
+    longest, shortest = int(limits_B.max()), int(limits_B.min())
+    shaped = Parts(parts)
     state = model.start(source_BS, lengths_B)
-    state.reorder(torch.arange(batch, device=device).repeat_interleave(size))
-
-    rows_B = torch.arange(batch, device=device)
-    limits_B = limits_B.to(device)
-    open_BN = torch.full((batch, size), NEVER, device=device)
-    open_BN[:, 0] = 0.0
-    open_BNT = torch.full((batch, size, longest), PAD, device=device)
-    ended_BN = torch.full((batch, nbest), NEVER, device=device)
-    ended_BNT = torch.full((batch, nbest, longest), PAD, device=device)
-    total_BN = torch.full((batch, nbest), NEVER, device=device)
-    tokens_BN = torch.full((batch, size), BEGIN, device=device)
-    finished: dict[int, list[Hypothesis]] = {}
-
+    rows_R = torch.arange(batch * copies, device=device)
+    limits_R = limits_B.to(device).repeat_interleave(copies)
+    if copies > 1:
+        state.reorder(rows_R // copies)
+        shaped.reorder(rows_R // copies)
+    tokens_R = torch.full_like(rows_R, BEGIN)
+    written_RT = torch.full((len(rows_R), longest), PAD, device=device)
+    total_R = torch.zeros(len(rows_R), device=device)
+    closing_R = torch.zeros(len(rows_R), device=device)
+    open_R = torch.ones_like(rows_R, dtype=torch.bool)
     for step in range(longest):
-        log_probs_XV, state = model.step(tokens_BN.flatten(), state)
-        log_probs_XV = _never(log_probs_XV, (PAD, BEGIN))
-        log_probs_BNV = log_probs_XV.view(len(rows_B), size, -1)
-        last_B = limits_B == step + 1
-        if last_B.any():
-            other_V = torch.arange(log_probs_BNV.shape[-1], device=device) != END
-            log_probs_BNV = log_probs_BNV.masked_fill(last_B[:, None, None] & other_V, NEVER)
-
-        # 2N candidates: even if N of them end, N stay open.
-        total_BNV = open_BN[:, :, None] + log_probs_BNV
-        flat_BX = total_BNV.flatten(1)
-        candidate_BC, index_BC = flat_BX.topk(min(2 * size, flat_BX.shape[1]), dim=1)
-        parent_BC = index_BC // log_probs_BNV.shape[-1]
-        token_BC = index_BC % log_probs_BNV.shape[-1]
-        written_BCT = _take(open_BNT, parent_BC)
-        written_BCT[:, :, step] = token_BC
-        ends_BC = token_BC == END
-
-        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
-        last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
-        score_BC = torch.cat([ended_BN, last_BN / penalty(step + 1, length_penalty)], dim=1)
-        ended_BN, best_BN = score_BC.topk(nbest, dim=1)
-        ended_BNT = _take(torch.cat([ended_BNT, written_BCT[:, :size]], dim=1), best_BN)
-        total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
-
-        open_BN, kept_BN = candidate_BC.masked_fill(ends_BC, NEVER).topk(size, dim=1)
-        open_BNT = _take(written_BCT, kept_BN)
-        tokens_BN = token_BC.gather(1, kept_BN)
-        parent_BN = parent_BC.gather(1, kept_BN)
-
-        mildest_B = torch.maximum(
-            penalty(limits_B, length_penalty), penalty(step + 2, length_penalty)
-        )
-        hope_B = open_BN[:, 0] / mildest_B
-        done_B = (ended_BN[:, -1] >= hope_B) | last_B
-        row_index_B = torch.arange(len(rows_B), device=device)
-        if done_B.any():
-            for b in done_B.nonzero().squeeze(1).tolist():
-                finished[int(rows_B[b])] = _hypotheses(ended_BN[b], ended_BNT[b], total_BN[b])
-            left_B = (~done_B).nonzero().squeeze(1)
-            if len(left_B) == 0:
-                break
-            row_index_B = left_B
-            rows_B, limits_B = rows_B[left_B], limits_B[left_B]
-            open_BN, open_BNT, tokens_BN = open_BN[left_B], open_BNT[left_B], tokens_BN[left_B]
-            ended_BN, ended_BNT, total_BN = ended_BN[left_B], ended_BNT[left_B], total_BN[left_B]
-            parent_BN = parent_BN[left_B]
-        state.reorder((row_index_B[:, None] * size + parent_BN).flatten())
-    return [finished[row] for row in range(batch)]
+        log_probs_RV, state = model.step(tokens_R, state)
+        last_R = limits_R[rows_R] == step + 1 if step + 1 >= shortest else None
+        log_probs_RV = shaped.permitted(log_probs_RV, written_RT[rows_R, :step], last_R)
+        tokens_R = choose(log_probs_RV, rows_R, step).masked_fill(~open_R, PAD)
+        written_RT[rows_R, step] = tokens_R
+        worth_R = log_probs_RV.gather(1, tokens_R[:, None]).squeeze(1)
+        total_R[rows_R] += worth_R.masked_fill(~open_R, 0.0)
+        if shaped.closes:
+            closing_R[rows_R] = torch.where(open_R, shaped.closing(), closing_R[rows_R])
+        yield tokens_R
+        open_R = open_R & (tokens_R != END) & (worth_R > NEVER)
+        left = int(open_R.sum())  # the one wait for the device in a step
+        if left == 0:
+            break
+        if shrinks(left, len(open_R), device):
+            left_R = open_R.nonzero().squeeze(1)
+            rows_R, tokens_R, open_R = rows_R[left_R], tokens_R[left_R], open_R[left_R]
+            state.reorder(left_R)
+            shaped.reorder(left_R)
+    sizes_R = (written_RT != PAD).sum(dim=1)
+    score_R = total_R / penalty(sizes_R, length_penalty) + closing_R
+    found = hypotheses_of(
+        score_R.view(batch, -1), written_RT.view(batch, copies, -1), total_R.view(batch, -1)
+    )
+    return [sorted(of_one, key=lambda h: -h.score) for of_one in found]
 
 
-def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
-    """Of each row, the items at its indices."""
-    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
+def _finish(following: Following) -> list[list[Hypothesis]]:
+    while True:
+        try:
+            next(following)
+        except StopIteration as end:
+            return list(end.value)
 
 
-def _hypotheses(score_N: Tensor, tokens_NT: Tensor, total_N: Tensor) -> list[Hypothesis]:
-    found = []
-    for score, tokens, total in zip(
-        score_N.tolist(), tokens_NT.tolist(), total_N.tolist(), strict=True
-    ):
-        if score > NEVER:
-            found.append(Hypothesis(tokens[: tokens.index(END)], score, total))
-    return found
+def shrinks(left: int, rows: int, device: torch.device) -> bool:
+    """Whether those that ended leave the batch now. On a CPU every row costs; on a GPU hardly any
+    does, and a new shape costs more: there it happens when half are done."""
+    return left < rows if device.type == "cpu" else left <= rows // 2
+
+
+def hypotheses_of(score_BN: Tensor, tokens_BNT: Tensor, total_BN: Tensor) -> list[list[Hypothesis]]:
+    """What each row has found; a score of NEVER is an empty place."""
+    return [
+        [
+            Hypothesis(tokens[: tokens.index(END)], score, total)
+            for score, tokens, total in zip(*row, strict=True)
+            if score > NEVER
+        ]
+        for row in zip(score_BN.tolist(), tokens_BNT.tolist(), total_BN.tolist(), strict=True)
+    ]

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 
 from transduce.errors import ModelError
+
+WHOLE = ("beam", "nbest", "groups", "top_k", "seed", "samples", "no_repeat", "min_length")
+FLAGS = ("sample", "unknown", "geometric")
+OTHERS = ("only", "mbr")
+FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat")
+UTILITIES = ("chrf", "bleu")
 
 
 @dataclass(frozen=True)
@@ -16,33 +23,67 @@ class Settings:
     beam: int | None = None
     nbest: int = 1
     length_penalty: float | None = None
+    coverage: float | None = None
+    groups: int = 1
+    diversity: float = 0.5
     sample: bool = False
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    mbr: str | None = None
+    samples: int = 32
+    no_repeat: int | None = None
+    min_length: int = 0
+    only: Sequence[str] | None = None
+    unknown: bool = True
+    geometric: bool = False
+    rescore_weight: float = 1.0
+
+    @property
+    def draws(self) -> int:
+        """Samples of one source; 0 where nothing is drawn."""
+        return self.samples if self.mbr else self.nbest if self.sample else 0
 
     @property
     def hypotheses(self) -> int:
         """Hypotheses of one source side by side."""
-        return 1 if self.sample else max(self.beam or 1, self.nbest)
+        return self.draws or max(self.beam or 1, self.nbest, self.groups)
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name == "sample" or (value is None and name in ("beam", "length_penalty")):
+            if name in FLAGS or name in OTHERS or (value is None and name in FROM_RECIPE):
                 continue
-            whole = name in ("beam", "nbest", "top_k", "seed")
+            whole = name in WHOLE
             fits = isinstance(value, Integral if whole else Real) and math.isfinite(value)
             _require(fits, name, repr(value), "a whole number" if whole else "a number")
-        _require(self.beam is None or self.beam >= 1, "beam", self.beam, "1 or more")
-        _require(self.nbest >= 1, "nbest", self.nbest, "1 or more")
+        for name, least in [("beam", 1), ("nbest", 1), ("groups", 1), ("samples", 2)]:
+            value = getattr(self, name)
+            _require(value is None or value >= least, name, value, f"{least} or more")
+        for name in ("no_repeat", "min_length", "coverage", "diversity"):
+            value = getattr(self, name)
+            _require(value is None or value >= 0, name, value, "0 (none) or more")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
-        if not self.sample and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
+        known = self.mbr is None or self.mbr in UTILITIES
+        _require(known, "mbr", repr(self.mbr), " or ".join(UTILITIES))
+        listed = self.only is None or not isinstance(self.only, str)
+        _require(listed, "only", repr(self.only), "a list of texts")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        drawn = self.sample or self.mbr is not None
+        if not drawn and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
             raise ModelError("temperature, top_k and top_p shape sampling: ask for sample too")
+        if drawn and self.groups > 1:
+            raise ModelError("groups share a beam; samples are independent: ask for one of the two")
+        if self.mbr and self.nbest > self.samples:
+            raise ModelError(
+                f"mbr chooses {self.nbest} out of {self.samples}: ask for more samples"
+            )
 
 
 def _require(fits: bool, name: str, value: object, range_: str) -> None:

@@ -16,13 +16,21 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN
-from transduce.decoding import Hypothesis, beam, greedy, sample
+from transduce.decoding import Hypothesis, beam, beams, search
 from transduce.decoding.search import penalty
 from transduce.models import Network, Vocabulary, build
 
 TOKENS = 7  # the four specials and three more
 GOING_ON = (UNKNOWN, 4, 5, 6)
 POWERS = (0.0, 0.6, 1.0, 2.0, -0.7)
+
+
+def greedy(*given: Any, **settings: Any) -> list[Hypothesis]:
+    return [h for (h,) in search.greedy(*given, **settings)]
+
+
+def sample(*given: Any, **settings: Any) -> list[Hypothesis]:
+    return [h for (h,) in search.sample(*given, **settings)]
 
 
 # ------------------------------------------------------------------- a model that is a table
@@ -302,31 +310,31 @@ def outputs_of(
 SEARCHES = ["greedy", "beam", "sample"]
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_limits_hold_for_each_row_and_end_counts(search: str) -> None:
+@pytest.mark.parametrize("way", SEARCHES)
+def test_limits_hold_for_each_row_and_end_counts(way: str) -> None:
     """A model that would never end is cut at each row's own limit."""
     limits = (4, 1, 9, 2)
     for output, limit in zip(
-        outputs_of(search, Tree(1, end=-60.0), inputs(*limits)), limits, strict=True
+        outputs_of(way, Tree(1, end=-60.0), inputs(*limits)), limits, strict=True
     ):
         assert len(output.tokens) == limit - 1
         assert output.log_probability < -40  # the END that was forced is paid for
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_padding_and_begin_are_never_written(search: str) -> None:
+@pytest.mark.parametrize("way", SEARCHES)
+def test_padding_and_begin_are_never_written(way: str) -> None:
     model = Table(t0=0.6, t2=0.3, t4=0.06, t5=0.03, end=0.01)
-    for output in outputs_of(search, model, inputs(*[8] * 50)):
+    for output in outputs_of(way, model, inputs(*[8] * 50)):
         assert not {PAD, BEGIN, END} & set(output.tokens)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("way", SEARCHES)
 @pytest.mark.parametrize("power", POWERS)
-def test_the_score_is_the_log_probability_over_the_penalty(search: str, power: float) -> None:
+def test_the_score_is_the_log_probability_over_the_penalty(way: str, power: float) -> None:
     model, source = Tree(2), inputs(7, 2, 5)
-    if search == "greedy":
+    if way == "greedy":
         found = [[h] for h in greedy(model, *source, power)]
-    elif search == "beam":
+    elif way == "beam":
         found = beam(model, *source, size=3, nbest=3, length_penalty=power)
     else:
         found = [[h] for h in sample(model, *source, [1, 2, 3], length_penalty=power)]
@@ -368,37 +376,50 @@ def random_network(name: str) -> Network:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("way", SEARCHES)
 @pytest.mark.parametrize("name", MODELS)
-def test_neighbours_in_a_batch_change_nothing(name: str, search: str) -> None:
+def test_neighbours_in_a_batch_change_nothing(name: str, way: str) -> None:
     net = random_network(name)
     net.head.bias[END] -= 3.0  # longer outputs have more to differ in
     lengths_B = torch.tensor([6, 1, 3, 9, 4, 2])
     source_BS = torch.randint(4, 12, (6, 9), generator=torch.Generator().manual_seed(1))
     source_BS[torch.arange(9) >= lengths_B[:, None]] = PAD
     limits_B = torch.tensor([25, 4, 12, 18, 7, 1])
-    together = outputs_of(search, net, (source_BS, lengths_B, limits_B), list(range(6)))
+    together = outputs_of(way, net, (source_BS, lengths_B, limits_B), list(range(6)))
     assert len({tuple(h.tokens) for h in together}) > 2
     for row, expected in enumerate(together):
         length = int(lengths_B[row])
         alone = (source_BS[row, None, :length], lengths_B[row, None], limits_B[row, None])
-        (output,) = outputs_of(search, net, alone, [row])
+        (output,) = outputs_of(way, net, alone, [row])
         assert output.tokens == expected.tokens
         assert output.score == pytest.approx(expected.score, abs=1e-5)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("way", SEARCHES)
 @pytest.mark.parametrize("name", MODELS)
-def test_what_was_found_is_worth_what_training_says(name: str, search: str) -> None:
+def test_what_was_found_is_worth_what_training_says(name: str, way: str) -> None:
     """The log-probability of an output is its loss under teacher forcing."""
     net = random_network(name)
     source_BS, lengths_B = torch.tensor([[5, 6, 7, END], [9, END, PAD, PAD]]), torch.tensor([4, 2])
-    found = outputs_of(search, net, (source_BS, lengths_B, torch.tensor([9, 14])))
+    found = outputs_of(way, net, (source_BS, lengths_B, torch.tensor([9, 14])))
     for row, output in enumerate(found):
         target_BT = torch.tensor([[BEGIN, *output.tokens, END]])
         loss = net.loss(source_BS[row : row + 1, : lengths_B[row]], lengths_B[row, None], target_BT)
         assert output.log_probability == pytest.approx(-float(loss.nll), abs=1e-4)
+
+
+@pytest.mark.parametrize("way", SEARCHES)
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_it_does_not_matter_when_those_that_ended_leave_the_batch(
+    way: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, as on a CPU; when half are done, as on a GPU; or never."""
+    source = inputs(12, 3, 9, 1, 7, 12, 5, 2)
+    expected = outputs_of(way, Tree(6), source)
+    for module in (search, beams):
+        monkeypatch.setattr(module, "shrinks", lambda left, rows, device: left <= share * rows)
+    check_equal(outputs_of(way, Tree(6), source), expected)
 
 
 # ----------------------------------------------------------------------------------- sampling

@@ -1,0 +1,155 @@
+"""Beam search, batched: the best hypotheses of each row side by side, in groups if so asked.
+
+It knows of a model and of parts what search.py knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens import BEGIN, END, PAD
+from transduce.decoding.include import Include
+from transduce.decoding.parts import NEVER, Part, Parts
+from transduce.decoding.search import Hypothesis, Stepper, hypotheses_of, penalty, shrinks
+
+
+def beam(
+    model: Stepper,
+    source_BS: Tensor,
+    lengths_B: Tensor,
+    limits_B: Tensor,
+    size: int,
+    nbest: int = 1,
+    length_penalty: float = 1.0,
+    parts: Sequence[Part] = (),
+    groups: int = 1,
+    diversity: float = 0.0,
+) -> list[list[Hypothesis]]:
+    """The nbest hypotheses of each row, best first, from a beam of `size`.
+
+    A row stops only when no open hypothesis can still come among its nbest: log-probabilities
+    only fall and parts add nothing above zero, so an open one never scores above what it has now
+    over the mildest penalty ahead.
+
+    Groups (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424) share the beam and the
+    nbest: each searches for itself, but at every step dislikes, by `diversity`, the tokens that
+    the groups before it have just taken. What two groups have found counts once.
+    """
+    device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
+    shortest = int(limits_B.min())
+    nbest_of_group = -(-nbest // groups)
+    size = max(-(-size // groups), nbest_of_group)
+    shaped = Parts(parts)
+    include = next((part for part in parts if isinstance(part, Include)), None)
+
+    # From here on a row is one group of one source; it has `size` hypotheses.
+    rows_B = torch.arange(batch * groups, device=device)
+    state = model.start(source_BS, lengths_B)
+    state.reorder((rows_B // groups).repeat_interleave(size))
+    shaped.reorder((rows_B // groups).repeat_interleave(size))
+    limits_B = limits_B.to(device)[rows_B // groups]
+    tokens_BN = torch.full((len(rows_B), size), BEGIN, device=device)
+    open_BN = torch.full((len(rows_B), size), NEVER, device=device)
+    open_BN[:, 0] = 0.0
+    open_BNT = torch.full((len(rows_B), size, longest), PAD, device=device)
+    ended_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
+    ended_BNT = torch.full((len(rows_B), nbest_of_group, longest), PAD, device=device)
+    total_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
+    found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
+
+    for step in range(longest):
+        log_probs_RV, state = model.step(tokens_BN.flatten(), state)
+        last_B = limits_B == step + 1
+        last_R = last_B.repeat_interleave(size) if step + 1 >= shortest else None
+        log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
+        V = log_probs_RV.shape[1]
+        reached_BNV = open_BN[:, :, None] + log_probs_RV.view(len(rows_B), size, V)
+
+        # 2N candidates, in the order of preference: even if N of them end, N stay open.
+        index_BC = _candidates(reached_BNV, include, groups, diversity)
+        candidate_BC = reached_BNV.flatten(1).gather(1, index_BC)
+        parent_BC, token_BC = index_BC // V, index_BC % V
+        ends_BC = token_BC == END
+
+        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
+        last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
+        score_BN = last_BN / penalty(step + 1, length_penalty)
+        if shaped.closes:
+            score_BN = score_BN + shaped.closing().view(-1, size).gather(1, parent_BC[:, :size])
+        written_BNT = _take(open_BNT, parent_BC[:, :size])
+        written_BNT[:, :, step] = END
+        ended_BN, best_BN = torch.cat([ended_BN, score_BN], dim=1).topk(nbest_of_group, dim=1)
+        ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
+        total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
+
+        # The N first that do not end stay open, unless the row is done.
+        place_C = torch.arange(ends_BC.shape[1], device=device)
+        kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
+        open_BN = candidate_BC.gather(1, kept_BN)
+        tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        open_BNT = _take(open_BNT, parent_BN)
+        open_BNT[:, :, step] = tokens_BN
+        mildest_B = penalty(limits_B, length_penalty).clamp(
+            min=float(penalty(step + 2, length_penalty))
+        )
+        hope_B = open_BN.amax(dim=1) / mildest_B
+        done_B = (ended_BN[:, -1] >= hope_B) | last_B
+        open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
+
+        # The groups of a source stay side by side: all leave, or none.
+        waiting_B = (~done_B).view(-1, groups).any(dim=1).repeat_interleave(groups)
+        left = int(waiting_B.sum())  # the one wait for the device in a step
+        row_B = torch.arange(len(rows_B), device=device)
+        if left == 0 or shrinks(left, len(rows_B), device):
+            for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
+                whole[rows_B] = part
+            if left == 0:
+                break
+            row_B = waiting_B.nonzero().squeeze(1)
+            rows_B, limits_B = rows_B[row_B], limits_B[row_B]
+            open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
+            ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
+            parent_BN = parent_BN[row_B]
+        index_R = (row_B[:, None] * size + parent_BN).flatten()
+        state.reorder(index_R)
+        shaped.reorder(index_R)
+    scores, tokens, totals = (whole.reshape(batch, -1, *whole.shape[2:]) for whole in found)
+    return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
+
+
+def _candidates(
+    reached_BNV: Tensor, include: Include | None, groups: int, diversity: float
+) -> Tensor:
+    """Of each row the 2N candidates it prefers, the best first: places_BC in its N x V."""
+    B, N, V = reached_BNV.shape
+    count = min(2 * N, N * V)
+    if include is not None:
+        return include.prefer(reached_BNV, count)
+    if groups == 1:
+        return reached_BNV.flatten(1).topk(count, dim=1).indices
+    reached_BGNV = reached_BNV.view(-1, groups, N, V)
+    taken_BV = reached_BNV.new_zeros(B // groups, V)
+    chosen = []
+    for group in range(groups):
+        wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
+        index_BC = wished_BNV.flatten(1).topk(count, dim=1).indices
+        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, index_BC[:, :N]) > NEVER
+        taken_BV.scatter_add_(1, index_BC[:, :N] % V, alive_BN.to(taken_BV.dtype))
+        taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety
+        chosen.append(index_BC)
+    return torch.stack(chosen, dim=1).flatten(0, 1)
+
+
+def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
+    """Of each row, the items at its indices."""
+    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
+
+
+def _distinct(hypotheses: list[Hypothesis], nbest: int) -> list[Hypothesis]:
+    found: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in sorted(hypotheses, key=lambda h: -h.score):
+        found.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(found.values())[:nbest]

@@ -1,0 +1,224 @@
+"""Many sources of any length through one search: packed, bounded, shaped, in order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from transduce.data.batches import collate
+from transduce.data.tokens import UNKNOWN
+from transduce.decoding import search
+from transduce.decoding.beams import beam
+from transduce.decoding.include import Include
+from transduce.decoding.parts import (
+    Coverage,
+    Exclude,
+    MinLength,
+    NoRepeat,
+    Part,
+    Prefix,
+    Vocabulary,
+    Watched,
+)
+from transduce.decoding.settings import Settings
+from transduce.errors import ModelError
+
+# Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
+# 6 layers and width 512, about 24 kB of keys and values in float32.
+PLACES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Request:
+    """One source, and what is asked of its output, in ids without specials."""
+
+    source: Sequence[int]
+    seed: int = 0
+    prefix: Sequence[int] = ()
+    include: Sequence[Sequence[int]] = ()
+    exclude: Sequence[Sequence[int]] = ()
+
+    @property
+    def included(self) -> int:
+        """Tokens that the phrases take one after the other."""
+        return sum(map(len, self.include))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The longest output, END counted: ratio x source + extra, and never more than `room`."""
+
+    ratio: float
+    extra: int
+    room: int
+
+    def limit(self, request: Request, least: int) -> int:
+        """What is asked for has to fit: it raises the limit, up to the room."""
+        usual = int((len(request.source) + 1) * self.ratio) + self.extra
+        asked = max(len(request.prefix) + request.included, least)
+        return max(1, min(max(usual, asked + 1 + (self.extra if asked else 0)), self.room))
+
+    def fits(self, request: Request, least: int) -> bool:
+        return max(len(request.prefix) + request.included, least) < self.room
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model and how it is to be searched; settings without None."""
+
+    model: search.Stepper
+    settings: Settings
+    bounds: Bounds
+    device: torch.device
+    allowed: Sequence[int] | None = None
+    """The only tokens to be written; None: all."""
+    vocabulary: int = 0
+    attention: Watched | None = None
+    """What the coverage penalty watches."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Requests that could not be served, by their place, and why."""
+
+    def run(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+        """The hypotheses of each request, in order, best first; none where there can be none."""
+        found: list[list[search.Hypothesis]] = [[] for _ in requests]
+        least = self.settings.min_length
+        possible = []
+        for place, request in enumerate(requests):
+            if self.bounds.fits(request, least):
+                possible.append(place)
+            else:
+                self.failed[place] = self._too_long()
+        sizes = [self._places(request) for request in requests]
+        widths = [self._hypotheses(request) for request in requests]
+        for width in sorted(set(widths)):  # a neighbour's phrases must not widen another's beam
+            of_width = [place for place in possible if widths[place] == width]
+            for places in pack(of_width, sizes, PLACES):
+                self._attempt(places, requests, found)
+        return found
+
+    def _too_long(self) -> str:
+        return (
+            f"what must be in the output is too long for this model, which has positions for "
+            f"{self.bounds.room}, the end counted"
+        )
+
+    def _places(self, request: Request) -> int:
+        """Places that one request takes."""
+        length = len(request.source) + 1 + self.bounds.limit(request, self.settings.min_length)
+        return length * self._hypotheses(request)
+
+    def _hypotheses(self, request: Request) -> int:
+        hypotheses = self.settings.hypotheses
+        # A bank each for 0, 1, 2, ... tokens of phrases, with room for one hypothesis or more.
+        return hypotheses if self.settings.draws else max(hypotheses, 1 + request.included)
+
+    def follow(self, request: Request) -> Iterator[int]:
+        """The tokens of one output as they are chosen, the last one END."""
+        if not self.bounds.fits(request, self.settings.min_length):
+            raise ModelError(self._too_long())
+        settings = self.settings
+        source, parts = self.prepare([request])
+        choose: search.Choose = search.best_token
+        if settings.draws:
+            shape = (settings.temperature, settings.top_k, settings.top_p)
+            longest = int(source[2].max())
+            choose = search.random_token([request.seed], longest, self.device, 1, *shape)
+        for tokens_R in search.follow(self.model, *source, choose, parts=parts):
+            yield int(tokens_R[0])
+
+    def _attempt(
+        self,
+        places: list[int],
+        requests: Sequence[Request],
+        found: list[list[search.Hypothesis]],
+    ) -> None:
+        """Decode a batch; where memory is short, its halves; what is too long alone is given up."""
+        try:
+            for place, hypotheses in zip(
+                places, self._decode([requests[place] for place in places]), strict=True
+            ):
+                found[place] = hypotheses
+            return
+        except torch.OutOfMemoryError:
+            if len(places) == 1:
+                length = len(requests[places[0]].source)
+                self.failed[places[0]] = f"{length} tokens do not fit into the device's memory"
+                return
+        half = len(places) // 2
+        self._attempt(places[:half], requests, found)
+        self._attempt(places[half:], requests, found)
+
+    def _decode(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+        settings, power = self.settings, self.settings.length_penalty or 0.0
+        source, parts = self.prepare(requests)
+        with contextlib.ExitStack() as watching:
+            for part in parts:
+                if isinstance(part, Coverage):
+                    watching.enter_context(part)
+            if settings.draws:
+                return search.sample(
+                    self.model,
+                    *source,
+                    [request.seed for request in requests],
+                    copies=settings.draws,
+                    temperature=settings.temperature,
+                    top_k=settings.top_k,
+                    top_p=settings.top_p,
+                    length_penalty=power,
+                    parts=parts,
+                )
+            size = self._hypotheses(requests[0])  # the same for all of a batch
+            if size == 1:
+                return search.greedy(self.model, *source, power, parts)
+            groups, diversity = settings.groups, settings.diversity
+            return beam(self.model, *source, size, settings.nbest, power, parts, groups, diversity)
+
+    def prepare(
+        self, requests: Sequence[Request]
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], list[Part]]:
+        """Source, lengths and limits of a batch, and the parts that its requests need."""
+        settings, device = self.settings, self.device
+        batch = collate([request.source for request in requests], None).to(device)
+        lengths_B = batch.source_lengths_B
+        limits_B = torch.tensor([self.bounds.limit(r, settings.min_length) for r in requests])
+        parts: list[Part] = []
+        if self.allowed is not None or not settings.unknown:
+            allowed_V = torch.full((self.vocabulary,), self.allowed is None, dtype=torch.bool)
+            allowed_V[list(self.allowed or [])] = True
+            allowed_V[UNKNOWN] &= settings.unknown
+            parts.append(Vocabulary(allowed_V.to(device)))
+        if settings.min_length:
+            parts.append(MinLength(settings.min_length))
+        if settings.no_repeat:
+            parts.append(NoRepeat(settings.no_repeat))
+        if any(request.exclude for request in requests):
+            parts.append(Exclude([request.exclude for request in requests], device))
+        if any(request.include for request in requests):
+            parts.append(Include([request.include for request in requests], limits_B, device))
+        if any(request.prefix for request in requests):
+            parts.append(Prefix([request.prefix for request in requests], device))
+        if settings.coverage:
+            assert self.attention is not None
+            parts.append(Coverage(self.attention, lengths_B.to(device), settings.coverage))
+        return (batch.source_BS, lengths_B, limits_B), parts
+
+
+def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Indices in batches, each no larger than `budget` with all padded to its largest, unless it
+    is one alone.
+
+    Largest first: what does not fit memory shows at once, not after an hour.
+    """
+    batch: list[int] = []
+    for index in sorted(indices, key=lambda i: (-sizes[i], i)):
+        largest = sizes[batch[0]] if batch else sizes[index]
+        if batch and largest * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -1,0 +1,68 @@
+"""Given targets through a network in one pass: what they are worth, and what they attend to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.data.batches import collate
+from transduce.decoding.decode import PLACES, pack
+from transduce.models import Lens, Network
+
+ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
+LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+WEIGHTS_AT_ONCE = 1 << 20  # of one head
+
+Rows = Sequence[Sequence[int]]
+
+
+def log_probabilities(network: Network, sources: Rows, targets: Rows) -> list[list[float]]:
+    """The log-probability of each token of each target, END included."""
+    found: list[list[float]] = [[] for _ in sources]
+    device = network.head.bias.device
+    sizes = [len(s) + len(t) + 2 for s, t in zip(sources, targets, strict=True)]
+    for indices in pack(range(len(sources)), sizes, PLACES // 4):
+        batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
+        assert batch.target_BT is not None
+        wanted_BT = batch.target_BT[:, 1:].long()
+        features_BTD = network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        log_probs = []
+        for features_XD, wanted_X in zip(
+            torch.split(features_BTD.flatten(0, 1), LOGITS_AT_ONCE),
+            torch.split(wanted_BT.flatten(), LOGITS_AT_ONCE),
+            strict=True,
+        ):
+            log_probs_XV = torch.log_softmax(network.head(features_XD).float(), dim=-1)
+            log_probs.append(log_probs_XV.gather(1, wanted_X[:, None]))
+        log_probs_BT = torch.cat(log_probs).view_as(wanted_BT)
+        for index, row in zip(indices, log_probs_BT.tolist(), strict=True):
+            found[index] = row[: len(targets[index]) + 1]
+    return found
+
+
+def attention_to_source(
+    network: Network, sources: Rows, targets: Rows
+) -> list[NDArray[np.float32]] | None:
+    """What each target attends to, [layers, heads, target, source], END included on both sides.
+
+    None where the network has no attention to the source.
+    """
+    found: dict[int, NDArray[np.float32]] = {}
+    device = network.head.bias.device
+    sizes = [(len(s) + 1) * (len(t) + 1) for s, t in zip(sources, targets, strict=True)]
+    for indices in pack(range(len(sources)), sizes, WEIGHTS_AT_ONCE):
+        batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
+        assert batch.target_BT is not None
+        with Lens(network, *ATTENTION_TO_SOURCE) as lens:
+            network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        if not lens.weights:
+            return None
+        # Layers may differ in heads only by kind of decoder, never inside one: they stack.
+        weights_BLHTS = torch.stack(list(lens.weights.values()), dim=1).float().cpu().numpy()
+        for row, index in enumerate(indices):
+            T, S = len(targets[index]) + 1, len(sources[index]) + 1
+            found[index] = weights_BLHTS[row, :, :, :T, :S]
+    return [found[index] for index in range(len(sources))]
