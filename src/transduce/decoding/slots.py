@@ -3,7 +3,7 @@
 Every row has a step of its own, so a sentence that ends leaves its slot, and the next one that
 waits takes it while the neighbours go on. All that a step does, network and search, is recorded as
 a CUDA graph and started by one call; the host looks up only now and then to see who has ended.
-Hypotheses are those of search.py; what it offers beyond greedy and beam search is done there.
+Hypotheses are those of search.py and beams.py; what they offer beyond plain search is done there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens import BEGIN, END, PAD
+from transduce.decoding.parts import NEVER
 from transduce.decoding.search import Hypothesis, penalty
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
@@ -24,7 +25,6 @@ from transduce.nn.kernels import kernels
 from transduce.nn.masks import padding
 from transduce.nn.past import OwnPast, SourcePast
 
-NEVER = float("-inf")
 STEPS = 8  # between two looks of the host
 CHUNK = 4096  # logits that one program searches
 PLACES = 2**20  # rows x positions that the stores of one pool may hold
@@ -257,7 +257,7 @@ class Slots:
         )
 
     def _beam(self, features_RD: Tensor) -> None:
-        """As in search.beam, each row at its own step."""
+        """As in beams.beam, each row at its own step."""
         shape = self.shape
         B, N = shape.slots, shape.beam
         step_B = self.steps_R.view(B, N)[:, 0].long()
