@@ -41,6 +41,9 @@ LengthPenalty = Annotated[
     float | None, typer.Option(help="Larger favours longer outputs; 0 for none.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Precision = Annotated[
+    str, typer.Option(help="auto, float32, bfloat16 or (on a CPU) int8: how search computes.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -151,6 +154,7 @@ def run(
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
     device: Device = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     from transduce.console import print_outputs, read_requests
@@ -158,8 +162,8 @@ def run(
     from transduce.transducer import load
 
     place = str(pick_device(device))
-    transducer = load(model, place)
-    others = [load(other, place) for other in with_models or []]
+    transducer = load(model, place, precision)
+    others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     outputs = chain.from_iterable(
         transducer.run(
@@ -227,6 +231,7 @@ def evaluate(
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
     device: Device = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
     from transduce.console import print_metrics
@@ -240,6 +245,7 @@ def evaluate(
         files=(source, target),
         metrics=metrics,
         device=device,
+        precision=precision,
         beam=beam,
         length_penalty=length_penalty,
     )

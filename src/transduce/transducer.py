@@ -21,6 +21,7 @@ from transduce.decoding import search, wishes
 from transduce.decoding.choice import least_risk, rescored
 from transduce.decoding.decode import Bounds, Request, Task
 from transduce.decoding.ensemble import Ensemble
+from transduce.decoding.fast import FastSearch, has_fast_search
 from transduce.decoding.forced import (
     ATTENTION_TO_SOURCE,
     attention_to_source,
@@ -30,9 +31,11 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.parts import NEVER
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError, RecipeError, TokensError
-from transduce.hardware import pick_device
+from transduce.hardware import pick_device, pick_precision
 from transduce.models import Lens, Network, Vocabulary, build
+from transduce.models.quantized import quantized
 from transduce.models.weights import set_weights, weights_of
+from transduce.nn.quantized import KINDS
 from transduce.recipe import (
     Decoder,
     Encoder,
@@ -64,6 +67,9 @@ class Transducer:
         self.network = network
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
+        self._fast: FastSearch | None = None
+        self._searched: Network | None = None
+        self.compute_in("auto")
 
     @classmethod
     def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Transducer:
@@ -77,8 +83,33 @@ class Transducer:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
+    def compute_in(self, precision: str) -> Transducer:
+        """How search computes: auto, float32, bfloat16, or int8 on a CPU.
+
+        auto is float32 on a CPU; on a GPU that has it bfloat16, where nothing but the best output
+        is asked for. Scores of given targets and attention maps are always computed in full.
+        """
+        known = ("auto", "float32", *KINDS)
+        if precision not in known:
+            raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
+        self.precision = precision
+        self._fast, self._searched = None, None
+        return self
+
+    @property
+    def _search_network(self) -> Network:
+        """What search multiplies with; the network itself, unless fewer bits are asked for."""
+        if self.precision not in KINDS or self.device.type != "cpu":
+            if self.precision == "int8":
+                raise ModelError(f"int8 is for a CPU, not for {self.device}; try bfloat16")
+            return self.network
+        if self._searched is None:
+            self._searched = quantized(self.network, self.precision)
+        return self._searched
+
     def to(self, device: str | torch.device) -> Transducer:
         self.network.to(device)
+        self._fast, self._searched = None, None
         return self
 
     def __call__(self, source: str, **settings: Any) -> str:
@@ -232,20 +263,31 @@ class Transducer:
         models = [self, *with_models]
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
-        watched = list(Lens(self.network, *ATTENTION_TO_SOURCE).parts.values())
+        networks = [model._search_network for model in models]
+        watched = list(Lens(networks[0], *ATTENTION_TO_SOURCE).parts.values())
         if settings.coverage and not watched:
             raise ModelError("coverage is counted by attention to the source; this model has none")
-        networks = [model.network for model in models]
         room = min(_room(model.recipe.model.decoder) for model in models)
         return Task(
-            model=Ensemble(networks, geometric=settings.geometric) if with_models else self.network,
+            model=Ensemble(networks, geometric=settings.geometric) if with_models else networks[0],
             settings=settings,
             bounds=Bounds(decode.max_ratio, decode.max_extra, room),
             device=self.device,
             allowed=wishes.allowed(settings.only, self.target_tokens),
             vocabulary=len(self.target_tokens),
             attention=watched[-1] if watched else None,
+            fast=None if with_models else self._fast_search(),
         )
+
+    def _fast_search(self) -> FastSearch | None:
+        if not has_fast_search(self.network):
+            return None
+        if self._fast is None or self._fast.network is not self.network:
+            width = self.recipe.model.width
+            self._fast = FastSearch(
+                self.network, pick_precision(self.precision, self.device, width)
+            )
+        return self._fast
 
     def _check_partner(self, other: Transducer, number: int) -> None:
         for side, ours, theirs in (
@@ -353,8 +395,8 @@ class Transducer:
         set_weights(self.network, weights, path)
 
 
-def load(folder: str | Path, device: str = "cpu") -> Transducer:
-    """The trained model in a folder that `transduce train` wrote.
+def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Transducer:
+    """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
 
     Raises ModelError that names the file that is missing or does not fit, CheckpointError where
     the weights are damaged, HardwareError where there is no such device.
@@ -376,7 +418,7 @@ def load(folder: str | Path, device: str = "cpu") -> Transducer:
         model = Transducer.create(recipe, source_tokens, target_tokens)
     model.load_weights(path / WEIGHTS)
     model.network.eval()
-    return model.to(place)
+    return model.to(place).compute_in(precision)
 
 
 def _missing(path: Path) -> str:

@@ -780,3 +780,37 @@ def test_where_it_cannot_be_saved_it_says_so(model: Transducer, tmp_path: Path) 
         with pytest.raises(CheckpointError, match="file") as error:
             model.save(tmp_path / place)
         assert sentence(error)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+@pytest.mark.parametrize("name", ["transformer", "attention"])
+def test_search_in_fewer_bits(name: str, precision: str) -> None:
+    made = make(name, model={"width": 64})
+    made.network.float()
+    exact = made.run(WORDS, beam=2)
+    few = made.compute_in(precision).run(WORDS, beam=2)
+    apart = [abs(a.score - b.score) for a, b in zip(exact, few, strict=True)]
+    assert max(apart) < 0.3
+    assert any(gap > 0 for gap in apart)
+    again = made.compute_in("float32").run(WORDS, beam=2)
+    assert [o.score for o in again] == pytest.approx([o.score for o in exact], abs=1e-5)
+
+
+def test_an_unknown_precision_is_one_sentence() -> None:
+    with pytest.raises(ModelError, match="precision is int4; it must be one of auto, float32"):
+        make().compute_in("int4")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("beam", [1, 3])
+def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
+    made = make().to("cuda")
+    made.network.float()
+    made.compute_in("float32")
+    fast = made.run(WORDS, beam=beam)
+    assert made._fast is not None
+    assert made._fast._pools
+    slow = made.run(WORDS, beam=beam, no_repeat=50)  # bans nothing, but is a part
+    assert texts(fast) == texts(slow)
+    for mine, other in zip(fast, slow, strict=True):
+        assert mine.score == pytest.approx(other.score, abs=1e-3)

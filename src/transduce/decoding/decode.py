@@ -13,6 +13,7 @@ from transduce.data.batches import collate
 from transduce.data.tokens import UNKNOWN
 from transduce.decoding import search
 from transduce.decoding.beams import beam
+from transduce.decoding.fast import FastSearch
 from transduce.decoding.include import Include
 from transduce.decoding.parts import (
     Coverage,
@@ -25,6 +26,7 @@ from transduce.decoding.parts import (
     Watched,
 )
 from transduce.decoding.settings import Settings
+from transduce.decoding.slots import Job
 from transduce.errors import ModelError
 
 # Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
@@ -41,6 +43,11 @@ class Request:
     prefix: Sequence[int] = ()
     include: Sequence[Sequence[int]] = ()
     exclude: Sequence[Sequence[int]] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is asked but the best output."""
+        return not (self.prefix or self.include or self.exclude)
 
     @property
     def included(self) -> int:
@@ -79,6 +86,8 @@ class Task:
     vocabulary: int = 0
     attention: Watched | None = None
     """What the coverage penalty watches."""
+    fast: FastSearch | None = None
+    """Where there is one, it does what needs no parts."""
     failed: dict[int, str] = field(default_factory=dict)
     """Requests that could not be served, by their place, and why."""
 
@@ -92,6 +101,7 @@ class Task:
                 possible.append(place)
             else:
                 self.failed[place] = self._too_long()
+        possible = self._run_fast(possible, requests, found)
         sizes = [self._places(request) for request in requests]
         widths = [self._hypotheses(request) for request in requests]
         for width in sorted(set(widths)):  # a neighbour's phrases must not widen another's beam
@@ -99,6 +109,34 @@ class Task:
             for places in pack(of_width, sizes, PLACES):
                 self._attempt(places, requests, found)
         return found
+
+    def _run_fast(
+        self,
+        places: list[int],
+        requests: Sequence[Request],
+        found: list[list[search.Hypothesis]],
+    ) -> list[int]:
+        """What the fast search can do, done; the places that are left."""
+        settings = self.settings
+        shaped = settings.draws or settings.groups > 1 or settings.coverage or settings.no_repeat
+        if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
+            return places
+        plain = [place for place in places if requests[place].plain]
+        least = settings.min_length
+        jobs = [
+            Job(requests[place].source, self.bounds.limit(requests[place], least))
+            for place in plain
+        ]
+        power = settings.length_penalty or 0.0
+        try:
+            # A text of at least so many tokens has its END after them.
+            every = self.fast.run(jobs, settings.hypotheses, settings.nbest, power, least + 1)
+        except torch.OutOfMemoryError:
+            self.fast.free()
+            return places
+        for place, hypotheses in zip(plain, every, strict=True):
+            found[place] = hypotheses
+        return [place for place in places if not requests[place].plain]
 
     def _too_long(self) -> str:
         return (

@@ -9,7 +9,7 @@ Hypotheses are those of search.py and beams.py; what they offer beyond plain sea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,9 +25,7 @@ from transduce.nn.kernels import kernels
 from transduce.nn.masks import padding
 from transduce.nn.past import OwnPast, SourcePast
 
-STEPS = 8  # between two looks of the host
 CHUNK = 4096  # logits that one program searches
-PLACES = 2**20  # rows x positions that the stores of one pool may hold
 
 
 @dataclass(frozen=True)
@@ -317,68 +315,3 @@ class Slots:
 
 def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
     return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
-
-
-# ------------------------------------------------------------------------------------ the pools
-
-
-@dataclass
-class SlotSearch:
-    """Greedy and beam search over slots; pools are kept for the next call."""
-
-    network: Network
-    _pools: dict[Shape, Slots] = field(default_factory=dict)
-
-    def run(
-        self,
-        jobs: Sequence[Job],
-        beam: int = 1,
-        nbest: int = 1,
-        length_penalty: float = 1.0,
-        least: int = 0,
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of each job, in order, best first."""
-        found: list[list[Hypothesis]] = [[] for _ in jobs]
-        classes: dict[tuple[int, int], list[int]] = {}
-        for place, job in enumerate(jobs):
-            classes.setdefault((_length(len(job.source) + 1), _length(job.limit)), []).append(place)
-        # The longest first: it has the fewest slots, and shows at once whether memory is enough.
-        for (source, target), places in sorted(classes.items(), reverse=True):
-            room = max(1, PLACES // (max(beam, nbest) * target + source))
-            slots = min(_count(len(places)), 1 << (room.bit_length() - 1))
-            shape = Shape(slots, max(beam, nbest), source, target, nbest, length_penalty, least)
-            self._work(self._pool(shape), jobs, places, found)
-        return found
-
-    def _pool(self, shape: Shape) -> Slots:
-        if shape not in self._pools:
-            self._pools[shape] = Slots(self.network, shape)
-        return self._pools[shape]
-
-    def _work(
-        self, pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
-    ) -> None:
-        waiting = sorted(places, key=lambda place: -len(jobs[place].source))
-        held: dict[int, int] = {}
-        while waiting or held:
-            free = [slot for slot in range(pool.shape.slots) if slot not in held]
-            # New ones enter together: each entry costs a pass through the encoder.
-            if waiting and (not held or 8 * len(free) >= pool.shape.slots):
-                entering = [waiting.pop(0) for _ in free[: len(waiting)]]
-                pool.fill(free[: len(entering)], [jobs[place] for place in entering])
-                held |= dict(zip(free, entering, strict=False))
-            working = pool.go(STEPS)
-            ended = [slot for slot in held if not working[slot]]
-            if ended:
-                for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
-                    found[held.pop(slot)] = hypotheses
-
-
-def _length(length: int) -> int:
-    """Powers of two from 32 on."""
-    return max(32, 1 << (length - 1).bit_length())
-
-
-def _count(count: int) -> int:
-    """Slots for so many sentences: few different numbers, so that pools are used again."""
-    return next((number for number in (1, 8, 64) if count <= number), 512)

@@ -116,10 +116,11 @@ def evaluate_folder(
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
     device: str = "auto",
+    precision: str = "auto",
     **settings: Any,
 ) -> Evaluation:
     """Score the model in a folder on a split of its recipe, or on two files; write it down."""
-    model = load(folder, str(pick_device(device)))
+    model = load(folder, str(pick_device(device)), precision)
     data = model.recipe.data
     names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
     if any(files):

@@ -15,6 +15,7 @@ from transduce.models.decoders import DecoderState, RecurrentDecoder, Transforme
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
 from transduce.models.memory import Memory, padding_mask
+from transduce.nn.linear import linear
 from transduce.nn.losses import Loss, cross_entropy
 from transduce.nn.masks import Mask, Segments
 from transduce.nn.multihead import MultiHeadAttention, packs
@@ -37,7 +38,7 @@ class Head(nn.Module):
         self.narrow = nn.Linear(width, self.weight.shape[1]) if narrower else nn.Identity()
 
     def forward(self, features_BTD: Tensor) -> Tensor:
-        return nn.functional.linear(self.narrow(features_BTD), self.weight, self.bias)
+        return linear(self.narrow(features_BTD), self.weight, self.bias)
 
     def products(self, features_RD: Tensor) -> Tensor:
         """E ŷ, the bias not added; in float32 also of bfloat16 weights, so near ties stay apart."""

@@ -7,9 +7,10 @@ import torch
 
 from transduce import recipe
 from transduce.data.batches import collate
-from transduce.decoding import search, slots
+from transduce.decoding import fast, search
 from transduce.decoding.beams import beam as beam_search
-from transduce.decoding.slots import Job, SlotSearch
+from transduce.decoding.fast import FastSearch
+from transduce.decoding.slots import Job
 from transduce.models import Network, Vocabulary, build
 
 V = 13
@@ -49,8 +50,8 @@ def test_the_same_hypotheses(
     torch.manual_seed(7)
     made = network(positions, norm_position).double()
     asked = jobs(11)
-    monkeypatch.setattr(slots, "PLACES", 3 * 100)  # few slots: sentences come and go
-    found = SlotSearch(made).run(asked, beam, nbest, length_penalty=0.8)
+    monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
+    found = FastSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
         batch = collate([job.source], None)
         source = (batch.source_BS, batch.source_lengths_B, torch.tensor([job.limit]))
@@ -68,7 +69,7 @@ def test_the_same_hypotheses(
 def test_no_output_ends_before_its_least_length() -> None:
     made = network()
     for beam in (1, 3):
-        found = SlotSearch(made).run([Job([5, 6], 12), Job([7], 12)], beam, least=12)
+        found = FastSearch(made).run([Job([5, 6], 12), Job([7], 12)], beam, least=12)
         assert [len(h[0].tokens) for h in found] == [11, 11]
 
 
@@ -79,8 +80,8 @@ def test_recorded_steps_find_the_same(beam: int) -> None:
     torch.manual_seed(7)
     asked = jobs(40)
     made = network()
-    expected = SlotSearch(made).run(asked, beam)
-    on_gpu = SlotSearch(network().cuda().requires_grad_(False))
+    expected = FastSearch(made).run(asked, beam)
+    on_gpu = FastSearch(network().cuda().requires_grad_(False))
     on_gpu.network.load_state_dict(made.state_dict())
     for _ in range(2):  # the second time everything is recorded
         found = on_gpu.run(asked, beam)

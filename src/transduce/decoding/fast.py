@@ -1,0 +1,120 @@
+"""Plain search at a GPU's speed: pools of slots over a copy of the network in bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import torch
+
+from transduce.decoding.search import Hypothesis
+from transduce.decoding.slots import Job, Shape, Slots
+from transduce.models import Network
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.encoders import TransformerEncoder
+
+STEPS = 8  # between two looks of the host
+MOST_PLACES = 2**20  # rows x positions of one pool
+SHARE = 4  # a pool takes at most this part of the memory that is free
+MOST_POOLS = 6
+
+
+def has_fast_search(network: Network) -> bool:
+    """Whether a network's steps can be recorded: Transformers on a GPU."""
+    if not next(network.parameters()).is_cuda:
+        return False
+    transformers = (TransformerEncoder, TransformerDecoder)
+    return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
+
+
+@dataclass
+class FastSearch:
+    """Greedy and beam search over slots; pools and their recorded steps are kept for the next call.
+
+    The network given is the one that counts: its weights, which may be in training, are copied into
+    the one that searches at every call.
+    """
+
+    network: Network
+    precision: torch.dtype = torch.float32
+    _pools: dict[Shape, Slots] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        beam: int = 1,
+        nbest: int = 1,
+        length_penalty: float = 1.0,
+        least: int = 0,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each job, in order, best first."""
+        torch._foreach_copy_(list(self._copy.parameters()), list(self.network.parameters()))
+        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        classes: dict[tuple[int, int], list[int]] = {}
+        for place, job in enumerate(jobs):
+            size = (_round_up(len(job.source) + 1), _round_up(job.limit))
+            classes.setdefault(size, []).append(place)
+        rows = max(beam, nbest)
+        # The longest first: it has the fewest slots, and shows at once whether memory is enough.
+        for (source, target), places in sorted(classes.items(), reverse=True):
+            wanted = next((count for count in (1, 8, 64) if len(places) <= count), 512)
+            slots = min(wanted, _power_of_2(self._room() // (rows * target + source)))
+            shape = Shape(slots, rows, source, target, nbest, length_penalty, least)
+            _work(self._pool(shape), jobs, places, found)
+        return found
+
+    def free(self) -> None:
+        """Give back the memory of all pools."""
+        self._pools.clear()
+        torch.cuda.empty_cache()
+
+    def _room(self) -> int:
+        """Places that the stores of one pool may hold."""
+        if not self.network.head.weight.is_cuda:
+            return MOST_PLACES
+        assert isinstance(self._copy.decoder, TransformerDecoder)
+        width = self._copy.decoder.stack[0].self_attention.width
+        bytes_of_place = 2 * width * len(self._copy.decoder.stack) * self.precision.itemsize
+        free, _ = torch.cuda.mem_get_info(self.network.head.weight.device)
+        return min(MOST_PLACES, free // SHARE // bytes_of_place)
+
+    def _pool(self, shape: Shape) -> Slots:
+        pool = self._pools.pop(shape, None)
+        if pool is None:
+            while len(self._pools) >= MOST_POOLS:
+                del self._pools[next(iter(self._pools))]
+            pool = Slots(self._copy, shape)
+        self._pools[shape] = pool  # the one used last comes last
+        return pool
+
+
+def _work(
+    pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
+) -> None:
+    """All jobs at these places through one pool, whose slots are filled again as they come free."""
+    waiting = sorted(places, key=lambda place: -len(jobs[place].source))
+    held: dict[int, int] = {}
+    while waiting or held:
+        free = [slot for slot in range(pool.shape.slots) if slot not in held]
+        # New ones enter together: each entry costs a pass through the encoder.
+        if waiting and (not held or 8 * len(free) >= pool.shape.slots):
+            entering, waiting = waiting[: len(free)], waiting[len(free) :]
+            pool.fill(free[: len(entering)], [jobs[place] for place in entering])
+            held |= dict(zip(free, entering, strict=False))
+        working = pool.go(STEPS)
+        ended = [slot for slot in held if not working[slot]]
+        for slot, hypotheses in zip(ended, pool.take(ended) if ended else (), strict=True):
+            found[held.pop(slot)] = hypotheses
+
+
+def _round_up(length: int) -> int:
+    """Few different lengths, so that pools are used again: powers of two from 32 on."""
+    return max(32, 1 << (length - 1).bit_length())
+
+
+def _power_of_2(count: int) -> int:
+    return 1 << max(count.bit_length() - 1, 0)
