@@ -43,12 +43,33 @@ class TransformerState:
     caches: list[KeyValueCache]
     memory: list[Tensor]
     memory_mask: Mask | None
+    each: int = 1
+    """Rows in a row that share one row of the memory: the hypotheses of one source."""
 
     def reorder(self, index_B: Tensor) -> None:
         for cache in self.caches:
             cache.reorder(index_B)
-        self.memory = [layer_BS2D[index_B] for layer_BS2D in self.memory]
-        self.memory_mask = reorder_mask(self.memory_mask, index_B)
+        sources, self.each = _shared(index_B // self.each, self.each, len(self.memory[0]))
+        if sources is not None:
+            self.memory = [layer_BS2D[sources] for layer_BS2D in self.memory]
+            self.memory_mask = reorder_mask(self.memory_mask, sources)
+
+
+def _shared(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None, int]:
+    """Which rows of the memory rows need, and how many in a row share one; None: as they are.
+
+    Only a CPU is asked to look: another device would have to be waited for.
+    """
+    if source_R.device.type != "cpu":
+        return source_R, 1
+    for shared in sorted({each, len(source_R) // count}, reverse=True):
+        if shared > 0 and len(source_R) % shared == 0:
+            grouped_BN = source_R.view(-1, shared)
+            first_B = grouped_BN[:, 0]
+            if bool((grouped_BN == first_B[:, None]).all()):
+                same = len(first_B) == count and bool((first_B == torch.arange(count)).all())
+                return None if same else first_B, shared
+    return source_R, 1
 
 
 class TransformerDecoder(nn.Module):

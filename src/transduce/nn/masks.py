@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -79,6 +79,13 @@ class Mask:
             visible_BTS=_both_visible(self.visible_BTS, other.visible_BTS),
             segments=self.segments or other.segments,
         )
+
+    def repeat(self, times: int) -> Mask:
+        """The mask of a batch in which each row comes so many times in a row."""
+        visible = self.visible_BTS
+        if visible is None or visible.dim() < 3 or visible.shape[0] == 1:
+            return self
+        return replace(self, visible_BTS=visible.repeat_interleave(times, dim=0))
 
     @property
     def only_causal(self) -> bool:

@@ -105,7 +105,18 @@ class MultiHeadAttention(nn.Module):
         return torch.cat((keys_BSD, values_BSD), dim=-1)
 
     def attend(self, query_BTD: Tensor, memory_BS2D: Tensor, mask: Mask | None = None) -> Tensor:
-        """Queries [B, T, D] to outputs [B, T, D] over memory that `project` has projected."""
+        """Queries [B, T, D] to outputs [B, T, D] over memory that `project` has projected.
+
+        The rows of single steps may be several for one row of the memory, side by side: they are
+        then that row's queries, and the memory is read once for all of them.
+        """
+        rows, sources = query_BTD.shape[0], memory_BS2D.shape[0]
+        if rows != sources and self.watch is None:
+            together_BND = query_BTD.view(sources, -1, self.width)
+            return self.attend(together_BND, memory_BS2D, mask).view(rows, -1, self.width)
+        if rows != sources:  # whoever watches wants to see each row
+            memory_BS2D = memory_BS2D.repeat_interleave(rows // sources, dim=0)
+            mask = None if mask is None else mask.repeat(rows // sources)
         bias = self.in_projection.bias
         bias_D = None if bias is None else bias[: self.width]
         query_BTD = linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
