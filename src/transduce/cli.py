@@ -41,6 +41,9 @@ LengthPenalty = Annotated[
     float | None, typer.Option(help="Larger favours longer outputs; 0 for none.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Workers = Annotated[
+    int, typer.Option(help="Processes that share a long input, on a CPU. Default: one a core.")
+]
 Precision = Annotated[
     str, typer.Option(help="auto, float32, bfloat16 or (on a CPU) int8: how search computes.")
 ]
@@ -155,14 +158,16 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
     device: Device = "auto",
     precision: Precision = "auto",
+    workers: Workers = 0,
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     from transduce.console import print_outputs, read_requests
-    from transduce.hardware import pick_device
+    from transduce.hardware import count_cores, pick_device
     from transduce.transducer import load
 
     place = str(pick_device(device))
     transducer = load(model, place, precision)
+    transducer.workers = workers or count_cores()
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     outputs = chain.from_iterable(
@@ -232,6 +237,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    workers: Workers = 0,
 ) -> None:
     """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
     from transduce.console import print_metrics
@@ -246,6 +252,7 @@ def evaluate(
         metrics=metrics,
         device=device,
         precision=precision,
+        workers=workers,
         beam=beam,
         length_penalty=length_penalty,
     )

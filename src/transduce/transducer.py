@@ -67,6 +67,8 @@ class Transducer:
         self.network = network
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
+        self.workers = 1
+        """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self._fast: FastSearch | None = None
         self._searched: Network | None = None
         self.compute_in("auto")
@@ -277,6 +279,7 @@ class Transducer:
             vocabulary=len(self.target_tokens),
             attention=watched[-1] if watched else None,
             fast=None if with_models else self._fast_search(),
+            workers=self.workers,
         )
 
     def _fast_search(self) -> FastSearch | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from transduce.decoding.parts import (
 )
 from transduce.decoding.settings import Settings
 from transduce.decoding.slots import Job
+from transduce.decoding.workers import Found, shares, together, worth_it
 from transduce.errors import ModelError
 
 # Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
@@ -86,6 +87,8 @@ class Task:
     vocabulary: int = 0
     attention: Watched | None = None
     """What the coverage penalty watches."""
+    workers: int = 1
+    """Processes that share the requests, on a CPU."""
     fast: FastSearch | None = None
     """Where there is one, it does what needs no parts."""
     failed: dict[int, str] = field(default_factory=dict)
@@ -93,6 +96,8 @@ class Task:
 
     def run(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
         """The hypotheses of each request, in order, best first; none where there can be none."""
+        if self.device.type == "cpu" and worth_it(len(requests), self.workers):
+            return self._run_together(requests)
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
         least = self.settings.min_length
         possible = []
@@ -108,6 +113,24 @@ class Task:
             of_width = [place for place in possible if widths[place] == width]
             for places in pack(of_width, sizes, PLACES):
                 self._attempt(places, requests, found)
+        return found
+
+    def _run_together(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+        def work(places: list[int]) -> Found:
+            alone = replace(self, workers=1, failed={})
+            found = alone.run([requests[place] for place in places])
+            return [
+                [alone.failed.get(number), [[h.tokens, h.score, h.log_probability] for h in of_one]]
+                for number, of_one in enumerate(found)
+            ]
+
+        dealt = shares([self._places(request) for request in requests], self.workers)
+        found: list[list[search.Hypothesis]] = [[] for _ in requests]
+        for places, answers in zip(dealt, together(dealt, work), strict=True):
+            for place, (why, hypotheses) in zip(places, answers, strict=True):
+                found[place] = [search.Hypothesis(*hypothesis) for hypothesis in hypotheses]
+                if why is not None:
+                    self.failed[place] = why
         return found
 
     def _run_fast(
