@@ -161,13 +161,14 @@ def run(
     workers: Workers = 0,
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
+    processes = _processes(workers, many=file is not None or not sources)
     from transduce.console import print_outputs, read_requests
-    from transduce.hardware import count_cores, pick_device
+    from transduce.hardware import pick_device
     from transduce.transducer import load
 
     place = str(pick_device(device))
     transducer = load(model, place, precision)
-    transducer.workers = workers or count_cores()
+    transducer.workers = processes
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     outputs = chain.from_iterable(
@@ -240,6 +241,7 @@ def evaluate(
     workers: Workers = 0,
 ) -> None:
     """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
+    processes = _processes(workers, many=True)
     from transduce.console import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
     from transduce.inspection.report import write_card
@@ -252,7 +254,7 @@ def evaluate(
         metrics=metrics,
         device=device,
         precision=precision,
-        workers=workers,
+        workers=processes,
         beam=beam,
         length_penalty=length_penalty,
     )
@@ -286,6 +288,16 @@ def recipes(
         print_recipes()
     else:
         print_recipe(name)
+
+
+def _processes(asked: int, many: bool) -> int:
+    """How many processes share an input, on a CPU; with one thread each, as torch has to be told
+    before it is loaded."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = asked or (cores or 1 if many else 1)
+    if count > 1:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    return count
 
 
 def main() -> NoReturn:

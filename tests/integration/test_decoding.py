@@ -128,3 +128,22 @@ def test_the_examples_of_the_page_run(
         ended = subprocess.run(typed, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout
+
+
+def test_processes_that_share_a_file_print_the_same(tmp_path: Path) -> None:
+    """On the command line, which sees to it that no thread was ever started."""
+    folder = tmp_path / "model"
+    train(load_recipe("copy", ["train.steps=20", "validation.every=20"]), folder)
+    lines = tmp_path / "lines.txt"
+    words = ["abc", "defg", "h", "", "ijklmno"]
+    lines.write_text("".join(f"{words[n % 5]}{words[n % 3]}\n" for n in range(150)))
+    printed = []
+    for workers in ("1", "3"):
+        command = [sys.executable, "-m", "transduce", "run", str(folder), "-i", str(lines)]
+        command += ["--beam", "2", "--scores", "--workers", workers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+        printed.append([line.split("\t") for line in done.stdout.splitlines()])
+    assert len(printed[0]) == 150
+    assert [row[1:] for row in printed[0]] == [row[1:] for row in printed[1]]
+    for one, other in zip(*printed, strict=True):
+        assert float(one[0]) == pytest.approx(float(other[0]), abs=2e-3)

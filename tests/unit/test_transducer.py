@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from itertools import pairwise
@@ -815,16 +814,3 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
     assert texts(fast) == texts(slow)
     for mine, other in zip(fast, slow, strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-3)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 3, "nbest": 2}, {"sample": True}])
-def test_processes_that_share_the_sources_find_the_same(settings: dict[str, Any]) -> None:
-    made = make()
-    sources = [word * (1 + number % 4) for number, word in enumerate(WORDS * 10)]
-    alone = made.run(sources, **settings)
-    made.workers = 2
-    shared = made.run(sources, **settings)
-    assert texts(shared) == texts(alone)
-    assert [o.score for o in shared] == pytest.approx([o.score for o in alone], abs=1e-9)
-    assert [len(o.alternatives) for o in shared] == [len(o.alternatives) for o in alone]

@@ -11,11 +11,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import torch
 
 LEAST = 32  # requests for each process; fewer are done before a fork has paid
 
@@ -30,7 +27,13 @@ def shares(sizes: Sequence[int], workers: int) -> list[list[int]]:
 
 
 def worth_it(requests: int, workers: int) -> bool:
-    return workers > 1 and requests >= LEAST * workers and hasattr(os, "fork")
+    """Whether there is enough to share, and forking is safe: no thread may ever have been started.
+
+    A process that has lost the threads it is used to waits for them for ever. The command line sees
+    to it that torch has one thread where it asks for workers.
+    """
+    alone = hasattr(os, "fork") and os.environ.get("OMP_NUM_THREADS") == "1"
+    return alone and workers > 1 and requests >= LEAST * workers
 
 
 def together(dealt: list[list[int]], work: Callable[[list[int]], Found]) -> list[Found]:
@@ -38,17 +41,16 @@ def together(dealt: list[list[int]], work: Callable[[list[int]], Found]) -> list
 
     A share whose process is lost, for whatever reason, is done here: what is wrong then shows.
     """
-    with _one_thread():
-        started = [_start(places, work) for places in dealt[1:]]
-        try:
-            found = [work(dealt[0])]
-            for places in dealt[1:]:
-                answer = _answer(*started.pop(0))
-                found.append(work(places) if answer is None else answer)
-        finally:
-            for process, pipe in started:  # only after an error: nobody will read what they find
-                os.kill(process, signal.SIGKILL)
-                _answer(process, pipe)
+    started = [_start(places, work) for places in dealt[1:]]
+    try:
+        found = [work(dealt[0])]
+        for places in dealt[1:]:
+            answer = _answer(*started.pop(0))
+            found.append(work(places) if answer is None else answer)
+    finally:
+        for process, pipe in started:  # only after an error: nobody will read what they find
+            os.kill(process, signal.SIGKILL)
+            _answer(process, pipe)
     return found
 
 
@@ -74,13 +76,3 @@ def _answer(process: int, pipe: int) -> Found | None:
         said = reading.read()
     _, status = os.waitpid(process, 0)
     return json.loads(said) if status == 0 else None
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -15,7 +15,7 @@ from transduce.data.cache import Encoded
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import Metric, measure
-from transduce.hardware import count_cores, pick_device
+from transduce.hardware import pick_device
 from transduce.recipe import Corpus, MetricName, ParallelFiles
 from transduce.storage import write_json, write_text
 from transduce.transducer import Output, Transducer, load, read_metrics
@@ -117,12 +117,12 @@ def evaluate_folder(
     metrics: str | None = None,
     device: str = "auto",
     precision: str = "auto",
-    workers: int = 0,
+    workers: int = 1,
     **settings: Any,
 ) -> Evaluation:
     """Score the model in a folder on a split of its recipe, or on two files; write it down."""
     model = load(folder, str(pick_device(device)), precision)
-    model.workers = workers or count_cores()
+    model.workers = workers
     data = model.recipe.data
     names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
     if any(files):

@@ -6,7 +6,6 @@ import os
 import signal
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,27 +22,26 @@ def test_everything_is_dealt_once_and_evenly(sizes: list[int], workers: int) -> 
     assert max(loads) - min(loads) <= max(sizes, default=0)
 
 
-def test_few_requests_are_not_worth_a_fork() -> None:
+def test_few_requests_are_not_worth_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert not worth_it(63, 2)
     assert worth_it(64, 2)
     assert not worth_it(10_000, 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not worth_it(10_000, 2)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert not worth_it(10_000, 2)
 
 
-def test_each_share_is_done_by_another_process_with_one_thread() -> None:
-    threads = torch.get_num_threads()
-
+def test_each_share_is_done_by_another_process() -> None:
     def work(places: list[int]) -> list[list[int]]:
-        product = torch.ones(64, 64) @ torch.ones(64, 64)
-        return [[p, os.getpid(), torch.get_num_threads(), int(product[0, 0])] for p in places]
+        return [[place, os.getpid()] for place in places]
 
     found = together([[0, 2], [1, 4], [3]], work)
     assert [[answer[0] for answer in share] for share in found] == [[0, 2], [1, 4], [3]]
-    processes = {share[0][1] for share in found}
+    processes = {answer[1] for share in found for answer in share}
     assert len(processes) == 3
     assert found[0][0][1] == os.getpid()
-    assert {answer[2] for share in found for answer in share} == {1}
-    assert {answer[3] for share in found for answer in share} == {64}
-    assert torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize("end", ["killed", "raised", "mid-answer"])
