@@ -28,7 +28,7 @@ check: $(READY)  ## lint, formatting, types
 	@$(BIN)/mypy
 
 test: check  ## check, then the whole test suite
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile
 
 test-slow: $(READY)  ## the tests that take longer than a minute
 	@$(BIN)/python -m pytest -m slow

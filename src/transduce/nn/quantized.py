@@ -7,6 +7,7 @@ of a weight has a scale of its own, each input one that is found as it comes.
 from __future__ import annotations
 
 import platform
+import warnings
 from typing import Any
 
 import torch
@@ -59,7 +60,9 @@ class QuantizedWeight:
             weight_FD = self._weight_FD.float()
             scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=1e-12)
             zero_F = torch.zeros(len(scale_F), dtype=torch.int64)
-            levels_FD = torch.quantize_per_channel(weight_FD, scale_F, zero_F, 0, torch.qint8)
+            with warnings.catch_warnings():  # of the end of this, as long as nothing replaces it
+                warnings.simplefilter("ignore", UserWarning)
+                levels_FD = torch.quantize_per_channel(weight_FD, scale_F, zero_F, 0, torch.qint8)
             bias = None if bias_F is None else bias_F.detach().float()
             self._packed = torch.ops.quantized.linear_prepack(levels_FD, bias)
         y_BTF: Tensor = torch.ops.quantized.linear_dynamic(x_BTD, self._packed, False)

@@ -90,3 +90,30 @@ def test_recorded_steps_find_the_same(beam: int) -> None:
         for a, b, equal in zip(expected, found, same, strict=True):
             if equal:
                 assert a[0].score == pytest.approx(b[0].score, abs=1e-3)
+
+
+@torch.inference_mode()
+def test_it_searches_with_the_weights_of_now() -> None:
+    """A network that is being trained is searched again and again."""
+    torch.manual_seed(7)
+    made = network().double()
+    fast_search = FastSearch(made, torch.float64)
+    asked = jobs(3)
+    before = fast_search.run(asked)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    after = fast_search.run(asked)
+    fresh = FastSearch(made, torch.float64).run(asked)
+    assert [h[0].tokens for h in after] == [h[0].tokens for h in fresh]
+    assert [h[0].score for h in after] == pytest.approx([h[0].score for h in fresh])
+    assert [h[0].score for h in after] != pytest.approx([h[0].score for h in before])
+
+
+def test_pools_are_few() -> None:
+    made = network()
+    fast_search = FastSearch(made)
+    with torch.inference_mode():
+        for least in range(fast.MOST_POOLS + 3):
+            fast_search.run([Job([5], 3)], least=least)
+    assert len(fast_search._pools) == fast.MOST_POOLS
+    assert max(shape.least for shape in fast_search._pools) == fast.MOST_POOLS + 2
