@@ -325,7 +325,9 @@ def marian_of(ours: Any, transformers: Any) -> Any:
                 put_pair(f"{layer}.self_attn_layer_norm", block.self_attention_residual.norm)
                 if side == "decoder":
                     put_attention(f"{layer}.encoder_attn", block.cross_attention)
-                    put_pair(f"{layer}.encoder_attn_layer_norm", block.cross_attention_residual.norm)
+                    put_pair(
+                        f"{layer}.encoder_attn_layer_norm", block.cross_attention_residual.norm
+                    )
                 put_pair(f"{layer}.fc1", block.feed_forward.expand)
                 put_pair(f"{layer}.fc2", block.feed_forward.contract)
                 put_pair(f"{layer}.final_layer_norm", block.feed_forward_residual.norm)

@@ -1,11 +1,11 @@
 """A Transformer for decode_speed.py with weights that need no training and still say something.
 
-Random weights of a Transformer with tied embeddings write one token over and over: what the residual
-stream carries of the last token looks most like itself. Here the table of embeddings is made of
-walks, each row the row before it turned by one orthogonal matrix, and the last feed-forward layer
-turns what it is given by that matrix: outputs walk through the table, with jumps that the source
-decides on. Margins are wide, so that systems of less precision can still be seen to say the same.
-END, PAD and BEGIN never come, so an output is as long as it may be.
+Random weights of a Transformer with tied embeddings write one token over and over: what the
+residual stream carries of the last token looks most like itself. Here the table of embeddings is
+made of walks, each row the row before it turned by one orthogonal matrix, and the last feed-forward
+layer turns what it is given by that matrix: outputs walk through the table, with jumps that the
+source decides on. Margins are wide, so that systems of less precision can still be seen to say the
+same. END, PAD and BEGIN never come, so an output is as long as it may be.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Worker:
         environment = dict(os.environ)
         if device == "cpu":
             environment |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
         path = str(Path(__file__).with_name("decode_worker.py"))
         self.process = subprocess.Popen(
             [sys.executable, "-W", "ignore", path, json.dumps(wanted)],
@@ -103,7 +103,9 @@ class Worker:
             stderr=self.log,
             env=environment,
         )
-        self.freezes = device == "cpu"  # else threads that wait by spinning take the next one's core
+        self.freezes = (
+            device == "cpu"
+        )  # else threads that wait by spinning take the next one's core
         self.buffer = b""
 
     def send(self, **request: Any) -> None:
@@ -160,15 +162,22 @@ class Team:
     workers: list[Worker]
     facts: dict[str, str] = field(default_factory=dict)
     batch_sizes: list[int | None] = field(default_factory=list)
+    held: int = 0
+    """Bytes of the GPU that its process took, everything counted."""
 
     @property
     def name(self) -> str:
         return f"{self.spec.name}, {len(self.workers)} x {self.threads}"
 
     def ask(self, limit: float, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        on_gpu = not self.workers[0].freezes
+        free = torch.cuda.mem_get_info()[0] if on_gpu else 0
         for worker, request in zip(self.workers, requests, strict=True):
             worker.send(**request)
-        return [worker.answer(limit) for worker in self.workers]
+        answers = [worker.answer(limit) for worker in self.workers]
+        # Nobody else works meanwhile: what is gone is its own.
+        self.held += free - torch.cuda.mem_get_info()[0] if on_gpu else 0
+        return answers
 
 
 @dataclass
@@ -219,7 +228,6 @@ class Section:
             "agreement": self.agreement,
             "rows": self.rows,
         }
-        self.free = 0
 
     # ---------------------------------------------------------------------- what is compared
 
@@ -247,7 +255,7 @@ class Section:
             sizes = [1, 8] if self.arguments.quick else [1, 8, 64, 512]
             return [Cell(beam, size, size) for beam in (1, 4) for size in sizes]
         light = self.name != "base"
-        most = 8 if self.arguments.quick else 32
+        most = 16 if self.arguments.quick else 32
         file = 2 * most if self.arguments.quick or not light else 256
         return [
             Cell(1, 1, 1),
@@ -344,9 +352,8 @@ class Section:
         print(f"  {name} is left out: {why}", flush=True)
 
     def _load(self, team: Team, precision: str) -> None:
-        team.ask(60, [{"do": "load", "folder": str(self.folder), "precision": precision}] * len(
-            team.workers
-        ))
+        request = {"do": "load", "folder": str(self.folder), "precision": precision}
+        team.ask(60, [request] * len(team.workers))
 
     def _check(self) -> None:
         """The same log-probabilities in float32, and how many outputs are the same."""
@@ -357,9 +364,7 @@ class Section:
         for team in list(self.teams):
             row: dict[str, Any] = {"system": team.spec.system, "precision": team.spec.precision}
             try:
-                if self.device == "cuda":
-                    row["free_before"] = torch.cuda.mem_get_info()[0]
-                if len(team.workers) > 1:  # the same program as its sister's
+                if team.threads == 1 and self.device == "cpu":  # the same as with two threads
                     self._load(team, team.spec.precision)
                     continue
                 self._load(team, "float32")
@@ -400,8 +405,11 @@ class Section:
         entries = []
         for cell in self.cells():
             for team in list(self.teams):
-                if len(team.workers) > 1 and not cell.apart:
+                alone = cell.count == 1 and self.device == "cpu"
+                if team.threads == 1 and self.device == "cpu" and not (cell.apart or alone):
                     continue
+                if alone:  # of two workers, one has nothing to do
+                    team = replace(team, workers=team.workers[:1])
                 row: dict[str, Any] = {
                     "system": team.spec.system,
                     "precision": team.spec.precision,
@@ -425,7 +433,8 @@ class Section:
 
     def _enter(self, team: Team, cell: Cell, row: dict[str, Any]) -> Entry:
         """Run warm; where outputs end by themselves, with the batch size that was fastest."""
-        shares = [self.sources[: cell.count][i :: len(team.workers)] for i in range(2)]
+        several = len(team.workers)
+        shares = [self.sources[: cell.count][i::several] for i in range(several)]
         # The second run is the one that records a graph or finds caches filled.
         warm = 3 if self.device == "cuda" else 1 if cell.count > 8 else 2
         sizes = team.batch_sizes if cell.exact is None else [cell.batch]
@@ -433,7 +442,7 @@ class Section:
         for size in sizes:
             wish = {"beam": cell.beam, "batch": size, "exact": cell.exact, "warm": warm}
             wish |= {"do": "plan", "name": f"{cell.name} {size}"}
-            requests = [wish | {"sources": share} for share in shares[: len(team.workers)]]
+            requests = [wish | {"sources": share} for share in shares]
             found = team.ask(90 if team.spec.system == "hf-static" else 60, requests)
             tried[size] = max(answer["seconds"] for answer in found), found
         best = min(tried, key=lambda size: tried[size][0])
@@ -443,14 +452,7 @@ class Section:
         if found[0]["peak_mib"] is not None:
             row["peak_mib"] = sum(answer["peak_mib"] for answer in found)
         if self.device == "cuda":
-            before = next(
-                seen["free_before"]
-                for seen in self.agreement
-                if (seen["system"], seen["precision"]) == (team.spec.system, team.spec.precision)
-            )
-            # Idle neighbours hold what they have: what is gone since is its own and theirs.
-            row["free_after"] = torch.cuda.mem_get_info()[0]
-            row["free_before"] = before
+            row["held_mib"] = team.held / 2**20
         entry = Entry(team, cell, row)
         wanted = (1.5, 25) if cell.count == 1 else (0.25, 10)
         entry.repeats = max(1, min(wanted[1], int(wanted[0] / max(seconds, 1e-4))))
@@ -539,7 +541,8 @@ class Section:
             spread = f"{row['slowest']:,.0f} - {row['fastest']:,.0f}"
             late = row.get("latency_ms")
             percentiles = "" if late is None else "{p50:.1f} / {p90:.1f} / {p99:.1f}".format(**late)
-            peak = f"{row['peak_mib']:,.0f}" if "peak_mib" in row else "-"
+            memory = row.get("held_mib", row.get("peak_mib"))
+            peak = "-" if memory is None else f"{memory:,.0f}"
             print(
                 f"{name:42}{row['tokens_per_second']:11,.0f}  {spread:>21}  {percentiles:>22}  "
                 f"{peak}"
@@ -601,7 +604,8 @@ def main() -> None:
     arguments.out = arguments.out or RESULTS / f"decode_speed_{device.type}.json"
     arguments.each = arguments.each or (4.0 if on_gpu else 8.0)
     if arguments.quick:
-        arguments.sizes, arguments.rounds = "tiny", 2
+        arguments.sizes, arguments.rounds = arguments.sizes and "tiny", 2
+        arguments.minutes = arguments.minutes or 30
     wanted = [(name, "exact") for name in arguments.sizes.split(",") if name]
     wanted += [("base", "static")] if arguments.static and on_gpu else []
     wanted += [(arguments.model.name, "real")] if arguments.model else []

@@ -7,6 +7,7 @@ decode_speed.py starts it. What libraries print goes to stderr, so that it distu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -70,10 +71,8 @@ class Worker:
         if self.device == "cuda" and torch is not None:
             torch.cuda.reset_peak_memory_stats()
         elif self.device == "cpu":
-            try:
+            with contextlib.suppress(OSError):  # else the peak is that of all work so far
                 Path("/proc/self/clear_refs").write_text("5", "ascii")
-            except OSError:
-                pass  # then the peak is that of all work so far
 
     def _peak_mib(self) -> float | None:
         """On a GPU what torch had allocated; on a CPU what came on top of the libraries."""
