@@ -65,6 +65,10 @@ class Engine:
     def load(self, folder: Path, precision: str) -> None:
         raise NotImplementedError
 
+    def unload(self) -> None:
+        """Forget the model, so that the next one does not come on top of it."""
+        self.model: Any = None
+
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """The log-probability of each token of each target, END included."""
         raise NotImplementedError
@@ -88,11 +92,13 @@ class Ours(Engine):
         self.torch, self.package = torch, transduce.transducer
         self.slots: Any = None
 
+    def unload(self) -> None:
+        self.model = self.slots = None
+
     def facts(self) -> dict[str, str]:
         return {"torch": self.torch.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
-        self.slots = None
         self.model = self.package.load(folder)
         self.model.network.requires_grad_(False).to(
             self.device, dtype=getattr(self.torch, precision)
@@ -181,7 +187,6 @@ class HuggingFace(Engine):
     def load(self, folder: Path, precision: str) -> None:
         import transduce.transducer
 
-        self.model: Any = None
         ours = transduce.transducer.load(folder)
         self.decode = ours.recipe.decode
         made = marian_of(ours, self.package)
@@ -383,8 +388,7 @@ class CTranslate2(Engine):
         known = self.package.get_supported_compute_types(self.device)
         if precision not in known:
             raise RuntimeError(f"it has no {precision} here, only {', '.join(sorted(known))}")
-        self.translator: Any = None
-        self.translator = self.package.Translator(
+        self.model = self.package.Translator(
             str(exported),
             device=self.device,
             compute_type=precision,
@@ -401,7 +405,7 @@ class CTranslate2(Engine):
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         written = [[self.names[1][i] for i in target] for target in targets]
-        found = self.translator.score_batch(self._sources(sources), written)
+        found = self.model.score_batch(self._sources(sources), written)
         return [list(of_one.log_probs) for of_one in found]
 
     def plan(self, wish: Wish) -> Plan:
@@ -423,7 +427,7 @@ class CTranslate2(Engine):
                 for of_one in found
             ]
 
-        return Plan(lambda: self.translator.translate_batch(sources, **settings), read)
+        return Plan(lambda: self.model.translate_batch(sources, **settings), read)
 
 
 def _vocabulary(folder: Path, side: str) -> list[str]:

@@ -359,7 +359,7 @@ class Section:
         """The same log-probabilities in float32, and how many outputs are the same."""
         sources = self.sources[:CHECKED]
         exact = None if self.kind == "real" else LENGTH
-        wish = {"sources": sources, "beam": 1, "batch": None, "exact": exact}
+        wish = {"do": "decode", "sources": sources, "beam": 1, "batch": None, "exact": exact}
         reference: dict[str, Any] = {}
         for team in list(self.teams):
             row: dict[str, Any] = {"system": team.spec.system, "precision": team.spec.precision}
@@ -368,10 +368,11 @@ class Section:
                     self._load(team, team.spec.precision)
                     continue
                 self._load(team, "float32")
-                scored = team.workers[0].ask(
-                    60, do="score", sources=sources, targets=self.targets[:CHECKED]
-                )["log_probs"]
-                outputs = team.workers[0].ask(60, do="decode", **wish)["outputs"]
+                # A compiler's work is in it where the cache is static.
+                limit = 150 if team.spec.system == "hf-static" else 60
+                forced = {"do": "score", "sources": sources, "targets": self.targets[:CHECKED]}
+                scored = team.ask(60, [forced])[0]["log_probs"]
+                outputs = team.ask(limit, [wish])[0]["outputs"]
                 reference = reference or {"scores": scored, "outputs": outputs}
                 row["worst_log_prob"] = max(
                     abs(mine - other)
@@ -381,7 +382,7 @@ class Section:
                 row["same_in_float32"] = _same(reference["outputs"], outputs)
                 if team.spec.precision != "float32":
                     self._load(team, team.spec.precision)
-                    outputs = team.workers[0].ask(60, do="decode", **wish)["outputs"]
+                    outputs = team.ask(limit, [wish])[0]["outputs"]
                 row["same_as_timed"] = _same(reference["outputs"], outputs)
                 if exact and not all(exact - 1 <= len(output) <= exact for output in outputs):
                     raise Failed(f"it wrote {set(map(len, outputs))} tokens, not {exact}")

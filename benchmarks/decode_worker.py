@@ -39,7 +39,11 @@ class Worker:
 
     def load(self, folder: str, precision: str) -> dict[str, Any]:
         self.plans.clear()
+        self.engine.unload()
         gc.collect()
+        torch = sys.modules.get("torch")
+        if self.device == "cuda" and torch is not None:
+            torch.cuda.empty_cache()
         began = time.perf_counter()
         self.engine.load(Path(folder), precision)
         return {"seconds": time.perf_counter() - began}

@@ -249,9 +249,9 @@ def decode_speed() -> list[str]:
         "Each system has a process of its own; they take turns, and only one works at a time. A "
         "figure is the median over rounds, with the slowest and the fastest round beside it. "
         "Before the timing all systems give the log-probabilities of the same targets in float32, "
-        "and the greedy outputs of the same eight sources. Latency is that of single sentences, one after "
-        "the other. On a CPU all systems have the same two cores: 1 x 2 is one process with two "
-        "threads, 2 x 1 two processes with one thread each that share the sentences, 1 x 1 one "
+        "and the greedy outputs of the same eight sources. Latency is that of single sentences, "
+        "one after the other. On a CPU all systems have the same two cores: 1 x 2 is one process "
+        "with two threads, 2 x 1 two processes with one thread each that share the sentences, 1 x 1 one "
         "process with one thread. Memory on a CPU is what the processes took at most on top of "
         "their libraries; on a GPU what the process holds of the device in all, so it grows from "
         "row to row.",
