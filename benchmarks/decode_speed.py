@@ -523,6 +523,7 @@ class Section:
 
     def _write(self) -> None:
         """The file with this section in the place of the old one of its size and kind."""
+        self.found["ratios"] = ratios(self.rows)
         out: Path = self.arguments.out
         old = json.loads(out.read_text("utf-8"))["sections"] if out.exists() else []
         key = (self.name, self.kind)
@@ -548,26 +549,37 @@ class Section:
                 f"{name:42}{row['tokens_per_second']:11,.0f}  {spread:>21}  {percentiles:>22}  "
                 f"{peak}"
             )
-        for cell in dict.fromkeys(row["cell"] for row in self.rows):
-            print(f"{cell}: {', '.join(ratios(self.rows, cell)) or 'nothing to compare'}")
+        for row in self.found["ratios"]:
+            print(
+                f"{row['cell']}: ours {row['precision']} is {row['times']:.2f} times "
+                f"{NAMES[row['peer']]} {row['peer_precision']} "
+                f"({row['low']:.2f} to {row['high']:.2f})"
+            )
         sys.stdout.flush()
 
 
-def ratios(rows: list[dict[str, Any]], cell: str) -> list[str]:
-    """Our best in a cell against the best of each peer, with what the spread allows."""
-    measured = [row for row in rows if row["cell"] == cell and "tokens_per_second" in row]
-    best = {}
-    for row in sorted(measured, key=lambda row: row["tokens_per_second"]):
-        best[row["system"]] = row
-    if "ours" not in best:
-        return []
-    ours = best.pop("ours")
-    return [
-        f"{ours['tokens_per_second'] / peer['tokens_per_second']:.2f} times {NAMES[system]} "
-        f"{peer['precision']} ({ours['slowest'] / peer['fastest']:.2f} to "
-        f"{ours['fastest'] / peer['slowest']:.2f})"
-        for system, peer in best.items()
-    ]
+def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Our best in each cell against the best of each peer, by the time for the same sentences."""
+    found = []
+    for cell in dict.fromkeys(row["cell"] for row in rows):
+        measured = [row for row in rows if row["cell"] == cell and "round_seconds" in row]
+        measured.sort(key=lambda row: -statistics.median(row["round_seconds"]))
+        best = {row["system"]: row for row in measured}
+        ours = best.pop("ours", None)
+        for system, peer in [] if ours is None else best.items():
+            mine, other = ours["round_seconds"], peer["round_seconds"]
+            found.append(
+                {
+                    "cell": cell,
+                    "precision": ours["precision"],
+                    "peer": system,
+                    "peer_precision": peer["precision"],
+                    "times": statistics.median(other) / statistics.median(mine),
+                    "low": min(other) / max(mine),  # the worst that the spread of both allows
+                    "high": max(other) / min(mine),
+                }
+            )
+    return found
 
 
 def _same(outputs: list[list[int]], others: list[list[int]]) -> float:

@@ -251,10 +251,10 @@ def decode_speed() -> list[str]:
         "Before the timing all systems give the log-probabilities of the same targets in float32, "
         "and the greedy outputs of the same eight sources. Latency is that of single sentences, "
         "one after the other. On a CPU all systems have the same two cores: 1 x 2 is one process "
-        "with two threads, 2 x 1 two processes with one thread each that share the sentences, 1 x 1 one "
-        "process with one thread. Memory on a CPU is what the processes took at most on top of "
-        "their libraries; on a GPU what the process holds of the device in all, so it grows from "
-        "row to row.",
+        "with two threads, 2 x 1 two processes with one thread each that share the sentences, "
+        "1 x 1 one process with one thread. Memory on a CPU is what the processes took at most on "
+        "top of their libraries; on a GPU what the process holds of the device in all, so it grows "
+        "from row to row.",
         "",
     ]
     for section in found:
@@ -308,7 +308,7 @@ def decode_table(section: dict[str, Any]) -> list[str]:
         *table(head, rows),
         "",
         *agreement(section),
-        *decode_ratios(section["rows"]),
+        *decode_ratios(section),
         "",
     ]
 
@@ -327,25 +327,14 @@ def agreement(section: dict[str, Any]) -> list[str]:
     return lines
 
 
-def decode_ratios(rows: list[dict[str, Any]]) -> list[str]:
+def decode_ratios(section: dict[str, Any]) -> list[str]:
     """Our best in each cell against the best of each peer."""
-    lines = []
-    for cell in dict.fromkeys(row["cell"] for row in rows):
-        best: dict[str, dict[str, Any]] = {}
-        measured = [row for row in rows if row["cell"] == cell and "tokens_per_second" in row]
-        for row in sorted(measured, key=lambda row: row["tokens_per_second"]):
-            best[row["system"]] = row
-        ours = best.pop("ours", None)
-        if ours is None or not best:
-            continue
-        said = [
-            f"{ours['tokens_per_second'] / peer['tokens_per_second']:.2f} times "
-            f"{DECODERS[system]} in {peer['precision']} ({ours['slowest'] / peer['fastest']:.2f} "
-            f"to {ours['fastest'] / peer['slowest']:.2f} over rounds)"
-            for system, peer in best.items()
-        ]
-        lines.append(f"- {cell}: ours in {ours['precision']} is {'; '.join(said)}.")
-    return lines
+    return [
+        f"- {row['cell']}: ours in {row['precision']} is {row['times']:.2f} times "
+        f"{DECODERS[row['peer']]} in {row['peer_precision']} ({row['low']:.2f} to "
+        f"{row['high']:.2f} over rounds)."
+        for row in section["ratios"]
+    ]
 
 
 def growth() -> list[str]:
