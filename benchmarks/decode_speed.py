@@ -272,7 +272,9 @@ class Section:
         print(f"\n{self.name}, {self.kind}, {self.device}", flush=True)
         self.found["facts"] = facts(torch.device(self.device))
         if self.device == "cpu":
-            self.found["facts"]["hardware"] = self.found["facts"]["hardware"].rsplit(",", 1)[0]
+            # The parent's threads do no work.
+            hardware = self.found["facts"]["hardware"].rsplit(",", 1)[0]
+            self.found["facts"] |= {"hardware": f"{hardware}, 2 cores", "threads": 2}
         self._texts()
         try:
             self._start()
