@@ -375,7 +375,7 @@ def _command() -> str:
     for word in sys.argv[1:]:
         local = word.split("=")[0] in ("--data", "--out")
         if not skip and not local:
-            kept.append(word)
+            kept.append(Path(word).name if Path(word).is_absolute() else word)
         skip = local and "=" not in word
     return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *kept])
 

@@ -227,6 +227,116 @@ def ratio(measured: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+# ------------------------------------------------------------------------------------- decoding
+
+
+DECODERS = {
+    "ours": "transduce",
+    "hf": "Hugging Face generate",
+    "hf-static": "Hugging Face generate, static cache",
+    "ct2": "CTranslate2",
+}
+
+
+def decode_speed() -> list[str]:
+    found = sections("decode_speed")
+    if not found:
+        return []
+    lines = [
+        "## Decoding speed",
+        "",
+        "Target tokens a second from token ids to token ids, over the same weights in all systems. "
+        "Each system has a process of its own; they take turns, and only one works at a time. A "
+        "figure is the median over rounds, with the slowest and the fastest round beside it. "
+        "Before the timing all systems give the log-probabilities of the same targets in float32, "
+        "and the greedy outputs of the same eight sources. Latency is that of single sentences, "
+        "one after the other. On a CPU all systems have the same two cores: 1 x 2 is one process "
+        "with two threads, 2 x 1 two processes with one thread each that share the sentences, "
+        "1 x 1 one process with one thread. Memory on a CPU is what the processes took at most on "
+        "top of their libraries; on a GPU what the process holds of the device in all, so it grows "
+        "from row to row.",
+        "",
+    ]
+    for section in found:
+        lines += decode_table(section)
+    return lines
+
+
+def decode_table(section: dict[str, Any]) -> list[str]:
+    known = section["facts"]
+    on_cpu = any(row["threads"] > 1 for row in section["rows"])
+    if section["kind"] == "real":
+        title = f"Multi30k's test sentences, {section['size']}"
+        kind = "Every sentence to its natural end, each system with its fastest batch size"
+    else:
+        shape = SHAPES[section["size"]]
+        shape = shape.replace("32,000", "8,000") if on_cpu else shape
+        title = f"Transformer-{section['size']}"
+        title += ", against the static cache" if section["kind"] == "static" else ""
+        kind = f"{shape}. Sources of 32 tokens, outputs of exactly 32"
+    rows = []
+    for row in section["rows"]:
+        name = f"{DECODERS[row['system']]}, {row['precision']}"
+        name += f", {row['workers']} x {row['threads']}" if on_cpu else ""
+        if "tokens_per_second" not in row:
+            rows.append([row["cell"], name, row.get("error", "not measured"), "", "", ""])
+            continue
+        late, memory = row.get("latency_ms"), row.get("held_mib", row.get("peak_mib"))
+        speed = f"{row['tokens_per_second']:,.0f}"
+        if section["kind"] == "real":
+            late = None
+            speed += f" ({row['sentences_per_second']:,.0f} sentences/s, BLEU {row['bleu']:.1f})"
+        rows.append(
+            [
+                row["cell"],
+                name,
+                speed,
+                f"{row['slowest']:,.0f} to {row['fastest']:,.0f}",
+                "{p50:.1f}, {p90:.1f}, {p99:.1f}".format(**late) if late else "",
+                "" if memory is None else f"{memory:,.0f}",
+            ]
+        )
+    rounds = [len(row["round_seconds"]) for row in section["rows"] if "round_seconds" in row]
+    head = ["search, batch", "", "tokens/s", "rounds", "latency p50, p90, p99, ms", "MiB"]
+    package = f", ctranslate2 {known['ctranslate2']}" if "ctranslate2" in known else ""
+    return [
+        f"### {title}, {known['hardware']}",
+        "",
+        f"{kind}. {min(rounds, default=0)} to {max(rounds, default=0)} rounds. "
+        f"`{known['command']}`, {versions(known)}{package}.",
+        "",
+        *table(head, rows),
+        "",
+        *agreement(section),
+        *decode_ratios(section),
+        "",
+    ]
+
+
+def agreement(section: dict[str, Any]) -> list[str]:
+    lines = []
+    for row in section["agreement"]:
+        if row is not section["agreement"][0]:
+            lines.append(
+                f"- {DECODERS[row['system']]}, {row['precision']}: log-probabilities in float32 "
+                f"within {row['worst_log_prob']:.1e} of ours; of the greedy outputs "
+                f"{100 * row['same_in_float32']:.0f} % are the same in float32, "
+                f"{100 * row['same_as_timed']:.0f} % as timed."
+            )
+    lines += [f"- Left out: {name}: {why}" for name, why in section["left_out"].items()]
+    return lines
+
+
+def decode_ratios(section: dict[str, Any]) -> list[str]:
+    """Our best in each cell against the best of each peer."""
+    return [
+        f"- {row['cell']}: ours in {row['precision']} is {row['times']:.2f} times "
+        f"{DECODERS[row['peer']]} in {row['peer_precision']} ({row['low']:.2f} to "
+        f"{row['high']:.2f} over rounds)."
+        for row in section["ratios"]
+    ]
+
+
 def growth() -> list[str]:
     lines: list[str] = []
     for device in ("cuda", "cpu"):
@@ -268,7 +378,7 @@ def growth_cell(row: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    parts = [*demo(), *toy_tasks(), *train_speed(), *growth()]
+    parts = [*demo(), *toy_tasks(), *train_speed(), *decode_speed(), *growth()]
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 
