@@ -99,14 +99,11 @@ class Ours(Engine):
         return {"torch": self.torch.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
-        self.model = self.package.load(folder)
-        self.model.network.requires_grad_(False).to(
-            self.device, dtype=getattr(self.torch, precision)
-        )
+        self.model = self.package.load(folder, self.device, precision)
         if self.device == "cuda":
-            from transduce.decoding.slots import SlotSearch
+            from transduce.decoding.fast import FastSearch
 
-            self.slots = SlotSearch(self.model.network)
+            self.slots = FastSearch(self.model.network, getattr(self.torch, precision))
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
         from transduce.decoding.forced import log_probabilities
@@ -152,7 +149,7 @@ class Ours(Engine):
             no_repeat=0,
         )
         task = Task(
-            self.model.network,
+            self.model._search_network,
             settings,
             self._bounds(wish.exact),
             self.torch.device("cpu"),
