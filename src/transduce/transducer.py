@@ -20,6 +20,7 @@ from transduce.data.tokens import END, Tokens
 from transduce.decoding import search, wishes
 from transduce.decoding.choice import least_risk, rescored
 from transduce.decoding.decode import Bounds, Request, Task
+from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.ensemble import Ensemble
 from transduce.decoding.forced import (
     ATTENTION_TO_SOURCE,
@@ -58,12 +59,19 @@ class Transducer:
     """
 
     def __init__(
-        self, recipe: Recipe, network: Network, source_tokens: Tokens, target_tokens: Tokens
+        self,
+        recipe: Recipe,
+        network: Network,
+        source_tokens: Tokens,
+        target_tokens: Tokens,
+        engine: Engine | None = None,
     ) -> None:
+        """With an engine the network has shapes alone, on the meta device, and is not asked."""
         self.recipe = recipe
         self.network = network
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
+        self.engine = engine
 
     @classmethod
     def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Transducer:
@@ -75,7 +83,7 @@ class Transducer:
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        return torch.device("cpu") if self.engine else next(self.network.parameters()).device
 
     def to(self, device: str | torch.device) -> Transducer:
         self.network.to(device)
@@ -125,8 +133,10 @@ class Transducer:
         # A second judge is shown the whole beam, and its best are given back.
         searched = replace(chosen, nbest=chosen.hypotheses) if rescore else chosen
         task = self._task(searched, with_models)
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
         with _ready(self, *with_models):
-            found = task.run(requests)
+            found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
         if rescore:
@@ -176,7 +186,7 @@ class Transducer:
         while True:
             # The caller's own work between two pieces must not run in inference mode.
             with _ready(self, *with_models):
-                following = following or task.follow(request)
+                following = following or self._follow(task, request)
                 token = next(following, END)
             if token == END:
                 break
@@ -201,15 +211,14 @@ class Transducer:
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
         written = self.target_tokens.encode_batch(targets)
-        room = _room(self.recipe.model.decoder)
+        room = self._room
         for number, ids in enumerate(written):
             too_long = f"target {number + 1} has {len(ids)} tokens; this model has positions for "
             if len(ids) + 1 > room:
                 raise ModelError(f"{too_long}{room - 1}: shorten it, or leave it out")
             if number in warnings:
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
-        with _ready(self):
-            found = log_probabilities(self.network, encoded, written)
+        found = self._log_probabilities(encoded, written)
         return [
             Score(self.target_tokens.pieces([*ids, END]), values)
             for ids, values in zip(written, found, strict=True)
@@ -232,11 +241,15 @@ class Transducer:
         models = [self, *with_models]
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
+        engine = next((model.engine for model in models if model.engine), None)
+        if engine and (with_models or settings.coverage):
+            what = "write together with other models" if with_models else "count coverage"
+            raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
         watched = list(Lens(self.network, *ATTENTION_TO_SOURCE).parts.values())
         if settings.coverage and not watched:
             raise ModelError("coverage is counted by attention to the source; this model has none")
         networks = [model.network for model in models]
-        room = min(_room(model.recipe.model.decoder) for model in models)
+        room = min(model._room for model in models)
         return Task(
             model=Ensemble(networks, geometric=settings.geometric) if with_models else self.network,
             settings=settings,
@@ -267,7 +280,7 @@ class Transducer:
         self, sources: list[str], with_models: Sequence[Transducer] = ()
     ) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources, cut where the positions end, and what to say of those cut."""
-        longest = min(_source_room(model.recipe) for model in (self, *with_models)) - 1
+        longest = min(model._source_room for model in (self, *with_models)) - 1
         encoded = self.source_tokens.encode_batch(sources)
         warnings = {
             index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
@@ -279,7 +292,7 @@ class Transducer:
 
     def _nothing(self, with_models: Sequence[Transducer]) -> str:
         """Why a search has found nothing. Raises ModelError where weights are no numbers."""
-        for model in (self, *with_models):
+        for model in () if self.engine else (self, *with_models):
             if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
                 raise ModelError("the model's weights are damaged: some are no numbers")
         return "no output was found that fulfils all that was asked of it at once"
@@ -295,10 +308,9 @@ class Transducer:
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
         encoded, _ = judge._encode(repeated)  # what it has no positions for it does not read
         texts = [text for of_one in found for text in self._texts(of_one)]
-        room = _room(judge.recipe.model.decoder) - 1
+        room = judge._room - 1
         targets = [ids[:room] for ids in judge.target_tokens.encode_batch(texts)]
-        with _ready(judge):
-            scores = iter(log_probabilities(judge.network, encoded, targets))
+        scores = iter(judge._log_probabilities(encoded, targets))
         weight, power = settings.rescore_weight, settings.length_penalty or 0.0
         return [
             rescored(of_one, [sum(next(scores)) for _ in of_one], weight, power) for of_one in found
@@ -313,6 +325,25 @@ class Transducer:
         with _ready(self):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
+
+    def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        with _ready(self):
+            if self.engine:
+                return self.engine.log_probabilities(sources, targets)
+            return log_probabilities(self.network, sources, targets)
+
+    def _follow(self, task: Task, request: Request) -> Iterator[int]:
+        return self.engine.follow(task, request) if self.engine else task.follow(request)
+
+    @property
+    def _source_room(self) -> int:
+        room = _source_room(self.recipe)
+        return min(room, self.engine.source_room) if self.engine else room
+
+    @property
+    def _room(self) -> int:
+        room = _room(self.recipe.model.decoder)
+        return min(room, self.engine.target_room) if self.engine else room
 
     def _texts(self, hypotheses: list[search.Hypothesis]) -> list[str]:
         return [self.target_tokens.decode(h.tokens) for h in hypotheses]
@@ -346,6 +377,8 @@ class Transducer:
         self.target_tokens.save(path / "target.tokens.json")
 
     def save_weights(self, folder: Path) -> None:
+        if self.engine:
+            raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
         write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
 
     def load_weights(self, path: Path) -> None:
@@ -362,6 +395,16 @@ def load(folder: str | Path, device: str = "cpu") -> Transducer:
     path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
         raise ModelError(_missing(path))
+    recipe, source_tokens, target_tokens = read_frame(path)
+    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
+        model = Transducer.create(recipe, source_tokens, target_tokens)
+    model.load_weights(path / WEIGHTS)
+    model.network.eval()
+    return model.to(place)
+
+
+def read_frame(path: Path) -> tuple[Recipe, Tokens, Tokens]:
+    """What `save_frame` wrote: all of a model folder but the weights. Raises ModelError."""
     try:
         recipe = parse_recipe((path / "recipe.yaml").read_text("utf-8"), "recipe.yaml", path)
         source_tokens = Tokens.load(path / "source.tokens.json")
@@ -372,11 +415,7 @@ def load(folder: str | Path, device: str = "cpu") -> Transducer:
         ) from None
     except (OSError, RecipeError, TokensError) as error:
         raise ModelError(f"the model folder {path} cannot be used: {error}") from None
-    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
-        model = Transducer.create(recipe, source_tokens, target_tokens)
-    model.load_weights(path / WEIGHTS)
-    model.network.eval()
-    return model.to(place)
+    return recipe, source_tokens, target_tokens
 
 
 def _missing(path: Path) -> str:

@@ -85,13 +85,7 @@ class Task:
     def run(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
         """The hypotheses of each request, in order, best first; none where there can be none."""
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
-        least = self.settings.min_length
-        possible = []
-        for place, request in enumerate(requests):
-            if self.bounds.fits(request, least):
-                possible.append(place)
-            else:
-                self.failed[place] = self._too_long()
+        possible = self.possible(requests)
         sizes = [self._places(request) for request in requests]
         widths = [self._hypotheses(request) for request in requests]
         for width in sorted(set(widths)):  # a neighbour's phrases must not widen another's beam
@@ -99,6 +93,16 @@ class Task:
             for places in pack(of_width, sizes, PLACES):
                 self._attempt(places, requests, found)
         return found
+
+    def possible(self, requests: Sequence[Request]) -> list[int]:
+        """The places of requests whose wishes fit the model; of the others it notes why not."""
+        possible = []
+        for place, request in enumerate(requests):
+            if self.bounds.fits(request, self.settings.min_length):
+                possible.append(place)
+            else:
+                self.failed[place] = self._too_long()
+        return possible
 
     def _too_long(self) -> str:
         return (
