@@ -1,9 +1,9 @@
 """CTranslate2 as an engine: our requests in its terms, its findings in ours.
 
-Its beam search is its own. It ends when a beam's worth of hypotheses have ended, and weighs them by
-length ** penalty; here they are weighed anew by our rule. Where it bans tokens it shares their
-probability out among the others; wherever that or anything else makes its numbers other than the
-model's, hypotheses are scored again.
+Its beam search is its own: it ends when a beam's worth of hypotheses have ended. It is asked for all
+of them, without a length penalty of its own, and they are ranked by our rule. Where it bans tokens
+it shares their probability out among the others; wherever that or anything else makes its numbers
+other than the model's, hypotheses are scored again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from transduce.recipe import Recipe
 # Tokens of one batch, hypotheses counted: enough for full matrices, small enough for the cache.
 TOKENS = 4096
 TOKENS_ON_GPU = 1 << 16
+# Label smoothing leaves about 2 x 0.1 / vocabulary a token to PAD and BEGIN, which are banned: from
+# here on less than 1e-4. Models of fewer tokens are small, and scoring again costs them little.
+LARGE = 2000
 
 
 @dataclass
@@ -141,9 +144,10 @@ class Translator:
         return unforeseen
 
     def _read(self, result: Any, settings: Settings, request: Request) -> list[_Found]:
-        ids, power = self._target_ids, _power(settings)
+        ids = self._target_ids
         exact = not (
-            settings.draws
+            len(ids) < LARGE
+            or settings.draws
             or settings.no_repeat
             or settings.min_length
             or settings.only is not None
@@ -155,7 +159,7 @@ class Translator:
         for names, score in zip(result.hypotheses, result.scores, strict=True):
             tokens = [ids[name] for name in names]
             ended = bool(tokens) and tokens[-1] == END
-            whole = score * len(tokens) ** power if exact and ended else None
+            whole = score if exact and ended else None
             hypotheses.append(_Found(tokens[:-1] if ended else tokens, whole))
         return hypotheses
 
@@ -204,7 +208,7 @@ class Translator:
 
 def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "length_penalty": _power(settings),
+        "length_penalty": 0.0,
         "min_decoding_length": settings.min_length,
         "no_repeat_ngram_size": settings.no_repeat or 0,
         "disable_unk": not settings.unknown,
@@ -220,17 +224,12 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
             "sampling_topp": settings.top_p,
             "sampling_temperature": settings.temperature,
         }
-    # All that have ended, as our rule may like another best; without a penalty both rules agree.
+    # All that have ended, as our rule may like another best; without a penalty it never does.
     width = settings.hypotheses
     return options | {
         "beam_size": width,
-        "num_hypotheses": width if _power(settings) else settings.nbest,
+        "num_hypotheses": width if settings.length_penalty else settings.nbest,
     }
-
-
-def _power(settings: Settings) -> float:
-    """Its length penalty; one path has nothing to be compared with."""
-    return 0.0 if settings.hypotheses == 1 or settings.draws else settings.length_penalty or 0.0
 
 
 def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
