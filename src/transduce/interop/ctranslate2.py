@@ -18,6 +18,7 @@ from transduce import recipe
 from transduce.data.tokens import BEGIN, END, SPECIALS, UNKNOWN
 from transduce.errors import ModelError
 from transduce.interop.packages import load_package
+from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
@@ -28,8 +29,6 @@ from transduce.transducer import Transducer
 
 MODEL = "model.bin"
 QUANTIZATIONS = ("int8", "int8_float32", "float16", "bfloat16")
-# It takes positions from a table alone; ours are waves that go on as far as one likes.
-LEAST_POSITIONS = 2048
 
 
 def export(model: Transducer, folder: Path, quantize: str | None = None) -> None:
@@ -48,19 +47,13 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
     model.save_frame(folder)
 
 
-def positions(part: recipe.Encoder | recipe.Decoder) -> int:
-    """The longest sequence, END counted, that an exported part has positions for."""
-    most = getattr(part, "max_positions", 0)
-    return most if getattr(part, "positions", "") == "learned" else max(most, LEAST_POSITIONS)
-
-
 def check(settings: recipe.Model) -> None:
     """ModelError, with the reason, where CTranslate2 has no such model."""
     for name, part in (("encoder", settings.encoder), ("decoder", settings.decoder)):
         if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
             raise ModelError(
                 f"CTranslate2 runs Transformers alone, and this model's {name} is recurrent: "
-                f"use transduce's own engine, or export to ONNX a model that is a Transformer"
+                f"use transduce's own engine"
             )
         if part.combine == "concatenate":
             raise ModelError(
@@ -133,11 +126,8 @@ def _fill_embedding(side: Any, spec: Any, embedding: TokenEmbedding, rows: int) 
     side.scale_embeddings = True  # by the root of the width, as ours
     if not hasattr(side, "position_encodings"):
         return
-    if embedding.positions is None:  # without a table it would make waves of its own
-        table = np.zeros((rows, embedding.table.weight.shape[1]), dtype=np.float32)
-    else:
-        table = _array(embedding.positions.positions(rows))
-    side.position_encodings.encodings = table
+    # Without a table it would make waves of its own.
+    side.position_encodings.encodings = _array(table(embedding, rows))
 
 
 def _fill_block(spec: Any, block: EncoderBlock | DecoderBlock) -> None:

@@ -8,10 +8,12 @@ import torch
 
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
-from transduce.interop import ctranslate2
+from transduce.interop import ctranslate2, onnx
+from transduce.interop.session import Session
+from transduce.interop.translator import Translator
 from transduce.transducer import WEIGHTS, Transducer, load, read_frame
 
-FILES = {"ctranslate2": ctranslate2.MODEL}
+FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 """The engines there are, and the file by which an export for each is known."""
 
 
@@ -48,6 +50,6 @@ def exported_folder(folder: Path, engine: str) -> Path:
 
 
 def _engine(path: Path, name: str, model: Transducer, device: str) -> Engine:
-    from transduce.interop.translator import Translator
-
+    if name == "onnx":
+        return Session(path, model.recipe)
     return Translator(path, model.recipe, model.source_tokens, model.target_tokens, device)

@@ -11,7 +11,7 @@ from pathlib import Path
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
-from transduce.interop import ctranslate2
+from transduce.interop import ctranslate2, onnx
 from transduce.interop.engine import FILES
 from transduce.interop.measure import measure_apart
 from transduce.interop.parity import Parity, compare
@@ -39,6 +39,8 @@ def export_folder(
     """
     if to not in FILES:
         raise ModelError(f"there is no engine {to}; there are {', '.join(FILES)}")
+    if quantize is not None and to != "ctranslate2":
+        raise ModelError(f"weights are quantized for ctranslate2 alone, not for {to}")
     model = load(model_folder)
     place = folder or model_folder / to
     _check_place(place, to)
@@ -47,7 +49,10 @@ def export_folder(
     shutil.rmtree(part, ignore_errors=True)
     make_folder(place.parent)
     try:
-        ctranslate2.export(model, part, quantize)
+        if to == "onnx":
+            onnx.export(model, part)
+        else:
+            ctranslate2.export(model, part, quantize)
         parity = _compared(model_folder, part, model, pairs, to, quantize, data)
         if parity.faults and not allow:
             raise ModelError(

@@ -1,9 +1,9 @@
 """CTranslate2 as an engine: our requests in its terms, its findings in ours.
 
-Its beam search is its own: it ends when a beam's worth of hypotheses have ended. It is asked for all
-of them, without a length penalty of its own, and they are ranked by our rule. Where it bans tokens
-it shares their probability out among the others; wherever that or anything else makes its numbers
-other than the model's, hypotheses are scored again.
+Its beam search is its own: it ends when a beam's worth of hypotheses have ended. It is asked for
+all of them, without a length penalty of its own, and they are ranked by our rule. Where it bans
+tokens it shares their probability out among the others; wherever that or anything else makes its
+numbers other than the model's, hypotheses are scored again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from transduce.decoding.engine import Rows
 from transduce.decoding.search import Hypothesis, penalty
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
-from transduce.interop.ctranslate2 import MODEL, positions
+from transduce.interop.ctranslate2 import MODEL
 from transduce.interop.packages import load_package
+from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 
 # Tokens of one batch, hypotheses counted: enough for full matrices, small enough for the cache.
@@ -224,12 +225,8 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
             "sampling_topp": settings.top_p,
             "sampling_temperature": settings.temperature,
         }
-    # All that have ended, as our rule may like another best; without a penalty it never does.
-    width = settings.hypotheses
-    return options | {
-        "beam_size": width,
-        "num_hypotheses": width if settings.length_penalty else settings.nbest,
-    }
+    # All that have ended, as our rule may like another best.
+    return options | {"beam_size": settings.hypotheses, "num_hypotheses": settings.hypotheses}
 
 
 def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
