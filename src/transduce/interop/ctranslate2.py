@@ -177,5 +177,6 @@ def _fill_last_norm(side: Any, norm: nn.Module) -> None:
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = tensor.detach().to("cpu", torch.float32).contiguous().numpy()
+    # A copy: quantizing happens in place, and would change the model that is exported.
+    values: NDArray[np.float32] = tensor.detach().to("cpu", torch.float32).numpy().copy()
     return values

@@ -8,6 +8,7 @@ numbers other than the model's, hypotheses are scored again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,7 @@ class Translator:
         device: str = "auto",
     ) -> None:
         package = load_package("ctranslate2", "ctranslate2")
+        package.set_log_level(logging.ERROR)  # it tells every time of types it converts
         kind, _, index = device.partition(":")
         if kind == "auto":
             kind = "cuda" if package.get_cuda_device_count() else "cpu"
