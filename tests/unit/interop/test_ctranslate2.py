@@ -208,7 +208,7 @@ def test_a_missing_package_is_one_sentence() -> None:
 
 def test_a_folder_without_an_export_says_what_to_do(tmp_path: Path) -> None:
     tiny().save(tmp_path / "model")
-    with pytest.raises(ModelError, match="transduce export .* --to ctranslate2"):
+    with pytest.raises(ModelError, match=r"transduce export .* --to ctranslate2"):
         open_model(tmp_path / "model", "ctranslate2")
     with pytest.raises(ModelError, match="there is no engine abacus"):
         open_model(tmp_path / "model", "abacus")
