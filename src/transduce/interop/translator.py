@@ -1,9 +1,11 @@
 """CTranslate2 as an engine: our requests in its terms, its findings in ours.
 
 Its beam search is its own: it ends when a beam's worth of hypotheses have ended. It is asked for
-all of them, without a length penalty of its own, and they are ranked by our rule. Where it bans
-tokens it shares their probability out among the others; wherever that or anything else makes its
-numbers other than the model's, hypotheses are scored again.
+all of them, without a length penalty of its own, and they are ranked by our rule.
+
+Where it bans tokens it shares their probability out among the others, so that what it finds has to
+be scored again. A trained model does not write PAD or BEGIN: they are banned only for the sentences
+where it did.
 """
 
 from __future__ import annotations
@@ -30,9 +32,6 @@ from transduce.recipe import Recipe
 # Tokens of one batch, hypotheses counted: enough for full matrices, small enough for the cache.
 TOKENS = 4096
 TOKENS_ON_GPU = 1 << 16
-# Label smoothing leaves about 2 x 0.1 / vocabulary a token to PAD and BEGIN, which are banned: from
-# here on less than 1e-4. Models of fewer tokens are small, and scoring again costs them little.
-LARGE = 2000
 
 
 @dataclass
@@ -92,8 +91,8 @@ class Translator:
         limits = [task.bounds.limit(request, task.settings.min_length) for request in requests]
         found: dict[int, list[_Found]] = {}
         possible = task.possible(requests)
-        cut = self._search(task, requests, possible, limits, found, together=True)
-        self._search(task, requests, cut, limits, found, together=False)
+        amiss = self._search(task, requests, possible, limits, found, first=True)
+        self._search(task, requests, amiss, limits, found, first=False)
         self._score(requests, found)
         power = task.settings.length_penalty or 0.0
         return [_ranked(found.get(place, []), power) for place in range(len(requests))]
@@ -108,19 +107,19 @@ class Translator:
         places: list[int],
         limits: list[int],
         found: dict[int, list[_Found]],
-        together: bool,
+        first: bool,
     ) -> list[int]:
-        """Adds to `found`; returns those whose limit came into their way unforeseen.
+        """Adds to `found`; returns those that need a second search.
 
-        It knows one limit for a batch. `together`, neighbours share the largest of theirs, and
-        hardly any sentence comes near its own; otherwise a batch has one limit.
+        It knows one limit for a batch. At first neighbours share the largest of theirs, hoping that
+        no sentence comes near its own; the second time a batch has one limit, and full bans.
         """
-        width = task.settings.hypotheses
+        settings, width = task.settings, task.settings.hypotheses
         sizes = [(len(request.source) + 1) * width for request in requests]
         alike: dict[object, list[int]] = {}
         for place in places:
             excluded = tuple(map(tuple, requests[place].exclude))
-            alike.setdefault((excluded, together or limits[place]), []).append(place)
+            alike.setdefault((excluded, first or limits[place]), []).append(place)
         waiting: list[tuple[list[int], Any]] = []
         for group in alike.values():
             for batch in pack(group, sizes, TOKENS_ON_GPU if self._on_gpu else TOKENS):
@@ -130,40 +129,34 @@ class Translator:
                     target_prefix=self._prefixes([requests[place].prefix for place in batch]),
                     asynchronous=True,
                     max_decoding_length=max(longest - 1, 1),
-                    suppress_sequences=self._banned(task, requests[batch[0]].exclude),
-                    **_options(task.settings, len(self._target_names)),
+                    suppress_sequences=self._banned(task, requests[batch[0]].exclude, first),
+                    **_options(settings, len(self._target_names)),
                 )
                 waiting.append((batch, results))
-        unforeseen = []
+        amiss = []
         for batch, results in waiting:
             for place, result in zip(batch, results, strict=True):
-                most = limits[place] - 1
-                hypotheses = self._read(result.result(), task.settings, requests[place])
-                overlong = any(len(h.tokens) > most for h in hypotheses)
-                if overlong and together and width > 1 and not task.settings.draws:
-                    unforeseen.append(place)
+                most, exact = limits[place] - 1, first and not _shaped(settings, requests[place])
+                hypotheses = self._read(result.result(), exact)
+                overlong = any(len(hypothesis.tokens) > most for hypothesis in hypotheses)
+                if first and overlong and width > 1 and not settings.draws:
+                    amiss.append(place)
                     continue
-                found[place] = [_cut(hypothesis, most) for hypothesis in hypotheses]
-        return unforeseen
+                hypotheses = [_cut(hypothesis, most) for hypothesis in hypotheses]
+                found[place] = [h for h in hypotheses if not {PAD, BEGIN} & set(h.tokens)]
+                if first and len(found[place]) < min(settings.nbest, len(hypotheses)):
+                    amiss.append(place)
+        return amiss
 
-    def _read(self, result: Any, settings: Settings, request: Request) -> list[_Found]:
+    def _read(self, result: Any, exact: bool) -> list[_Found]:
         ids = self._target_ids
-        exact = not (
-            len(ids) < LARGE
-            or settings.draws
-            or settings.no_repeat
-            or settings.min_length
-            or settings.only is not None
-            or not settings.unknown
-            or request.prefix
-            or request.exclude
-        )
         hypotheses = []
         for names, score in zip(result.hypotheses, result.scores, strict=True):
             tokens = [ids[name] for name in names]
             ended = bool(tokens) and tokens[-1] == END
-            whole = score if exact and ended else None
-            hypotheses.append(_Found(tokens[:-1] if ended else tokens, whole))
+            hypotheses.append(
+                _Found(tokens[:-1] if ended else tokens, score if exact and ended else None)
+            )
         return hypotheses
 
     def _score(self, requests: Sequence[Request], found: dict[int, list[_Found]]) -> None:
@@ -200,7 +193,11 @@ class Translator:
             return None
         return [[self._target_names[number] for number in prefix] for prefix in prefixes]
 
-    def _banned(self, task: Task, excluded: Sequence[Sequence[int]]) -> list[list[str]]:
+    def _banned(
+        self, task: Task, excluded: Sequence[Sequence[int]], first: bool
+    ) -> list[list[str]] | None:
+        if first and not excluded and not _bans(task.settings):
+            return None
         phrases: list[Sequence[int]] = [[PAD], [BEGIN], *excluded]
         if task.allowed is not None:
             kept = {END, PAD, BEGIN, UNKNOWN} | set(task.allowed)
@@ -229,6 +226,22 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
         }
     # All that have ended, as our rule may like another best.
     return options | {"beam_size": settings.hypotheses, "num_hypotheses": settings.hypotheses}
+
+
+def _bans(settings: Settings) -> bool:
+    """Whether something is banned anyway, or drawn, so that all is scored again."""
+    return bool(
+        settings.draws
+        or settings.no_repeat
+        or settings.min_length
+        or settings.only is not None
+        or not settings.unknown
+    )
+
+
+def _shaped(settings: Settings, request: Request) -> bool:
+    """Whether its scores are not the model's: of a prefix it counts nothing at all."""
+    return _bans(settings) or bool(request.prefix or request.exclude)
 
 
 def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
