@@ -291,7 +291,7 @@ def export(
     print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
     for line in parity.lines():
         print(f"  {line}")
-    print(f'The export is in {place}. Try:\n  transduce run {model} --engine {to} "..."')
+    print(f'The export is in {place}. Try:\n  transduce run {place} "..."')
 
 
 @app.command()

@@ -21,7 +21,7 @@ import torch
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens
 from transduce.decoding.decode import Request, Task, pack
 from transduce.decoding.engine import Rows
-from transduce.decoding.search import Hypothesis, penalty
+from transduce.decoding.search import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.interop.ctranslate2 import MODEL
@@ -262,6 +262,6 @@ def _ranked(found: list[_Found], power: float) -> list[Hypothesis]:
     ranked = []
     for one in found:
         assert one.log_probability is not None
-        score = one.log_probability / float(penalty(len(one.tokens) + 1, power))
+        score = one.log_probability / ((5 + len(one.tokens) + 1) / 6) ** power  # END counted
         ranked.append(Hypothesis(one.tokens, score, one.log_probability))
     return sorted(ranked, key=lambda hypothesis: -hypothesis.score)
