@@ -276,7 +276,7 @@ def export(
         bool, typer.Option("--allow", help="Keep an export that says something else.")
     ] = False,
 ) -> None:
-    """Write a model for another engine, and show that it says the same there."""
+    """Write a model for another engine, if it says the same there."""
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(
