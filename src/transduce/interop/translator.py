@@ -29,9 +29,9 @@ from transduce.interop.packages import load_package
 from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 
-# Tokens of one batch, hypotheses counted: enough for full matrices, small enough for the cache.
-TOKENS = 4096
-TOKENS_ON_GPU = 1 << 16
+# Source tokens of one batch: enough for full matrices, few enough that all workers have some.
+TOKENS = 1024
+TOKENS_ON_GPU = 1 << 14
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Translator:
         no sentence comes near its own; the second time a batch has one limit, and full bans.
         """
         settings, width = task.settings, task.settings.hypotheses
-        sizes = [(len(request.source) + 1) * width for request in requests]
+        sizes = [len(request.source) + 1 for request in requests]
         alike: dict[object, list[int]] = {}
         for place in places:
             excluded = tuple(map(tuple, requests[place].exclude))
