@@ -47,6 +47,10 @@ Workers = Annotated[
 Precision = Annotated[
     str, typer.Option(help="auto, float32, bfloat16 or (on a CPU) int8: how search computes.")
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", help="ctranslate2 or onnx, once exported. Default: transduce's own."),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -156,6 +160,7 @@ def run(
     rescore_weight: Annotated[float, typer.Option(help="How much --rescore counts.")] = 1.0,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
+    engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 0,
@@ -164,10 +169,11 @@ def run(
     processes = _processes(workers, many=file is not None or not sources)
     from transduce.console import print_outputs, read_requests
     from transduce.hardware import pick_device
+    from transduce.interop.engine import open_model
     from transduce.transducer import load
 
     place = str(pick_device(device))
-    transducer = load(model, place, precision)
+    transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
@@ -211,14 +217,15 @@ def score(
         Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
+    engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
     """Print the log-probability and the perplexity of given targets."""
     from transduce.console import print_scores, read_lines_of
     from transduce.hardware import pick_device
-    from transduce.transducer import load
+    from transduce.interop.engine import open_model
 
-    transducer = load(model, str(pick_device(device)))
+    transducer = open_model(model, engine, str(pick_device(device)))
     pairs = read_lines_of(source, target)
     print_scores((transducer.score(*some) for some in pairs), as_json=json)
 
@@ -236,6 +243,7 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 0,
@@ -244,22 +252,60 @@ def evaluate(
     processes = _processes(workers, many=True)
     from transduce.console import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.hardware import pick_device
     from transduce.inspection.report import write_card
-    from transduce.transducer import load
+    from transduce.interop.engine import exported_folder, open_model
 
+    transducer = open_model(model, engine, str(pick_device(device)), precision)
+    transducer.workers = processes
+    folder = model if engine is None else exported_folder(model, engine)
     result = evaluate_folder(
-        model,
+        transducer,
+        folder,
         split=split,
         files=(source, target),
         metrics=metrics,
-        device=device,
-        precision=precision,
-        workers=processes,
         beam=beam,
         length_penalty=length_penalty,
     )
-    write_card(load(model), model)
+    if transducer.engine is None:
+        write_card(transducer, model)
     print_metrics(result)
+
+
+@app.command()
+def export(
+    model: ModelArgument,
+    to: Annotated[str, typer.Option(help="ctranslate2 or onnx.")],
+    quantize: Annotated[
+        str | None, typer.Option(help="int8, int8_float32, float16 or bfloat16; ctranslate2 only.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Default: MODEL/ENGINE.")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Compare on this file instead of the validation set;")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most pairs to compare on.")] = 500,
+    allow: Annotated[
+        bool, typer.Option("--allow", help="Keep an export that says something else.")
+    ] = False,
+) -> None:
+    """Write a model for another engine, if it says the same there."""
+    from transduce.interop.export import export_folder
+
+    place, parity = export_folder(
+        model,
+        to,
+        quantize=quantize,
+        folder=folder,
+        files=(source, target),
+        limit=limit,
+        allow=allow,
+    )
+    print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
+    for line in parity.lines():
+        print(f"  {line}")
+    print(f'The export is in {place}. Try:\n  transduce run {place} "..."')
 
 
 @app.command()

@@ -20,6 +20,7 @@ from transduce.data.tokens import END, Tokens
 from transduce.decoding import search, wishes
 from transduce.decoding.choice import least_risk, rescored
 from transduce.decoding.decode import Bounds, Request, Task
+from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.ensemble import Ensemble
 from transduce.decoding.fast import FastSearch, has_fast_search
 from transduce.decoding.forced import (
@@ -61,12 +62,19 @@ class Transducer:
     """
 
     def __init__(
-        self, recipe: Recipe, network: Network, source_tokens: Tokens, target_tokens: Tokens
+        self,
+        recipe: Recipe,
+        network: Network,
+        source_tokens: Tokens,
+        target_tokens: Tokens,
+        engine: Engine | None = None,
     ) -> None:
+        """With an engine the network has shapes alone, on the meta device, and is not asked."""
         self.recipe = recipe
         self.network = network
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
+        self.engine = engine
         self.workers = 1
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self._fast: FastSearch | None = None
@@ -83,7 +91,7 @@ class Transducer:
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        return torch.device("cpu") if self.engine else next(self.network.parameters()).device
 
     def compute_in(self, precision: str) -> Transducer:
         """How search computes: auto, float32, bfloat16, or int8 on a CPU.
@@ -158,8 +166,10 @@ class Transducer:
         # A second judge is shown the whole beam, and its best are given back.
         searched = replace(chosen, nbest=chosen.hypotheses) if rescore else chosen
         task = self._task(searched, with_models)
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
         with _ready(self, *with_models):
-            found = task.run(requests)
+            found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
         if rescore:
@@ -209,7 +219,7 @@ class Transducer:
         while True:
             # The caller's own work between two pieces must not run in inference mode.
             with _ready(self, *with_models):
-                following = following or task.follow(request)
+                following = following or self._follow(task, request)
                 token = next(following, END)
             if token == END:
                 break
@@ -234,15 +244,14 @@ class Transducer:
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
         written = self.target_tokens.encode_batch(targets)
-        room = _room(self.recipe.model.decoder)
+        room = self._room
         for number, ids in enumerate(written):
             too_long = f"target {number + 1} has {len(ids)} tokens; this model has positions for "
             if len(ids) + 1 > room:
                 raise ModelError(f"{too_long}{room - 1}: shorten it, or leave it out")
             if number in warnings:
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
-        with _ready(self):
-            found = log_probabilities(self.network, encoded, written)
+        found = self._log_probabilities(encoded, written)
         return [
             Score(self.target_tokens.pieces([*ids, END]), values)
             for ids, values in zip(written, found, strict=True)
@@ -265,11 +274,15 @@ class Transducer:
         models = [self, *with_models]
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
+        engine = next((model.engine for model in models if model.engine), None)
+        if engine and (with_models or settings.coverage):
+            what = "write together with other models" if with_models else "count coverage"
+            raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
         networks = [model._search_network for model in models]
         watched = list(Lens(networks[0], *ATTENTION_TO_SOURCE).parts.values())
         if settings.coverage and not watched:
             raise ModelError("coverage is counted by attention to the source; this model has none")
-        room = min(_room(model.recipe.model.decoder) for model in models)
+        room = min(model._room for model in models)
         return Task(
             model=Ensemble(networks, geometric=settings.geometric) if with_models else networks[0],
             settings=settings,
@@ -312,7 +325,7 @@ class Transducer:
         self, sources: list[str], with_models: Sequence[Transducer] = ()
     ) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources, cut where the positions end, and what to say of those cut."""
-        longest = min(_source_room(model.recipe) for model in (self, *with_models)) - 1
+        longest = min(model._source_room for model in (self, *with_models)) - 1
         encoded = self.source_tokens.encode_batch(sources)
         warnings = {
             index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
@@ -324,7 +337,7 @@ class Transducer:
 
     def _nothing(self, with_models: Sequence[Transducer]) -> str:
         """Why a search has found nothing. Raises ModelError where weights are no numbers."""
-        for model in (self, *with_models):
+        for model in () if self.engine else (self, *with_models):
             if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
                 raise ModelError("the model's weights are damaged: some are no numbers")
         return "no output was found that fulfils all that was asked of it at once"
@@ -340,10 +353,9 @@ class Transducer:
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
         encoded, _ = judge._encode(repeated)  # what it has no positions for it does not read
         texts = [text for of_one in found for text in self._texts(of_one)]
-        room = _room(judge.recipe.model.decoder) - 1
+        room = judge._room - 1
         targets = [ids[:room] for ids in judge.target_tokens.encode_batch(texts)]
-        with _ready(judge):
-            scores = iter(log_probabilities(judge.network, encoded, targets))
+        scores = iter(judge._log_probabilities(encoded, targets))
         weight, power = settings.rescore_weight, settings.length_penalty or 0.0
         return [
             rescored(of_one, [sum(next(scores)) for _ in of_one], weight, power) for of_one in found
@@ -358,6 +370,25 @@ class Transducer:
         with _ready(self):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
+
+    def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        with _ready(self):
+            if self.engine:
+                return self.engine.log_probabilities(sources, targets)
+            return log_probabilities(self.network, sources, targets)
+
+    def _follow(self, task: Task, request: Request) -> Iterator[int]:
+        return self.engine.follow(task, request) if self.engine else task.follow(request)
+
+    @property
+    def _source_room(self) -> int:
+        room = _source_room(self.recipe)
+        return min(room, self.engine.source_room) if self.engine else room
+
+    @property
+    def _room(self) -> int:
+        room = _room(self.recipe.model.decoder)
+        return min(room, self.engine.target_room) if self.engine else room
 
     def _texts(self, hypotheses: list[search.Hypothesis]) -> list[str]:
         return [self.target_tokens.decode(h.tokens) for h in hypotheses]
@@ -391,6 +422,8 @@ class Transducer:
         self.target_tokens.save(path / "target.tokens.json")
 
     def save_weights(self, folder: Path) -> None:
+        if self.engine:
+            raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
         write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
 
     def load_weights(self, path: Path) -> None:
@@ -407,6 +440,16 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Tr
     path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
         raise ModelError(_missing(path))
+    recipe, source_tokens, target_tokens = read_frame(path)
+    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
+        model = Transducer.create(recipe, source_tokens, target_tokens)
+    model.load_weights(path / WEIGHTS)
+    model.network.eval()
+    return model.to(place).compute_in(precision)
+
+
+def read_frame(path: Path) -> tuple[Recipe, Tokens, Tokens]:
+    """What `save_frame` wrote: all of a model folder but the weights. Raises ModelError."""
     try:
         recipe = parse_recipe((path / "recipe.yaml").read_text("utf-8"), "recipe.yaml", path)
         source_tokens = Tokens.load(path / "source.tokens.json")
@@ -417,11 +460,7 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Tr
         ) from None
     except (OSError, RecipeError, TokensError) as error:
         raise ModelError(f"the model folder {path} cannot be used: {error}") from None
-    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
-        model = Transducer.create(recipe, source_tokens, target_tokens)
-    model.load_weights(path / WEIGHTS)
-    model.network.eval()
-    return model.to(place).compute_in(precision)
+    return recipe, source_tokens, target_tokens
 
 
 def _missing(path: Path) -> str:

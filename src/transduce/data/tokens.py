@@ -151,6 +151,10 @@ class Tokens:
         """Each token as a person would read it in a plot; spaces are ▁, odd bytes like <C3>."""
         return [self._piece(int(number)) for number in ids]
 
+    def names(self) -> list[str]:
+        """What the tokens file itself calls each token, by id: no two are the same."""
+        return [self._tokenizer.id_to_token(number) or f"<{number}>" for number in range(len(self))]
+
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
         """The characters (at the level of words and symbols: the words) that have no token."""
         found: Counter[str] = Counter()

@@ -99,14 +99,7 @@ class Task:
         if self.device.type == "cpu" and worth_it(len(requests), self.workers):
             return self._run_together(requests)
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
-        least = self.settings.min_length
-        possible = []
-        for place, request in enumerate(requests):
-            if self.bounds.fits(request, least):
-                possible.append(place)
-            else:
-                self.failed[place] = self._too_long()
-        possible = self._run_fast(possible, requests, found)
+        possible = self._run_fast(self.possible(requests), requests, found)
         sizes = [self._places(request) for request in requests]
         widths = [self._hypotheses(request) for request in requests]
         for width in sorted(set(widths)):  # a neighbour's phrases must not widen another's beam
@@ -160,6 +153,16 @@ class Task:
         for place, hypotheses in zip(plain, every, strict=True):
             found[place] = hypotheses
         return [place for place in places if not requests[place].plain]
+
+    def possible(self, requests: Sequence[Request]) -> list[int]:
+        """The places of requests whose wishes fit the model; of the others it notes why not."""
+        possible = []
+        for place, request in enumerate(requests):
+            if self.bounds.fits(request, self.settings.min_length):
+                possible.append(place)
+            else:
+                self.failed[place] = self._too_long()
+        return possible
 
     def _too_long(self) -> str:
         return (

@@ -15,10 +15,9 @@ from transduce.data.cache import Encoded
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import Metric, measure
-from transduce.hardware import pick_device
 from transduce.recipe import Corpus, MetricName, ParallelFiles
 from transduce.storage import write_json, write_text
-from transduce.transducer import Output, Transducer, load, read_metrics
+from transduce.transducer import Output, Transducer, read_metrics
 
 
 @dataclass(frozen=True)
@@ -110,19 +109,15 @@ def _metric_names(given: str) -> list[str]:
 
 
 def evaluate_folder(
+    model: Transducer,
     folder: Path,
     *,
     split: str = "test",
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
-    device: str = "auto",
-    precision: str = "auto",
-    workers: int = 1,
     **settings: Any,
 ) -> Evaluation:
-    """Score the model in a folder on a split of its recipe, or on two files; write it down."""
-    model = load(folder, str(pick_device(device)), precision)
-    model.workers = workers
+    """Score a model on a split of its recipe, or on two files; write it down in its folder."""
     data = model.recipe.data
     names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
     if any(files):

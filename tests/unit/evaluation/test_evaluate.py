@@ -21,7 +21,7 @@ from transduce.evaluation.evaluate import (
     write_evaluation,
 )
 from transduce.evaluation.metrics import measure
-from transduce.transducer import Output, Transducer
+from transduce.transducer import Output, Transducer, load
 
 RECIPE = """
 data:
@@ -125,13 +125,13 @@ def test_a_damaged_metrics_file_is_written_anew(tmp_path: Path, text: str) -> No
 
 
 def test_a_folder_is_scored_on_a_split_of_its_recipe(folder: Path) -> None:
-    evaluation = evaluate_folder(folder, beam=2, length_penalty=None)
+    evaluation = evaluate_folder(load(folder), folder, beam=2, length_penalty=None)
     assert list(evaluation.metrics) == ["cer"]
     values = json.loads((folder / "metrics.json").read_text())
     # What was asked for is written down; what was not is as in the recipe.
     assert values["test"].keys() == {"items", "beam", "metrics"}
     assert values["test"]["items"] == 3
-    evaluate_folder(folder, split="valid", metrics=" EXACT, wer,")
+    evaluate_folder(load(folder), folder, split="valid", metrics=" EXACT, wer,")
     values = json.loads((folder / "metrics.json").read_text())
     assert list(values["valid"]["metrics"]) == ["exact", "wer"]
     assert values["test"]["items"] == 3
@@ -140,9 +140,9 @@ def test_a_folder_is_scored_on_a_split_of_its_recipe(folder: Path) -> None:
 def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
     for name in ("test.src", "test.tgt", "test"):
         (folder / name).write_text("a\n")
-    evaluate_folder(folder, files=(folder / "test.src", folder / "test.tgt"))
-    evaluate_folder(folder, files=(folder / "test.src", folder / "test"))
-    evaluate_folder(folder)
+    evaluate_folder(load(folder), folder, files=(folder / "test.src", folder / "test.tgt"))
+    evaluate_folder(load(folder), folder, files=(folder / "test.src", folder / "test"))
+    evaluate_folder(load(folder), folder)
     values = json.loads((folder / "metrics.json").read_text())
     assert {split: result["items"] for split, result in values.items()} == {
         "test.tgt": 1,
@@ -160,7 +160,6 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
         ({"metrics": "bleu,crf"}, "there is no metric crf; did you mean chrf?"),
         ({"metrics": " , "}, "--metrics names none"),
         ({"files": (Path("x"), None)}, "need both --source and --target"),
-        ({"device": "tpu"}, "the device tpu cannot be used here; try auto"),
     ],
 )
 def test_mistakes_are_told_before_decoding(
@@ -168,5 +167,5 @@ def test_mistakes_are_told_before_decoding(
 ) -> None:
     monkeypatch.delattr(Transducer, "run")
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
-        evaluate_folder(folder, **asked)  # type: ignore[arg-type]
+        evaluate_folder(load(folder), folder, **asked)  # type: ignore[arg-type]
     assert not (folder / "metrics.json").exists()

@@ -1,0 +1,29 @@
+"""What stands in for a network where another program does the work; see interop/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from transduce.decoding.decode import Request, Task
+from transduce.decoding.search import Hypothesis
+
+Rows = Sequence[Sequence[int]]
+
+
+class Engine(Protocol):
+    """Decodes and scores; a Transducer that has one has a network of shapes without numbers."""
+
+    name: str
+    source_room: int
+    target_room: int
+    """The longest sequences, END counted, that it has positions for."""
+
+    def decode(self, task: Task, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """What Task.run gives, as near as the engine can; ModelError for what it cannot do."""
+
+    def follow(self, task: Task, request: Request) -> Iterator[int]:
+        """What Task.follow gives."""
+
+    def log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        """The log-probability of each token of each target, END included."""

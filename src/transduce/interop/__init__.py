@@ -1,0 +1,1 @@
+"""Trained models in other engines: exported, shown to say the same, and run by them."""

@@ -1,0 +1,62 @@
+"""Opening a model folder with the engine that is asked for, or with the one it was made for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from transduce.decoding.engine import Engine
+from transduce.errors import ModelError
+from transduce.interop import ctranslate2, onnx
+from transduce.interop.session import Session
+from transduce.interop.translator import Translator
+from transduce.transducer import WEIGHTS, Transducer, load, read_frame
+
+FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
+"""The engines there are, and the file by which an export for each is known."""
+
+
+def open_model(
+    folder: Path, engine: str | None = None, device: str = "auto", precision: str = "auto"
+) -> Transducer:
+    """The model in a folder, run by an engine; without a name, by transduce itself, unless the
+    folder is an export.
+
+    An export is looked for in the folder and in its folder of the engine's name. Raises ModelError.
+    """
+    if engine is None:
+        exported = next((name for name, file in FILES.items() if (folder / file).is_file()), None)
+        if exported is None or (folder / WEIGHTS).is_file():
+            return load(folder, device, precision)
+        engine = exported
+    if precision != "auto":
+        raise ModelError(
+            f"an export has its precision already; leave --precision out, or quantize in "
+            f"`transduce export {folder} --to {engine}`"
+        )
+    path = exported_folder(folder, engine)
+    recipe, source_tokens, target_tokens = read_frame(path)
+    with torch.device("meta"):
+        model = Transducer.create(recipe, source_tokens, target_tokens)
+    model.network.eval()
+    model.engine = _engine(path, engine, model, device)
+    return model
+
+
+def exported_folder(folder: Path, engine: str) -> Path:
+    """Where the export lies: the folder itself, or its folder of the engine's name."""
+    if engine not in FILES:
+        raise ModelError(f"there is no engine {engine}; there are {', '.join(FILES)}")
+    for path in (folder, folder / engine):
+        if (path / FILES[engine]).is_file():
+            return path
+    raise ModelError(
+        f"{folder} has not been exported for {engine}: transduce export {folder} --to {engine}"
+    )
+
+
+def _engine(path: Path, name: str, model: Transducer, device: str) -> Engine:
+    if name == "onnx":
+        return Session(path, model.recipe)
+    return Translator(path, model.recipe, model.source_tokens, model.target_tokens, device)

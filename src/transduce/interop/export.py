@@ -1,0 +1,137 @@
+"""Exporting a model folder: converted aside, compared, and only then put in place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from transduce.data.corpus import Pair, read_pairs
+from transduce.errors import DataError, ModelError
+from transduce.evaluation.evaluate import items_of
+from transduce.interop import ctranslate2, onnx
+from transduce.interop.engine import FILES
+from transduce.interop.measure import measure_apart
+from transduce.interop.parity import Parity, compare
+from transduce.recipe import Corpus, ParallelFiles
+from transduce.storage import make_folder
+from transduce.transducer import WEIGHTS, Transducer, load
+
+Exported = tuple[Path, Parity]
+
+
+def export_folder(
+    model_folder: Path,
+    to: str,
+    *,
+    quantize: str | None = None,
+    folder: Path | None = None,
+    files: tuple[Path | None, Path | None] = (None, None),
+    limit: int = 500,
+    allow: bool = False,
+) -> Exported:
+    """Export the model in a folder, into its folder of the engine's name unless told otherwise.
+
+    Raises ModelError where the engine cannot express the model, and, unless allowed, where the
+    export does not say what the model says: then nothing is put in place.
+    """
+    if to not in FILES:
+        raise ModelError(f"there is no engine {to}; there are {', '.join(FILES)}")
+    if quantize is not None and to != "ctranslate2":
+        raise ModelError(f"weights are quantized for ctranslate2 alone, not for {to}")
+    model = load(model_folder)
+    place = folder or model_folder / to
+    _check_place(place, to)
+    pairs, data = _pairs(model, files, limit)
+    part = place.with_name(place.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    make_folder(place.parent)
+    try:
+        if to == "onnx":
+            onnx.export(model, part)
+        else:
+            ctranslate2.export(model, part, quantize)
+        parity = _compared(model_folder, part, model, pairs, to, quantize, data)
+        if parity.faults and not allow:
+            raise ModelError(
+                f"the export is not kept, as {'; '.join(parity.faults)} (--allow keeps it)"
+            )
+        parity.write(part)
+        shutil.rmtree(place, ignore_errors=True)
+        part.replace(place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return place, parity
+
+
+def _compared(
+    model_folder: Path,
+    exported: Path,
+    model: Transducer,
+    pairs: list[Pair],
+    engine: str,
+    quantize: str | None,
+    data: str,
+) -> Parity:
+    items = items_of(pairs, model.recipe.data.alternatives)
+    sources = [item.source for item in items]
+    with tempfile.TemporaryDirectory() as scratch:
+        before = measure_apart(model_folder, None, pairs, sources, Path(scratch))
+        after = measure_apart(exported, engine, pairs, sources, Path(scratch))
+    size = sum(
+        file.stat().st_size for file in exported.iterdir() if file.suffix in (".bin", ".onnx")
+    )
+    return compare(
+        before,
+        after,
+        items,
+        list(model.recipe.metrics),
+        engine=engine,
+        quantize=quantize,
+        own_search=engine == "ctranslate2",
+        pairs=len(pairs),
+        data=data,
+        beam=model.recipe.decode.beam,
+        bytes=((model_folder / WEIGHTS).stat().st_size, size),
+    )
+
+
+def _check_place(place: Path, engine: str) -> None:
+    """An older export may be replaced, nothing else."""
+    if place.is_dir() and any(place.iterdir()) and not (place / FILES[engine]).is_file():
+        raise ModelError(f"{place} holds other files than an export; give another --folder")
+    if (place / WEIGHTS).is_file():
+        raise ModelError(f"{place} holds a trained model; give another --folder")
+
+
+def _pairs(
+    model: Transducer, files: tuple[Path | None, Path | None], limit: int
+) -> tuple[list[Pair], str]:
+    """The first pairs that training would have taken, and what they are of."""
+    source, target = files
+    data = model.recipe.data
+    corpus: Corpus = data.valid
+    told = "the recipe's validation set"
+    if source is not None or target is not None:
+        if source is None or target is None:
+            raise DataError("pairs to compare on need both --source and --target")
+        corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+        told = f"{source.name} and {target.name}"
+    try:
+        found = list(islice(_short(model, corpus), limit))
+    except DataError as error:
+        raise DataError(f"{error} (give other pairs to compare on: --source, --target)") from None
+    if not found:
+        raise DataError(f"{told} has no pair of at most {data.max_length} tokens to compare on")
+    return found, told
+
+
+def _short(model: Transducer, corpus: Corpus) -> Iterator[Pair]:
+    data = model.recipe.data
+    for pair in read_pairs(corpus, data.folder):
+        source = model.source_tokens.encode(pair.source)
+        target = model.target_tokens.encode(pair.target)
+        if 0 < len(source) <= data.max_length and len(target) <= data.max_length:
+            yield pair

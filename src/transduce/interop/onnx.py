@@ -1,0 +1,264 @@
+"""A Transformer as two ONNX graphs: the encoder, and one step of the decoder.
+
+encoder.onnx: source [batch, source], mask [batch, source] (True where a token is) → memory
+[layers, batch, source, 2 width], keys and values for each layer's attention to the source.
+
+decoder.onnx: tokens [batch], position [1], past [layers, batch, time, 2 width], memory, mask →
+log_probabilities [batch, vocabulary], new_past, one step longer. The first token is BEGIN, its
+position 0 and its past empty.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from transduce import recipe
+from transduce.errors import ModelError
+from transduce.interop.packages import load_package
+from transduce.interop.positions import positions, table
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.embedding import TokenEmbedding
+from transduce.models.encoders import TransformerEncoder
+from transduce.models.network import Network
+from transduce.nn.blocks import EncoderBlock, Residual
+from transduce.nn.multihead import MultiHeadAttention
+from transduce.nn.positions import Rotary
+from transduce.storage import make_folder
+from transduce.transducer import Transducer
+
+ENCODER = "encoder.onnx"
+DECODER = "decoder.onnx"
+OPSET = 17
+
+
+def export(model: Transducer, folder: Path) -> None:
+    """Write the two graphs, with the model's tokens and recipe; ModelError where it cannot be."""
+    settings = model.recipe.model
+    for name, part in (("encoder", settings.encoder), ("decoder", settings.decoder)):
+        if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
+            raise ModelError(
+                f"only Transformers are exported to ONNX, and this model's {name} is recurrent: "
+                f"use transduce's own engine"
+            )
+    load_package("onnx", "onnx")
+    make_folder(folder)
+    network = model.network.float().cpu().eval()
+    encoder = EncoderGraph(network, positions(settings.encoder))
+    decoder = StepGraph(network, positions(settings.decoder))
+    L, D = len(decoder.decoder.blocks), settings.width
+    source_BS, mask_BS = torch.ones(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)
+    _write(
+        encoder,
+        (source_BS, mask_BS),
+        folder / ENCODER,
+        {"source": {0: "batch", 1: "source"}, "mask": {0: "batch", 1: "source"}},
+        {"memory": {1: "batch", 2: "source"}},
+    )
+    past_LBTE, memory_LBSE = torch.zeros(L, 2, 4, 2 * D), torch.zeros(L, 2, 3, 2 * D)
+    _write(
+        decoder,
+        (torch.ones(2, dtype=torch.int64), torch.tensor([4]), past_LBTE, memory_LBSE, mask_BS),
+        folder / DECODER,
+        {
+            "tokens": {0: "batch"},
+            "position": {},
+            "past": {1: "batch", 2: "time"},
+            "memory": {1: "batch", 2: "source"},
+            "mask": {0: "batch", 1: "source"},
+        },
+        {"log_probabilities": {0: "batch"}, "new_past": {1: "batch", 2: "new_time"}},
+    )
+    model.save_frame(folder)
+
+
+def _write(
+    graph: nn.Module,
+    example: tuple[Tensor, ...],
+    path: Path,
+    inputs: dict[str, dict[int, str]],
+    outputs: dict[str, dict[int, str]],
+) -> None:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is a newer exporter, which needs more packages
+        torch.onnx.export(
+            graph.eval(),
+            example,
+            str(path),
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes={name: axes for name, axes in (inputs | outputs).items() if axes},
+            opset_version=OPSET,
+            dynamo=False,
+        )
+
+
+# --------------------------------------------------------------------------------- the graphs
+
+
+class EncoderGraph(nn.Module):
+    """Source tokens to the projected memory of every layer of the decoder."""
+
+    def __init__(self, network: Network, rows: int) -> None:
+        super().__init__()
+        assert isinstance(network.encoder, TransformerEncoder)
+        assert isinstance(network.decoder, TransformerDecoder)
+        self.front = Front(network.front, rows)
+        self.encoder, self.decoder = network.encoder, network.decoder
+        self.turns = Turns(_rotary(network.encoder.blocks), rows)
+
+    def forward(self, source_BS: Tensor, mask_BS: Tensor) -> Tensor:
+        position_S = torch.arange(source_BS.shape[1])
+        x_BSD = self.front(source_BS, position_S)
+        for block in cast("Sequence[EncoderBlock]", self.encoder.blocks):
+            attention = block.self_attention
+
+            def attend(x_BSD: Tensor, attention: MultiHeadAttention = attention) -> Tensor:
+                query_BSD, keys_BSD, values_BSD = attention.in_projection(x_BSD).chunk(3, dim=-1)
+                query_BSD = self.turns(query_BSD, position_S, attention.heads)
+                keys_BSD = self.turns(keys_BSD, position_S, attention.heads)
+                return _attended(attention, query_BSD, keys_BSD, values_BSD, mask_BS)
+
+            x_BSD = _around(block.self_attention_residual, x_BSD, attend)
+            x_BSD = _around(block.feed_forward_residual, x_BSD, block.feed_forward)
+        states_BSD = _normed(self.encoder.norm, x_BSD)
+        return torch.stack([block.project_memory(states_BSD) for block in self.decoder.stack])
+
+
+class StepGraph(nn.Module):
+    """One more token a row: log-probabilities of the next, and the past with this one."""
+
+    def __init__(self, network: Network, rows: int) -> None:
+        super().__init__()
+        assert isinstance(network.decoder, TransformerDecoder)
+        self.front = Front(network.decoder.embedding, rows)
+        self.decoder, self.head = network.decoder, network.head
+        self.turns = Turns(_rotary(network.decoder.blocks), rows)
+
+    def forward(
+        self,
+        tokens_B: Tensor,
+        position_1: Tensor,
+        past_LBTE: Tensor,
+        memory_LBSE: Tensor,
+        mask_BS: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        x_B1D = self.front(tokens_B[:, None], position_1)
+        new_past = []
+        for layer, block in enumerate(self.decoder.stack):
+            own, cross = block.self_attention, block.cross_attention
+            assert cross is not None
+
+            def attend_to_self(
+                x_B1D: Tensor, own: MultiHeadAttention = own, layer: int = layer
+            ) -> Tensor:
+                query_B1D, keys_B1D, values_B1D = own.in_projection(x_B1D).chunk(3, dim=-1)
+                query_B1D = self.turns(query_B1D, position_1, own.heads)
+                keys_B1D = self.turns(keys_B1D, position_1, own.heads)
+                new_B1E = torch.cat((keys_B1D, values_B1D), dim=-1)
+                new_past.append(torch.cat((past_LBTE[layer], new_B1E), dim=1))
+                return _attended(own, query_B1D, *new_past[-1].chunk(2, dim=-1))
+
+            def attend_to_source(
+                x_B1D: Tensor, cross: MultiHeadAttention = cross, layer: int = layer
+            ) -> Tensor:
+                D = cross.width
+                weight_DD, bias_D = cross.in_projection.weight[:D], cross.in_projection.bias[:D]
+                query_B1D = nn.functional.linear(x_B1D, weight_DD, bias_D)
+                keys_BSD, values_BSD = memory_LBSE[layer].chunk(2, dim=-1)
+                return _attended(cross, query_B1D, keys_BSD, values_BSD, mask_BS)
+
+            x_B1D = _around(block.self_attention_residual, x_B1D, attend_to_self)
+            x_B1D = _around(block.cross_attention_residual, x_B1D, attend_to_source)
+            x_B1D = _around(block.feed_forward_residual, x_B1D, block.feed_forward)
+        logits_BV = self.head(_normed(self.decoder.norm, x_B1D).squeeze(1))
+        return torch.log_softmax(logits_BV, dim=-1), torch.stack(new_past)
+
+
+class Front(nn.Module):
+    """Embeddings with positions out of a table."""
+
+    table_TD: Tensor
+
+    def __init__(self, embedding: TokenEmbedding, rows: int) -> None:
+        super().__init__()
+        self.table, self.scale = embedding.table, embedding.scale
+        # Without positions zeros are added, so that every step has the same inputs.
+        self.combine = "add" if embedding.positions is None else embedding.positions.combine
+        self.register_buffer("table_TD", table(embedding, rows))
+
+    def forward(self, tokens_BT: Tensor, position_T: Tensor) -> Tensor:
+        x_BTD: Tensor = self.table(tokens_BT) * self.scale
+        if self.combine == "add":
+            return x_BTD + self.table_TD[position_T]
+        position_BTD = self.table_TD[position_T].expand(x_BTD.shape[0], -1, -1)
+        return torch.cat((x_BTD, position_BTD), dim=-1)
+
+
+class Turns(nn.Module):
+    """Rotary positions out of a table; without any, what comes in goes out."""
+
+    table_TK: Tensor
+
+    def __init__(self, rotary: Rotary | None, rows: int) -> None:
+        super().__init__()
+        self.turning = rotary is not None
+        if rotary is not None:
+            self.register_buffer("table_TK", rotary(rows).detach().float().clone())
+
+    def forward(self, x_BTD: Tensor, position_T: Tensor, heads: int) -> Tensor:
+        if not self.turning:
+            return x_BTD
+        turns_T1K = self.table_TK[position_T][:, None]
+        cos, sin = turns_T1K[..., 0::2], turns_T1K[..., 1::2]
+        x_BTHK = x_BTD.view(x_BTD.shape[0], x_BTD.shape[1], heads, -1)
+        even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
+        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return turned.flatten(2)
+
+
+def _rotary(blocks: nn.ModuleList) -> Rotary | None:
+    rotary: Rotary | None = blocks[0].self_attention.rotary  # type: ignore[union-attr, assignment]
+    return rotary
+
+
+def _attended(
+    attention: MultiHeadAttention,
+    query_BTD: Tensor,
+    keys_BSD: Tensor,
+    values_BSD: Tensor,
+    mask_BS: Tensor | None = None,
+) -> Tensor:
+    """The attention written out: kernels of one backend have no place in a graph for another."""
+    B, T, D = query_BTD.shape
+    query_BHTK, keys_BHSK, values_BHSK = (
+        x_BTD.view(B, -1, attention.heads, D // attention.heads).transpose(1, 2)
+        for x_BTD in (query_BTD, keys_BSD, values_BSD)
+    )
+    scores_BHTS = query_BHTK @ keys_BHSK.transpose(2, 3) / math.sqrt(D // attention.heads)
+    if mask_BS is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~mask_BS[:, None, None], float("-inf"))
+    context_BTD = (scores_BHTS.softmax(dim=-1) @ values_BHSK).transpose(1, 2).reshape(B, T, D)
+    output_BTD: Tensor = attention.out_projection(context_BTD)
+    return output_BTD
+
+
+def _around(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    if residual.norm_position == "pre":
+        return x + sublayer(_normed(residual.norm, x))
+    return _normed(residual.norm, x + sublayer(x))
+
+
+def _normed(norm: nn.Module, x: Tensor) -> Tensor:
+    if not isinstance(norm, nn.RMSNorm):
+        y: Tensor = norm(x)
+        return y
+    assert norm.eps is not None
+    # Written out, as older sets of operators have no such norm.
+    return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + norm.eps) * norm.weight

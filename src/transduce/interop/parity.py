@@ -1,0 +1,132 @@
+"""Whether an exported model says what the model says: figures, a verdict, a page to read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.evaluation.evaluate import Item
+from transduce.evaluation.metrics import TITLES, Metric, measure
+from transduce.interop.measure import Sayings
+from transduce.storage import write_json, write_text
+
+# Rounding in another order of sums is below 1e-5; a wrong weight is far above.
+LARGEST_DIFFERENCE = 1e-3
+LEAST_IDENTICAL = 0.999
+# Of quantized weights, and of another beam search. Between two decodings of some hundred sentences
+# that differ by rounding alone, BLEU moves by a few tenths: a whole point is a loss.
+LARGEST_DROP = 1.0
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Before and after an export, on the same pairs."""
+
+    engine: str
+    quantize: str | None
+    pairs: int
+    data: str
+    beam: int
+    largest_difference: float
+    """Between log-probabilities of the same token of a target."""
+    mean_difference: float
+    identical_greedy: float
+    identical_searched: float
+    metrics: dict[str, tuple[float, float]]
+    bytes: tuple[int, int]
+    sentences_per_second: tuple[float, float]
+    faults: list[str]
+    """What is beyond a threshold, in words; empty where all is well."""
+
+    def lines(self) -> list[str]:
+        """The report, one figure a line."""
+        before, after = self.bytes
+        slow, fast = self.sentences_per_second
+        shown = [
+            f"largest difference of log-probabilities: {self.largest_difference:.2g} "
+            f"(mean {self.mean_difference:.2g})",
+            f"identical hypotheses: greedy {self.identical_greedy:.2%}, "
+            f"beam {self.beam} {self.identical_searched:.2%}",
+            *(
+                f"{TITLES.get(name, name)}: {old:.2f} before, {new:.2f} after"
+                for name, (old, new) in self.metrics.items()
+            ),
+            f"size: {before:,} bytes before, {after:,} after",
+            f"speed, beam {self.beam}: {slow:,.1f} sentences/s before, {fast:,.1f} after",
+        ]
+        return shown + [f"beyond the threshold: {fault}" for fault in self.faults]
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / "parity.json", asdict(self))
+        weights = self.quantize or "float32"
+        text = f"# Exported to {self.engine}, {weights}\n\nMeasured on {self.pairs:,} pairs of "
+        text += f"{self.data}, each engine in a process of its own:\n\n"
+        write_text(folder / "PARITY.md", text + "".join(f"- {line}\n" for line in self.lines()))
+
+
+def compare(
+    before: Sayings,
+    after: Sayings,
+    items: list[Item],
+    metrics: list[str],
+    *,
+    engine: str,
+    quantize: str | None,
+    own_search: bool,
+    **facts: Any,
+) -> Parity:
+    """The figures and the verdict; `own_search`: the engine's beam search is not ours."""
+    differences = [
+        abs(old - new)
+        for row, other in zip(before.log_probabilities, after.log_probabilities, strict=True)
+        for old, new in zip(row, other, strict=True)
+    ]
+    references = [item.references for item in items]
+    old_metrics = measure(metrics, before.texts, references, bootstrap=0)
+    new_metrics = measure(metrics, after.texts, references, bootstrap=0)
+    largest = _largest(differences)
+    greedy = _identical(before.greedy, after.greedy)
+    searched = _identical(before.searched, after.searched)
+    faults = [
+        f"{TITLES.get(name, name)} is {drop:.2f} worse, the most is {LARGEST_DROP}"
+        for name, metric in old_metrics.items()
+        if (drop := _drop(metric, new_metrics[name])) > LARGEST_DROP
+    ]
+    if quantize is None:
+        shares = {"greedy": greedy} if own_search else {"greedy": greedy, "beam": searched}
+        faults = [
+            f"{share:.2%} of {name} hypotheses are identical, the least is {LEAST_IDENTICAL:.1%}"
+            for name, share in shares.items()
+            if share < LEAST_IDENTICAL
+        ] + faults
+        if not largest <= LARGEST_DIFFERENCE:
+            text = f"log-probabilities differ by {largest:.2g}, the most is {LARGEST_DIFFERENCE}"
+            faults.insert(0, text)
+    return Parity(
+        engine=engine,
+        quantize=quantize,
+        largest_difference=largest,
+        mean_difference=sum(differences) / len(differences),
+        identical_greedy=greedy,
+        identical_searched=searched,
+        metrics={n: (old_metrics[n].value, new_metrics[n].value) for n in old_metrics},
+        sentences_per_second=(len(items) / before.seconds, len(items) / after.seconds),
+        faults=faults,
+        **facts,
+    )
+
+
+def _largest(differences: list[float]) -> float:
+    """What is no number is the largest of all, which `max` would not see."""
+    broken = [value for value in differences if value != value]
+    return broken[0] if broken else max(differences)
+
+
+def _identical(before: list[list[str]], after: list[list[str]]) -> float:
+    return sum(old == new for old, new in zip(before, after, strict=True)) / len(before)
+
+
+def _drop(before: Metric, after: Metric) -> float:
+    better = 1 if before.higher_is_better else -1
+    return better * (before.value - after.value)

@@ -1,0 +1,143 @@
+"""Really train, export, and use the export; and see a wrong export thrown away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import Result
+from typer.testing import CliRunner
+
+from transduce.cli import app
+from transduce.cookbook import load_recipe
+from transduce.errors import DataError, ModelError
+from transduce.interop import ctranslate2, export
+from transduce.interop.engine import open_model
+from transduce.interop.measure import Sayings, measure_here
+from transduce.training import train
+from transduce.transducer import Transducer, load
+
+pytest.importorskip("ctranslate2")
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    train(load_recipe(str(task / "tiny.yaml"), ["train.steps=250"]), folder)
+    return folder
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: starting two others each time takes seconds."""
+
+    def here(folder: Path, engine: str | None, pairs: Any, sources: Any, scratch: Path) -> Sayings:
+        given = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+        return measure_here(folder, engine, given, sources)
+
+    monkeypatch.setattr(export, "measure_apart", here)
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+
+
+def here(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments])
+
+
+def test_export_run_and_evaluate_by_the_command_line(trained: Path) -> None:
+    ended = command("export", trained, "--to", "ctranslate2", "--limit", 40)
+    assert ended.returncode == 0, ended.stderr
+    assert "Compared on 40 pairs of the recipe's validation set" in ended.stdout
+    exported = trained / "ctranslate2"
+    report = json.loads((exported / "parity.json").read_text())
+    assert report["largest_difference"] < 1e-4
+    assert report["identical_greedy"] == 1.0
+    assert report["faults"] == []
+    assert min(report["sentences_per_second"]) > 0
+    assert report["bytes"][1] == (exported / "model.bin").stat().st_size
+    assert "beam 2" in (exported / "PARITY.md").read_text()
+
+    plain = here("run", trained, "abcd", "edc")
+    assert plain.stdout == here("run", trained, "--engine", "ctranslate2", "abcd", "edc").stdout
+    by_folder = here("evaluate", exported)  # it stands alone: no engine needs to be named
+    assert by_folder.exit_code == 0, by_folder.output
+    measured = json.loads((exported / "metrics.json").read_text())["test"]["metrics"]
+    assert f"exact match {measured['exact']['value']:.2f} %" in by_folder.stdout
+    assert "test" not in json.loads((trained / "metrics.json").read_text())
+
+
+@pytest.mark.usefixtures("quick")
+def test_quantized_and_elsewhere(trained: Path, task: Path, tmp_path: Path) -> None:
+    pairs = [line.split("\t") for line in (task / "test.tsv").read_text().splitlines()]
+    for name, side in (("a.src", 0), ("a.tgt", 1)):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    place, parity = export.export_folder(
+        trained,
+        "ctranslate2",
+        quantize="int8",
+        folder=tmp_path / "small",
+        files=(tmp_path / "a.src", tmp_path / "a.tgt"),
+    )
+    assert place == tmp_path / "small"
+    assert parity.pairs == 125
+    assert parity.data == "a.src and a.tgt"
+    assert (
+        parity.bytes[1] < parity.bytes[0] * 5
+    )  # a table of positions, in a model of a few letters
+    assert open_model(place)("abcd") == load(trained)("abcd")
+
+
+@pytest.mark.usefixtures("quick")
+def test_onnx_searches_as_we_do(trained: Path) -> None:
+    place, parity = export.export_folder(trained, "onnx")
+    assert parity.identical_searched == 1.0
+    assert parity.largest_difference < 1e-4
+    assert open_model(trained, "onnx").run(["abcd"], include=["ee"])[0].text == (
+        load(trained).run(["abcd"], include=["ee"])[0].text
+    )
+    assert place == trained / "onnx"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_broken_weight_is_found_and_not_kept(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = ctranslate2.export
+
+    def broken(model: Transducer, folder: Path, quantize: str | None = None) -> None:
+        with torch.no_grad():
+            model.network.decoder.embedding.table.weight[7] *= 1.3
+        right(model, folder, quantize)
+
+    monkeypatch.setattr(ctranslate2, "export", broken)
+    with pytest.raises(ModelError, match="the export is not kept, as log-probabilities differ by"):
+        export.export_folder(trained, "ctranslate2", folder=tmp_path / "wrong")
+    assert list(tmp_path.iterdir()) == []
+    place, parity = export.export_folder(
+        trained, "ctranslate2", folder=tmp_path / "wrong", allow=True
+    )
+    assert parity.faults
+    assert "beyond the threshold" in (place / "PARITY.md").read_text()
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_cannot_be_is_told_first(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="holds other files than an export"):
+        export.export_folder(trained, "onnx", folder=trained)
+    with pytest.raises(ModelError, match="quantized for ctranslate2 alone"):
+        export.export_folder(trained, "onnx", quantize="int8")
+    with pytest.raises(ModelError, match="there is no engine abacus"):
+        export.export_folder(trained, "abacus")
+    with pytest.raises(DataError, match="need both --source and --target"):
+        export.export_folder(trained, "onnx", files=(tmp_path, None), folder=tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,66 @@
+"""Tiny Transformers over letters with random weights, of any shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from transduce import recipe
+from transduce.data.tokens import BEGIN, END, PAD, Tokens
+from transduce.recipe import Recipe
+from transduce.transducer import Transducer
+
+WORDS = ["tea", "uncle", "a cup of tea", "zuko", "iroh made tea"]
+SOURCES = ["iroh made tea", "zuko", "", "e tea", "a", "a cup of tea made uncle iroh"]
+TARGETS = ["tea cup", "uncle", "", "a", "tea", "a cup of"]
+
+
+def tiny(
+    encoder: dict[str, Any] | None = None,
+    decoder: dict[str, Any] | None = None,
+    *,
+    tie: str = "target",
+    seed: int = 3,
+    banned: bool = False,
+    **parts: Any,
+) -> Transducer:
+    """`banned`: PAD and BEGIN have next to no probability, as after training."""
+    shape = {"layers": 2, "heads": 2, "feed_forward": 24}
+    recurrent = {"kind": "recurrent"}
+    sides = [part if part == recurrent else shape | (part or {}) for part in (encoder, decoder)]
+    settings = Recipe.model_validate(
+        {
+            "data": {
+                "train": {"name": "copy", "split": "train"},
+                "valid": {"name": "copy", "split": "valid"},
+                "tokens": {"both": {"level": "character"}},
+            },
+            "model": {"width": 16, "tie": tie, "encoder": sides[0], "decoder": sides[1]},
+            "decode": {"beam": 3, "max_ratio": 1.5, "max_extra": 3},
+            **parts,
+        }
+    )
+    tokens = Tokens.train(recipe.Tokens(level="character"), WORDS)
+    torch.manual_seed(seed)
+    model = Transducer.create(settings, tokens, tokens)
+    model.network.eval()
+    with torch.no_grad():
+        for name, parameter in model.network.named_parameters():
+            parameter.normal_(std=0.3)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+        model.network.head.bias[END] -= 0.3
+        if banned:
+            model.network.head.bias[[PAD, BEGIN]] = -20.0
+    return model
+
+
+def difference(model: Transducer, other: Transducer) -> float:
+    """The largest between log-probabilities of the same tokens."""
+    ours, theirs = model.score(SOURCES, TARGETS), other.score(SOURCES, TARGETS)
+    return max(
+        abs(a - b)
+        for one, two in zip(ours, theirs, strict=True)
+        for a, b in zip(one.token_log_probabilities, two.token_log_probabilities, strict=True)
+    )

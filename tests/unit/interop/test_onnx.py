@@ -1,0 +1,59 @@
+"""The graphs say what our network says, and our search works with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_models import SOURCES, difference, tiny
+from transduce.errors import ModelError
+from transduce.interop.engine import open_model
+from transduce.interop.onnx import DECODER, export
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+MODERN = {"norm": "rms", "positions": "rotary", "activation": "swiglu"}
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "default": ({}, {}, "target"),
+    "post": ({"norm_position": "post"}, {"norm_position": "post", "activation": "gelu"}, "none"),
+    "modern": (MODERN, MODERN, "all"),
+    "mixed": ({"positions": "learned", "layers": 1}, {"positions": "rotary", "heads": 4}, "target"),
+    "concatenated": ({"combine": "concatenate"}, {"combine": "concatenate"}, "target"),
+    "no positions": ({"positions": "none"}, {"positions": "none"}, "target"),
+    "fourier": ({"positions": "fourier"}, {"positions": "fourier"}, "target"),
+}
+WISHES: list[dict[str, Any]] = [
+    {"beam": 1},
+    {"beam": 3, "nbest": 3, "prefix": "te", "exclude": ["o"]},
+    {"beam": 3, "include": ["tea"]},
+    {"beam": 4, "groups": 2, "no_repeat": 2},
+    {"sample": True, "nbest": 2, "top_k": 4},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_says_the_same(tmp_path: Path, shape: str) -> None:
+    encoder, decoder, tie = SHAPES[shape]
+    model = tiny(encoder, decoder, tie=tie)
+    export(model, tmp_path)
+    other = open_model(tmp_path)
+    assert difference(model, other) < 1e-4
+    for settings in WISHES:
+        ours, theirs = model.run(SOURCES, **settings), other.run(SOURCES, **settings)
+        assert [o.tokens for o in ours] == [o.tokens for o in theirs]
+        assert [o.score for o in ours] == pytest.approx([o.score for o in theirs], abs=1e-4)
+    assert "".join(model.stream("zuko")) == "".join(other.stream("zuko"))
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="this model's decoder is recurrent"):
+        export(tiny({}, {"kind": "recurrent"}), tmp_path)
+    export(tiny(), tmp_path)
+    with pytest.raises(ModelError, match="ONNX Runtime cannot count coverage"):
+        open_model(tmp_path).run(SOURCES, coverage=0.2)
+    (tmp_path / DECODER).write_bytes(b"not a graph")
+    with pytest.raises(ModelError, match="ONNX Runtime cannot load"):
+        open_model(tmp_path)

@@ -1,0 +1,80 @@
+"""What a comparison finds, and what it thinks of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.evaluation.evaluate import Item
+from transduce.interop.measure import Sayings
+from transduce.interop.parity import Parity, compare
+
+WORDS = [f"w{number}" for number in range(200)]
+ITEMS = [Item(word, [word]) for word in WORDS]
+BEFORE = Sayings(
+    log_probabilities=[[-0.5, -0.25]] * 200,
+    greedy=[[word] for word in WORDS],
+    searched=[[word] for word in WORDS],
+    texts=WORDS,
+    seconds=2.0,
+)
+
+
+def compared(after: Sayings, quantize: str | None = None, own_search: bool = True) -> Parity:
+    facts: dict[str, Any] = {"pairs": 200, "data": "a set", "beam": 4, "bytes": (100, 30)}
+    return compare(
+        BEFORE,
+        after,
+        ITEMS,
+        ["exact"],
+        engine="ctranslate2",
+        quantize=quantize,
+        own_search=own_search,
+        **facts,
+    )
+
+
+def changed(count: int) -> list[list[str]]:
+    return [["other"]] * count + [[word] for word in WORDS[count:]]
+
+
+def test_the_same_is_well(tmp_path: Path) -> None:
+    near = replace(BEFORE, log_probabilities=[[-0.5001, -0.25]] * 200, seconds=1.0)
+    parity = compared(near)
+    assert parity.faults == []
+    assert parity.largest_difference == pytest.approx(1e-4)
+    assert parity.mean_difference == pytest.approx(5e-5)
+    assert parity.sentences_per_second == (100.0, 200.0)
+    parity.write(tmp_path)
+    assert json.loads((tmp_path / "parity.json").read_text())["metrics"]["exact"] == [100, 100]
+    assert "identical hypotheses: greedy 100.00%, beam 4 100.00%" in (
+        (tmp_path / "PARITY.md").read_text()
+    )
+
+
+@pytest.mark.parametrize("value", [-0.502, math.nan])
+def test_other_probabilities_are_a_fault_unless_quantized(value: float) -> None:
+    rows = [*BEFORE.log_probabilities[1:], [value, -0.25]]
+    assert "log-probabilities differ" in compared(replace(BEFORE, log_probabilities=rows)).faults[0]
+    assert compared(replace(BEFORE, log_probabilities=rows), "int8").faults == []
+
+
+def test_other_hypotheses_are_a_fault_where_the_search_is_the_same() -> None:
+    greedy = replace(BEFORE, greedy=changed(1))
+    searched = replace(BEFORE, searched=changed(1))
+    assert "99.50% of greedy hypotheses" in compared(greedy).faults[0]
+    assert compared(greedy, "int8").faults == []
+    assert compared(searched).faults == []
+    assert "99.50% of beam hypotheses" in compared(searched, own_search=False).faults[0]
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_worse_metric_is_a_fault(quantize: str | None) -> None:
+    two, three = (replace(BEFORE, texts=["x"] * n + WORDS[n:]) for n in (2, 3))
+    assert compared(two, quantize).faults == []  # one point
+    assert compared(three, quantize).faults == ["exact match is 1.50 worse, the most is 1.0"]
