@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from transduce import __version__
+from transduce.cores import count_cores
 from transduce.errors import TransduceError
 
 app = typer.Typer(
@@ -42,7 +43,8 @@ LengthPenalty = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Workers = Annotated[
-    int, typer.Option(help="Processes that share a long input, on a CPU. Default: one a core.")
+    int,
+    typer.Option(min=0, help="Processes that share a long input, on a CPU. Default: one a core."),
 ]
 Precision = Annotated[
     str, typer.Option(help="auto, float32, bfloat16 or (on a CPU) int8: how search computes.")
@@ -339,8 +341,7 @@ def recipes(
 def _processes(asked: int, many: bool) -> int:
     """How many processes share an input, on a CPU; with one thread each, as torch has to be told
     before it is loaded."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = asked or (cores or 1 if many else 1)
+    count = asked or (count_cores() if many else 1)
     if count > 1:
         os.environ["OMP_NUM_THREADS"] = "1"
     return count

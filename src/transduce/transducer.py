@@ -292,7 +292,7 @@ class Transducer:
             vocabulary=len(self.target_tokens),
             attention=watched[-1] if watched else None,
             fast=None if with_models else self._fast_search(),
-            workers=self.workers,
+            workers=1 if engine else self.workers,  # an engine has threads of its own
         )
 
     def _fast_search(self) -> FastSearch | None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.cores import count_cores
 from transduce.data.batches import collate
 from transduce.decoding.decode import PLACES, Request, Task, pack
 from transduce.decoding.engine import Rows
@@ -44,7 +45,7 @@ class Session:
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         runtime = load_package("onnxruntime", "onnx")
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        options.intra_op_num_threads = count_cores()
         # Threads that wait by spinning take the cores from our own part of the step.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._encoder, self._decoder = (

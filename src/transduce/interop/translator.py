@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from transduce.cores import count_cores
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens
 from transduce.decoding.decode import Request, Task, pack
 from transduce.decoding.engine import Rows
@@ -63,7 +62,7 @@ class Translator:
             kind = "cuda" if package.get_cuda_device_count() else "cpu"
         self._on_gpu = kind == "cuda"
         # On a CPU, several workers of one thread beat one of several: no step waits for another.
-        workers = 1 if self._on_gpu else torch.get_num_threads()
+        workers = 1 if self._on_gpu else count_cores()
         try:
             self._translator = package.Translator(
                 str(folder),
