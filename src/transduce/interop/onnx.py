@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import cast
 
@@ -49,7 +50,7 @@ def export(model: Transducer, folder: Path) -> None:
             )
     load_package("onnx", "onnx")
     make_folder(folder)
-    network = model.network.float().cpu().eval()
+    network = deepcopy(model.network).float().cpu().eval()  # the model itself stays as it is
     encoder = EncoderGraph(network, positions(settings.encoder))
     decoder = StepGraph(network, positions(settings.decoder))
     L, D = len(decoder.decoder.blocks), settings.width

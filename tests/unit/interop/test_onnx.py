@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
@@ -46,6 +47,14 @@ def test_every_shape_says_the_same(tmp_path: Path, shape: str) -> None:
         assert [o.tokens for o in ours] == [o.tokens for o in theirs]
         assert [o.score for o in ours] == pytest.approx([o.score for o in theirs], abs=1e-4)
     assert "".join(model.stream("zuko")) == "".join(other.stream("zuko"))
+
+
+def test_the_model_stays_as_it_is(tmp_path: Path) -> None:
+    model = tiny()
+    model.network.double().train()
+    export(model, tmp_path)
+    assert model.network.training
+    assert next(model.network.parameters()).dtype == torch.float64
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
