@@ -1,0 +1,80 @@
+"""How fast a corpus is read and tokenised by one core.
+
+    python benchmarks/reading.py
+
+A made-up corpus: 60,000 pairs of 21+21 words, drawn from 20,000 by Zipf's law, cut by a BPE of
+8,000 tokens. Reading is what a process of a streamed run does with the text of all; tokenising is
+what it does with its own part. Prints both and writes benchmarks/results/reading.json.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["RAYON_NUM_THREADS"] = "1"  # before the tokenizers are loaded: one core
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from systems import facts
+
+from transduce import recipe
+from transduce.data.cache import Report, encode_pairs
+from transduce.data.corpus import read_pairs
+from transduce.data.tokens import train_tokens
+
+RESULTS = Path(__file__).parent / "results"
+PAIRS, WORDS, VOCABULARY, ROUNDS = 60_000, 21, 20_000, 5
+
+
+def made_up(folder: Path) -> None:
+    """The two files of the corpus."""
+    random = np.random.default_rng(1)
+    letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
+    words = ["".join(random.choice(letters, random.integers(2, 10))) for _ in range(VOCABULARY)]
+    shares = 1 / np.arange(1, VOCABULARY + 1)
+    shares /= shares.sum()
+    for side in ("source", "target"):
+        drawn = random.choice(VOCABULARY, (PAIRS, WORDS), p=shares)
+        lines = (" ".join(words[word] for word in row) for row in drawn)
+        (folder / f"{side}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        made_up(Path(name))
+        files = {"source": "source.txt", "target": "target.txt"}
+        data = recipe.Data.model_validate({"folder": name, "train": files, "valid": files})
+        tokens = train_tokens(data)
+        reading, tokenising = [], []
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            pairs = list(read_pairs(data.train, data.folder))
+            read = time.perf_counter()
+            encoded = encode_pairs(pairs, data, *tokens, report=Report())
+            reading.append(PAIRS / (read - began))
+            tokenising.append(PAIRS / (time.perf_counter() - read))
+        size = sum((Path(name) / file).stat().st_size for file in files.values())
+    ids = len(encoded.source_ids) + len(encoded.target_ids)
+    found = {
+        "facts": facts(torch.device("cpu")),
+        "bytes_a_pair": size / PAIRS,
+        "tokens_a_pair": ids / PAIRS,
+        "reading": reading,
+        "tokenising": tokenising,
+    }
+    for kind in ("reading", "tokenising"):
+        rates = sorted(found[kind])
+        middle = statistics.median(rates)
+        print(f"{kind}: {middle:,.0f} pairs/s, from {rates[0]:,.0f} to {rates[-1]:,.0f}")
+    print(f"{found['tokens_a_pair']:.1f} tokens and {found['bytes_a_pair']:.0f} bytes a pair")
+    (RESULTS / "reading.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
