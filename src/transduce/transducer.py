@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import search, wishes
 from transduce.decoding.choice import least_risk, rescored
@@ -31,25 +28,19 @@ from transduce.decoding.forced import (
 from transduce.decoding.output import Output, Score
 from transduce.decoding.parts import NEVER
 from transduce.decoding.settings import FROM_RECIPE, Settings
-from transduce.errors import ModelError, RecipeError, TokensError
+from transduce.errors import ModelError
+from transduce.folder import WEIGHTS, Frame, read_frame, why_no_weights, write_frame
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Lens, Network, Vocabulary, build
 from transduce.models.quantized import quantized
+from transduce.models.room import room_of, source_room
 from transduce.models.weights import set_weights, weights_of
 from transduce.nn.quantized import KINDS
-from transduce.recipe import (
-    Decoder,
-    Encoder,
-    Recipe,
-    RecurrentDecoder,
-    TransformerDecoder,
-    TransformerEncoder,
-)
-from transduce.storage import make_folder, read_tensors, write_tensors, write_text
+from transduce.recipe import Recipe
+from transduce.storage import read_tensors, write_tensors
 
-__all__ = ["WEIGHTS", "Output", "Score", "Transducer", "load", "read_metrics"]
+__all__ = ["Output", "Score", "Transducer", "load"]
 
-WEIGHTS = "model.safetensors"
 ONE_STRING = "run takes a list of sources; for one string call the model itself"
 
 
@@ -382,12 +373,12 @@ class Transducer:
 
     @property
     def _source_room(self) -> int:
-        room = _source_room(self.recipe)
+        room = source_room(self.recipe.model)
         return min(room, self.engine.source_room) if self.engine else room
 
     @property
     def _room(self) -> int:
-        room = _room(self.recipe.model.decoder)
+        room = room_of(self.recipe.model.decoder)
         return min(room, self.engine.target_room) if self.engine else room
 
     def _texts(self, hypotheses: list[search.Hypothesis]) -> list[str]:
@@ -416,10 +407,7 @@ class Transducer:
 
     def save_frame(self, path: Path) -> None:
         """All but the weights; without them nobody takes the folder for a trained model."""
-        make_folder(path)
-        write_text(path / "recipe.yaml", dump_recipe(self.recipe))
-        self.source_tokens.save(path / "source.tokens.json")
-        self.target_tokens.save(path / "target.tokens.json")
+        write_frame(path, Frame(self.recipe, self.source_tokens, self.target_tokens))
 
     def save_weights(self, folder: Path) -> None:
         if self.engine:
@@ -439,40 +427,13 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Tr
     """
     path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
-        raise ModelError(_missing(path))
-    recipe, source_tokens, target_tokens = read_frame(path)
+        raise ModelError(why_no_weights(path))
+    frame = read_frame(path)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
-        model = Transducer.create(recipe, source_tokens, target_tokens)
+        model = Transducer.create(*frame)
     model.load_weights(path / WEIGHTS)
     model.network.eval()
     return model.to(place).compute_in(precision)
-
-
-def read_frame(path: Path) -> tuple[Recipe, Tokens, Tokens]:
-    """What `save_frame` wrote: all of a model folder but the weights. Raises ModelError."""
-    try:
-        recipe = parse_recipe((path / "recipe.yaml").read_text("utf-8"), "recipe.yaml", path)
-        source_tokens = Tokens.load(path / "source.tokens.json")
-        target_tokens = Tokens.load(path / "target.tokens.json")
-    except UnicodeDecodeError:
-        raise ModelError(
-            f"{path / 'recipe.yaml'} is damaged: it is not UTF-8 text; restore it from a copy"
-        ) from None
-    except (OSError, RecipeError, TokensError) as error:
-        raise ModelError(f"the model folder {path} cannot be used: {error}") from None
-    return recipe, source_tokens, target_tokens
-
-
-def _missing(path: Path) -> str:
-    if not path.exists():
-        return f"there is no folder {path}; `transduce train` makes one under runs/"
-    if (path / "recipe.yaml").exists():
-        again = " --resume" if (path / "state").exists() else ""
-        return (
-            f"{path} has no {WEIGHTS}: its run was stopped before the first validation; go on "
-            f"with `transduce train {path}{again}`"
-        )
-    return f"{path} is not a model folder: it has no {WEIGHTS}"
 
 
 @contextmanager
@@ -499,29 +460,6 @@ def _checked(sources: Sequence[str]) -> list[str]:
     return listed
 
 
-def _source_room(recipe: Recipe) -> int:
-    """The longest source, END counted, that a model has positions for."""
-    encoder, decoder = recipe.model.encoder, recipe.model.decoder
-    points = isinstance(decoder, RecurrentDecoder) and decoder.attention == "location"
-    return min(_room(encoder), decoder.max_positions if points else sys.maxsize)
-
-
-def _room(part: Encoder | Decoder) -> int:
-    """The longest sequence that a part has positions for."""
-    if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
-        return part.max_positions
-    return sys.maxsize
-
-
 def _seed(seed: int, source: str) -> int:
     """A seed of each sentence's own, so that neighbours do not change what is drawn."""
     return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62
-
-
-def read_metrics(folder: Path) -> dict[str, Any]:
-    """The metrics.json of a model folder, empty where there is none."""
-    try:
-        values = json.loads((folder / "metrics.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}

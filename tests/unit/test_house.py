@@ -23,6 +23,7 @@ ROOMS = [
     ["data"],
     ["models"],
     ["decoding"],
+    ["folder"],
     ["transducer"],
     ["evaluation"],
     ["interop", "inspection"],

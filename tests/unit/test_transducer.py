@@ -16,10 +16,11 @@ from transduce import recipe
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import decode
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
+from transduce.folder import WEIGHTS
 from transduce.models.lens import attentions
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
-from transduce.transducer import WEIGHTS, Output, Transducer, load
+from transduce.transducer import Output, Transducer, load
 
 WORDS = ["tea", "uncle", "a cup of tea", "", "zuko", "iroh made tea", "e", "tea"]
 TRANSFORMER = {"layers": 2, "heads": 2, "feed_forward": 24}

@@ -15,9 +15,10 @@ from transduce.data.cache import Encoded
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import Metric, measure
+from transduce.folder import read_metrics
 from transduce.recipe import Corpus, MetricName, ParallelFiles
 from transduce.storage import write_json, write_text
-from transduce.transducer import Output, Transducer, read_metrics
+from transduce.transducer import Output, Transducer
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.folder import read_metrics
 from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
 from transduce.storage import write_text
-from transduce.transducer import Transducer, read_metrics
+from transduce.transducer import Transducer
 
 
 def write_card(model: Transducer, folder: Path) -> None:

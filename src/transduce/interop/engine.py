@@ -8,10 +8,11 @@ import torch
 
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
+from transduce.folder import WEIGHTS, read_frame
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.session import Session
 from transduce.interop.translator import Translator
-from transduce.transducer import WEIGHTS, Transducer, load, read_frame
+from transduce.transducer import Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 """The engines there are, and the file by which an export for each is known."""

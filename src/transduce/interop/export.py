@@ -11,13 +11,14 @@ from pathlib import Path
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
+from transduce.folder import WEIGHTS
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.engine import FILES
 from transduce.interop.measure import measure_apart
 from transduce.interop.parity import Parity, compare
 from transduce.recipe import Corpus, ParallelFiles
 from transduce.storage import make_folder
-from transduce.transducer import WEIGHTS, Transducer, load
+from transduce.transducer import Transducer, load
 
 Exported = tuple[Path, Parity]
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from transduce.cookbook import dump_recipe
 from transduce.data.batches import Portion
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
+from transduce.folder import WEIGHTS
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
@@ -36,7 +37,7 @@ from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
 from transduce.training.watch import Watch
 from transduce.training.window import Window
-from transduce.transducer import WEIGHTS, Transducer
+from transduce.transducer import Transducer
 
 LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
 

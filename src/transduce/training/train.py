@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from transduce.errors import TrainingError
+from transduce.folder import read_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
@@ -18,7 +19,6 @@ from transduce.training.prepare import prepare
 from transduce.training.progress import Progress, Silence, console
 from transduce.training.ranks import Ranks, join
 from transduce.training.resume import check_changes
-from transduce.transducer import read_metrics
 
 __all__ = ["Trained", "train"]
 

@@ -1,0 +1,28 @@
+"""How long a sequence a model has positions for."""
+
+from __future__ import annotations
+
+import sys
+
+from transduce.recipe import (
+    Decoder,
+    Encoder,
+    Model,
+    RecurrentDecoder,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+
+
+def source_room(model: Model) -> int:
+    """The longest source, END counted, that a model has positions for."""
+    encoder, decoder = model.encoder, model.decoder
+    points = isinstance(decoder, RecurrentDecoder) and decoder.attention == "location"
+    return min(room_of(encoder), decoder.max_positions if points else sys.maxsize)
+
+
+def room_of(part: Encoder | Decoder) -> int:
+    """The longest sequence that a part has positions for."""
+    if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
+        return part.max_positions
+    return sys.maxsize
