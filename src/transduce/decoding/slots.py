@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -22,10 +23,12 @@ from transduce.decoding.search import Hypothesis, penalty
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.kernels import kernels
-from transduce.nn.masks import padding
+from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.past import OwnPast, SourcePast
+from transduce.nn.short_attention import LONGEST
 
 CHUNK = 4096  # logits that one program searches
+STEPS = 8  # between two looks of the host
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Slots:
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
         self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
-        self._advance = Recorded(self._step, network)
+        self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     # ------------------------------------------------------------------------------ in and out
@@ -115,12 +118,15 @@ class Slots:
         """New sentences into these slots, whatever was there before."""
         count = 1 << (len(jobs) - 1).bit_length()
         # As few different sizes as may be; what is left over says the last one again.
-        rows = np.zeros((count, self.shape.source + 3), np.int64)
-        for row, slot, job in zip(rows, slots, jobs, strict=False):
-            length = len(job.source)
-            row[:3] = slot, job.limit, length + 1
-            row[3 : 3 + length] = job.source
-            row[3 + length] = END
+        rows = np.zeros((count, 3 + self.shape.source), np.int64)
+        lengths = np.array([len(job.source) for job in jobs])
+        rows[: len(jobs), 0] = slots
+        rows[: len(jobs), 1] = [job.limit for job in jobs]
+        rows[: len(jobs), 2] = lengths + 1
+        tokens = chain.from_iterable(job.source for job in jobs)
+        sources = rows[: len(jobs), 3:]
+        sources[np.arange(self.shape.source) < lengths[:, None]] = np.fromiter(tokens, np.int64)
+        sources[np.arange(len(jobs)), lengths] = END
         rows[len(jobs) :] = rows[len(jobs) - 1]
         if count not in self._entries:
             still_BE = torch.zeros(rows.shape, dtype=torch.int64, device=self.device)
@@ -136,10 +142,9 @@ class Slots:
             rows_BE, [1, 1, 1, self.shape.source], dim=1
         )
         slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
-        mask = padding(lengths_B, self.shape.source)
-        memory = self.network.encoder(self.network.front(source_BS), lengths_B, mask)
+        states_BSD = self._encode(source_BS, lengths_B)
         for block, past in zip(self.decoder.stack, self.source, strict=True):
-            past.store_BSE.index_copy_(0, slots_B, block.project_memory(memory.states_BSD))
+            past.store_BSE.index_copy_(0, slots_B, block.project_memory(states_BSD))
         beam = self.shape.beam
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
         self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
@@ -150,11 +155,29 @@ class Slots:
         self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
         self.ended_BN.index_fill_(0, slots_B, NEVER)
 
+    def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """The encoder's states; what comes after a source's end does not matter."""
+        B, S = source_BS.shape
+        network, x_BSD = self.network, self.network.front(source_BS)
+        half = x_BSD.is_cuda and x_BSD.dtype == torch.bfloat16
+        if not half or S > LONGEST or not network.packs(S):
+            memory = network.encoder(x_BSD, lengths_B, padding(lengths_B, S))
+            return memory.states_BSD  # type: ignore[no-any-return]
+        # All in one row, for the kernels of short sequences: each source, then its padding.
+        starts_B = torch.arange(0, B * S, S, device=self.device)
+        ends_2B = torch.stack([starts_B + lengths_B, starts_B + S], dim=1).flatten()
+        offsets = torch.cat([starts_B[:1], ends_2B]).int()
+        mask = Mask(segments=Segments(offsets, offsets, S))
+        memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
+        return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
+
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""
         slots_b = torch.tensor(slots, device=self.device)
-        kept = (self.ended_BN, self.total_BN, self.ended_BNT)
-        scores, totals, tokens = (of_all[slots_b].cpu().numpy() for of_all in kept)
+        kept = (self.ended_BN[..., None], self.total_BN[..., None], self.ended_BNT)
+        # One copy for all: what is waited for is the way to the host, not what travels on it.
+        together = torch.cat([of_all[slots_b].double() for of_all in kept], dim=2).cpu().numpy()
+        scores, totals, tokens = together[..., 0], together[..., 1], together[..., 2:].astype(int)
         sizes = (tokens == END).argmax(axis=2)
         found: list[list[Hypothesis]] = [[] for _ in slots]
         for b, n in zip(*np.nonzero(scores > NEVER), strict=True):
@@ -162,13 +185,16 @@ class Slots:
             found[b].append(Hypothesis(ids, float(scores[b, n]), float(totals[b, n])))
         return found
 
-    def go(self, steps: int) -> list[bool]:
-        """So many steps; whether each slot still has work."""
-        for _ in range(steps):
-            self._advance()
+    def go(self) -> list[bool]:
+        """A few steps on; whether each slot still has work."""
+        self._advance()
         return self.open_B.tolist()
 
     # ------------------------------------------------------------------------------- one step
+
+    def _steps(self) -> None:
+        for _ in range(STEPS):
+            self._step()
 
     def _step(self) -> None:
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)

@@ -25,7 +25,7 @@ from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places
 from transduce.nn.recurrent import Recurrent
-from transduce.nn.residual import normalise
+from transduce.nn.residual import Stream, normalise
 
 
 class DecoderState(Protocol):
@@ -99,20 +99,20 @@ class TransformerDecoder(nn.Module):
         With segments, the targets lie one after the other in a single row.
         """
         places = 0 if segments is None else segments.places(tokens_BT.shape[1])
-        x_BTD = self.embedding(tokens_BT, places)
+        stream = Stream(self.embedding(tokens_BT, places))
         mask = causal() & Mask(segments=segments)
         for block in self.stack:
             projected_BS2D = block.project_memory(memory.states_BSD)
-            x_BTD = block(x_BTD, projected_BS2D, memory.mask, mask)
-        return normalise(self.norm, x_BTD, half=True)
+            stream = block(stream, projected_BS2D, memory.mask, mask)
+        return normalise(self.norm, stream, half=True)
 
     def advance(self, tokens_R: Tensor, own: list[OwnPast], source: list[SourcePast]) -> Tensor:
         """The features_RD after one more token a row, each row at a step of its own."""
         places = Places(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
-        x_R1D = self.embedding(tokens_R[:, None], places)
+        stream = Stream(self.embedding(tokens_R[:, None], places))
         for block, past, memory in zip(self.stack, own, source, strict=True):
-            x_R1D = block.step(x_R1D, past, memory)
-        return self.norm(x_R1D).squeeze(1)  # type: ignore[no-any-return]
+            stream = block.step(stream, past, memory)
+        return normalise(self.norm, stream, half=False).squeeze(1)
 
     def start(self, memory: Memory) -> TransformerState:
         return TransformerState(

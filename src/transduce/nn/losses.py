@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import column_sums
+from transduce.nn.linear import cast, column_sums
 from transduce.nn.softmax import softmax_gradient
 
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
@@ -85,8 +85,8 @@ class _Chunked(torch.autograd.Function):
         smoothing: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(features_ND.dtype, torch.float32)
-        weight_cast_VD = weight_VD.to(features_ND.dtype)
-        bias_cast_V = None if bias_V is None else bias_V.to(features_ND.dtype)
+        weight_cast_VD = cast(weight_VD, features_ND.dtype)
+        bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
         gradient = any(ctx.needs_input_grad[:3])
         by_features_ND = torch.empty_like(features_ND) if gradient else None
         by_weight_VD = torch.zeros_like(weight_VD) if gradient else None

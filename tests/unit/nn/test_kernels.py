@@ -11,7 +11,7 @@ from transduce.nn.attention import fused_attention, masked_softmax
 from transduce.nn.linear import linear
 from transduce.nn.losses import cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
+from transduce.nn.residual import Stream, keep_and_normalise, normalise
 from transduce.nn.short_attention import fits, short_attention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -175,46 +175,57 @@ def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
     assert apart(x.grad, x64.grad) < 1e-5
 
 
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
 @pytest.mark.parametrize("width", [512, 300, 1024])
-def test_layer_norm(width: int) -> None:
+@pytest.mark.parametrize("adds", [False, True])
+def test_norm_of_the_sum(width: int, adds: bool, kind: type[nn.Module]) -> None:
     torch.manual_seed(1)
-    norm = nn.LayerNorm(width, device="cuda")
-    nn.init.normal_(norm.weight)
-    nn.init.normal_(norm.bias)
-    exact = nn.LayerNorm(width, device="cuda", dtype=torch.float64)
+    norm = kind(width, eps=1e-6, device="cuda")
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    exact = kind(width, eps=1e-6, device="cuda", dtype=torch.float64)
     exact.load_state_dict(norm.state_dict())
     x = (3 * torch.randn(37, 11, width, device="cuda") + 1).requires_grad_()
+    change = torch.randn_like(x).bfloat16().requires_grad_() if adds else None
     x64 = x.detach().double().requires_grad_()
-    grad = torch.randn_like(x)
+    change64 = change.detach().double().requires_grad_() if change is not None else None
+    by_y, by_kept = torch.randn_like(x), torch.randn_like(x)
     with HALF:
-        y = normalise(norm, x, half=False)
-        assert normalise(norm, x, half=True).dtype == torch.bfloat16
-    y.backward(grad)
-    exact(x64).backward(grad.double())
-    assert apart(y, exact(x64)) < 1e-6
-    pairs = [(x, x64), (norm.weight, exact.weight), (norm.bias, exact.bias)]
+        kept, y = keep_and_normalise(norm, Stream(x, change), half=False)
+        assert normalise(norm, Stream(x, change), half=True).dtype == torch.bfloat16
+    torch.autograd.backward([kept, y], [by_kept, by_y])
+    kept64 = x64 if change64 is None else x64 + change64
+    y64 = exact(kept64)
+    torch.autograd.backward([kept64, y64], [by_kept.double(), by_y.double()])
+    assert apart(kept, kept64) < 1e-6
+    assert apart(y, y64) < 1e-6
+    pairs = [(x, x64), *zip(norm.parameters(), exact.parameters(), strict=True)]
     for mine, theirs in pairs:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert apart(mine.grad, theirs.grad) < 1e-6
+    if change is not None and change64 is not None:
+        assert apart(change.grad, change64.grad) < 5e-3
 
 
 def test_the_dropped_sum_drops_the_same_forward_and_back() -> None:
+    norm = nn.LayerNorm(512, device="cuda")
     x = torch.randn(100, 33, 512, device="cuda", requires_grad=True)
     change = torch.ones(100, 33, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     with HALF:
-        out = add_dropped(x, change, 0.1, training=True)
-        again = add_dropped(x, change, 0.1, training=True)
-        calm = add_dropped(x, change, 0.1, training=False)
+        out, y = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
+        again, _ = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
+        calm, _ = keep_and_normalise(norm, Stream(x, change), half=False)
     added = (out - x).detach()
     assert float((added > 0.5).float().mean()) == pytest.approx(0.9, abs=0.002)
     assert float(added.mean()) == pytest.approx(1.0, abs=0.002)
     assert not torch.equal(out, again)
     torch.testing.assert_close(calm, x + 1)
+    torch.testing.assert_close(y, F.layer_norm(out, (512,)))
     out.sum().backward()
     assert change.grad is not None
     assert torch.equal(change.grad > 0.5, added > 0.5)
-    assert torch.equal(x.grad, torch.ones_like(x))
+    torch.testing.assert_close(x.grad, torch.ones_like(x))
 
 
 @pytest.mark.parametrize("vocabulary", [45, 8000, 40000])
