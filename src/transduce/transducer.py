@@ -294,6 +294,8 @@ class Transducer:
             self._fast = FastSearch(
                 self.network, pick_precision(self.precision, self.device, width)
             )
+        if self.network.training:
+            self._fast.learned()
         return self._fast
 
     def _check_partner(self, other: Transducer, number: int) -> None:

@@ -32,8 +32,8 @@ def has_fast_search(network: Network) -> bool:
 class FastSearch:
     """Greedy and beam search over slots; pools and their recorded steps are kept for the next call.
 
-    The network given is the one that counts: its weights, which may be in training, are copied into
-    the one that searches at every call.
+    The network given is the one that counts: its weights are copied into the one that searches,
+    again whenever they have changed.
     """
 
     network: Network
@@ -41,7 +41,7 @@ class FastSearch:
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
     _copied: list[int] = field(default_factory=list)
-    """The versions of the weights that the copy has."""
+    """The versions of the weights that the copy has; a fused optimizer does not count them up."""
 
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
@@ -69,6 +69,10 @@ class FastSearch:
             shape = Shape(slots, rows, source, target, nbest, length_penalty, least)
             _work(self._pool(shape), jobs, places, found)
         return found
+
+    def learned(self) -> None:
+        """The weights may have changed since the last call."""
+        self._copied = []
 
     def _copy_weights(self) -> None:
         weights: list[Tensor] = list(self.network.parameters())

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import fused_attention, masked_softmax
-from transduce.nn.linear import linear
+from transduce.nn.linear import linear, remember_sums
 from transduce.nn.losses import cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.residual import Stream, keep_and_normalise, normalise
@@ -159,6 +159,37 @@ def test_linear(rows: int, D: int, F_: int, relu: bool) -> None:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert apart(mine.grad, theirs.grad) < 6e-3
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("D", "F_"), [(512, 1536), (2048, 512), (33, 7)])
+@torch.inference_mode()
+def test_linear_of_one_row(D: int, F_: int, relu: bool) -> None:
+    torch.manual_seed(1)
+    x, weight = torch.randn(1, 1, D, device="cuda"), torch.randn(F_ + 3, D, device="cuda")
+    bias = torch.randn(F_, device="cuda").bfloat16()
+    x, weight = x.bfloat16(), (weight / D**0.5).bfloat16()[3:]
+    for b in (bias, None):
+        y = linear(x, weight, b, relu)
+        exact = x.double() @ weight.double().T + (0 if b is None else b.double())
+        assert y.shape == (1, 1, F_)
+        assert apart(y, exact.relu() if relu else exact) < 5e-3
+
+
+def test_a_gradient_that_was_changed_has_lost_its_sums() -> None:
+    """The bias's gradient is what the rows add up to now, not when they were first added up."""
+    bias = torch.zeros(8, device="cuda", requires_grad=True)
+    weight = torch.ones(8, 16, device="cuda", requires_grad=True)
+    x = torch.ones(5, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    for changed, expected in ((False, 7.0), (True, 10.0)):
+        with HALF:
+            y = linear(x, weight, bias)
+        grad = torch.ones_like(y)
+        remember_sums(grad, torch.full((8,), 7.0, device="cuda"))  # not true, so that it shows
+        if changed:
+            grad.add_(1.0)
+        (found,) = torch.autograd.grad(y, bias, grad)
+        assert found.tolist() == [expected] * 8
 
 
 def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
