@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -65,8 +65,10 @@ class FastSearch:
         # The longest first: it has the fewest slots, and shows at once whether memory is enough.
         for (source, target), places in sorted(classes.items(), reverse=True):
             wanted = next((count for count in (1, 8, 64) if len(places) <= count), 512)
-            slots = min(wanted, _power_of_2(self._room() // (rows * target + source)))
-            shape = Shape(slots, rows, source, target, nbest, length_penalty, least)
+            shape = Shape(wanted, rows, source, target, nbest, length_penalty, least)
+            if shape not in self._pools:
+                most = _power_of_2(self._room() // (rows * target + source))
+                shape = replace(shape, slots=min(wanted, most))
             _work(self._pool(shape), jobs, places, found)
         return found
 

@@ -27,7 +27,9 @@ from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.short_attention import LONGEST
 
-CHUNK = 4096  # logits that one program searches
+# Logits that one program searches, and its warps: one finds the best of many together with others,
+# and many of few by itself.
+ONE_OF, MANY_OF = (4096, 8), (512, 1)
 STEPS = 8  # between two looks of the host
 
 
@@ -109,6 +111,10 @@ class Slots:
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
         self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        self.report_BNE = torch.zeros(
+            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
+        )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
+        self._seen = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
@@ -171,13 +177,17 @@ class Slots:
         memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
+    def go(self) -> list[bool]:
+        """A few steps on; whether each slot still has work."""
+        self._advance()
+        self._seen = self.report_BNE.cpu().numpy()
+        working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
+        return working
+
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""
-        slots_b = torch.tensor(slots, device=self.device)
-        kept = (self.ended_BN[..., None], self.total_BN[..., None], self.ended_BNT)
-        # One copy for all: what is waited for is the way to the host, not what travels on it.
-        together = torch.cat([of_all[slots_b].double() for of_all in kept], dim=2).cpu().numpy()
-        scores, totals, tokens = together[..., 0], together[..., 1], together[..., 2:].astype(int)
+        scores, totals = self._seen[slots, :, 1], self._seen[slots, :, 2]
+        tokens = self._seen[slots, :, 3:].astype(np.int64)
         sizes = (tokens == END).argmax(axis=2)
         found: list[list[Hypothesis]] = [[] for _ in slots]
         for b, n in zip(*np.nonzero(scores > NEVER), strict=True):
@@ -185,16 +195,16 @@ class Slots:
             found[b].append(Hypothesis(ids, float(scores[b, n]), float(totals[b, n])))
         return found
 
-    def go(self) -> list[bool]:
-        """A few steps on; whether each slot still has work."""
-        self._advance()
-        return self.open_B.tolist()
-
     # ------------------------------------------------------------------------------- one step
 
     def _steps(self) -> None:
         for _ in range(STEPS):
             self._step()
+        # All that the host wants to see in one piece: each look at the device is waited for.
+        open_BN = self.open_B[:, None].expand_as(self.ended_BN)
+        values_BN3 = torch.stack([open_BN.float(), self.ended_BN, self.total_BN], dim=2)
+        self.report_BNE[:, :, :3] = values_BN3
+        self.report_BNE[:, :, 3:] = self.ended_BNT
 
     def _step(self) -> None:
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
@@ -254,14 +264,15 @@ class Slots:
         logits_RV = head.products(features_RD)
         R, V = logits_RV.shape
         if self.device.type == "cuda":
-            chunks = -(-V // CHUNK)
+            chunk, warps = ONE_OF if count == 1 else MANY_OF
+            chunks = -(-V // chunk)
             values_RC = torch.empty(R, chunks * count, device=self.device)
             tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=self.device)
             masses_RC = torch.empty(R, chunks, device=self.device)
             kernels().top_tokens[(R, chunks)](
                 logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
                 V, shape.beam, shape.least,
-                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=CHUNK, num_warps=8,
+                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
             )  # fmt: skip
             return values_RC, tokens_RC, masses_RC
         logits_RV = logits_RV + head.bias

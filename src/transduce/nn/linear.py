@@ -84,7 +84,8 @@ def _one_row(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool
 
 def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
     """Cast weights to the type of products in one kernel; those of the pass to come find them."""
-    torch._foreach_copy_(list(copies), list(weights))
+    with torch.no_grad():
+        torch._foreach_copy_(list(copies), list(weights))
     for weight, copy in zip(weights, copies, strict=True):
         weight.copy_and_version = (copy, weight._version)  # type: ignore[attr-defined]
 
