@@ -186,13 +186,14 @@ class Slots:
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""
-        scores, totals = self._seen[slots, :, 1], self._seen[slots, :, 2]
-        tokens = self._seen[slots, :, 3:].astype(np.int64)
-        sizes = (tokens == END).argmax(axis=2)
-        found: list[list[Hypothesis]] = [[] for _ in slots]
-        for b, n in zip(*np.nonzero(scores > NEVER), strict=True):
-            ids = tokens[b, n, : sizes[b, n]].tolist()
-            found[b].append(Hypothesis(ids, float(scores[b, n]), float(totals[b, n])))
+        seen = self._seen[slots]
+        tokens = seen[:, :, 3:].astype(np.int64)
+        sizes = (tokens == END).argmax(axis=2).tolist()
+        scores, totals, written = seen[:, :, 1].tolist(), seen[:, :, 2].tolist(), tokens.tolist()
+        found: list[list[Hypothesis]] = []
+        for of_one in zip(written, sizes, scores, totals, strict=True):
+            each = [Hypothesis(ids[:end], *worth) for ids, end, *worth in zip(*of_one, strict=True)]
+            found.append([hypothesis for hypothesis in each if hypothesis.score > NEVER])
         return found
 
     # ------------------------------------------------------------------------------- one step

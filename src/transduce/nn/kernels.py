@@ -319,6 +319,39 @@ def kernels() -> SimpleNamespace:
         return tl.where(random >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
     @triton.jit
+    def embed(
+        tokens, table, positions, places, seed, x_ptr, rows, width, scale, dropout,
+        POSITIONS: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        first = tl.program_id(0) * ROWS
+        row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (place < width)[None, :]
+        token = tl.load(tokens + row, mask=row < rows, other=0).to(tl.int64)
+        at = token[:, None] * width + place[None, :]
+        x = tl.load(table + at, mask=inside, other=0.0) * scale
+        if POSITIONS:
+            position = tl.load(places + row, mask=row < rows, other=0).to(tl.int64)
+            at = position[:, None] * width + place[None, :]
+            x += tl.load(positions + at, mask=inside, other=0.0)
+        if DROPS:
+            x *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+        tl.store(x_ptr + row[:, None].to(tl.int64) * width + place[None, :], x, mask=inside)
+
+    @triton.jit
+    def embed_backward(
+        grad_ptr, seed, by_rows, rows, width, scale, dropout,
+        DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        first = tl.program_id(0) * ROWS
+        row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (place < width)[None, :]
+        at = row[:, None].to(tl.int64) * width + place[None, :]
+        grad = tl.load(grad_ptr + at, mask=inside, other=0.0).to(tl.float32) * scale
+        if DROPS:
+            grad *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+        tl.store(by_rows + at, grad, mask=inside)
+
+    @triton.jit
     def norm(
         x_ptr, change_ptr, seed, sum_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr,
         rows, width, eps, dropout,
@@ -401,6 +434,8 @@ def kernels() -> SimpleNamespace:
         settle=settle,
         one_row=one_row,
         column_sums=column_sums,
+        embed=embed,
+        embed_backward=embed_backward,
         norm=norm,
         norm_backward=norm_backward,
     )

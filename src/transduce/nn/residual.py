@@ -141,7 +141,7 @@ class _AddAndNormalise(torch.autograd.Function):
             ADDS=change is not None,
             DROPS=seed is not None,
             CENTRED=bias is not None,
-            **_share_of_a_row(width),
+            **tile_of_rows(width),
         )
         # What was dropped is drawn again from the seed rather than kept.
         ctx.save_for_backward(summed, weight, mean, spread, seed)
@@ -179,7 +179,7 @@ class _AddAndNormalise(torch.autograd.Function):
             ADDS=adds,
             DROPS=seed is not None,
             CENTRED=centred,
-            **_share_of_a_row(width),
+            **tile_of_rows(width),
         )
         dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1)).chunk(3)
         if dchange is not None:
@@ -187,6 +187,7 @@ class _AddAndNormalise(torch.autograd.Function):
         return dx, dchange, dweight, dbias if centred else None, None, None, None, None
 
 
-def _share_of_a_row(width: int) -> dict[str, int]:
+def tile_of_rows(width: int) -> dict[str, int]:
+    """How many rows a program has at a time, and what it takes for that."""
     block = 1 << (width - 1).bit_length()
     return {"ROWS": ROWS, "BLOCK": block, "num_warps": 2 if block <= 512 else 4}

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import fused_attention, masked_softmax
+from transduce.nn.embedded import embedded
 from transduce.nn.linear import linear, remember_sums
 from transduce.nn.losses import cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
@@ -190,6 +191,34 @@ def test_a_gradient_that_was_changed_has_lost_its_sums() -> None:
             grad.add_(1.0)
         (found,) = torch.autograd.grad(y, bias, grad)
         assert found.tolist() == [expected] * 8
+
+
+@pytest.mark.parametrize("with_positions", [False, True])
+def test_embedded(with_positions: bool) -> None:
+    torch.manual_seed(1)
+    table = torch.randn(90, 300, device="cuda", requires_grad=True)
+    waves = torch.randn(40, 300, device="cuda")
+    tokens = torch.randint(0, 90, (1, 501), device="cuda")
+    places = torch.randint(0, 40, (1, 501), device="cuda")
+    grad = torch.randn(1, 501, 300, device="cuda")
+    positions = (waves, places) if with_positions else None
+    x = embedded(tokens, table, 3.0, positions, dropout=0.0)
+    (mine,) = torch.autograd.grad(x, table, grad)
+    exact = 3.0 * table[tokens] + (waves[places] if with_positions else 0.0)
+    (theirs,) = torch.autograd.grad(exact, table, grad)
+    torch.testing.assert_close(x, exact)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_what_is_embedded_drops_the_same_forward_and_back() -> None:
+    table = torch.ones(2000, 512, device="cuda", requires_grad=True)
+    tokens = torch.randperm(2000, device="cuda")[None]
+    x, again = (embedded(tokens, table, 1.0, None, dropout=0.25) for _ in range(2))
+    assert float((x > 0).float().mean()) == pytest.approx(0.75, abs=0.002)
+    assert not torch.equal(x, again)
+    x.sum().backward()
+    assert table.grad is not None
+    torch.testing.assert_close(table.grad[tokens[0]], x[0].detach())
 
 
 def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
