@@ -32,10 +32,12 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, Frame, read_frame, why_no_weights, write_frame
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Lens, Network, Vocabulary, build
-from transduce.models.quantized import quantized
+from transduce.models.flat import FlatSteps, has_flat_steps
+from transduce.models.lens import attentions
+from transduce.models.packed import packed, version
 from transduce.models.room import room_of, source_room
 from transduce.models.weights import set_weights, weights_of
-from transduce.nn.quantized import KINDS
+from transduce.nn.packed import KINDS
 from transduce.recipe import Recipe
 from transduce.storage import read_tensors, write_tensors
 
@@ -70,6 +72,7 @@ class Transducer:
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self._fast: FastSearch | None = None
         self._searched: Network | None = None
+        self._version: object = None
         self.compute_in("auto")
 
     @classmethod
@@ -90,7 +93,7 @@ class Transducer:
         auto is float32 on a CPU; on a GPU that has it bfloat16, where nothing but the best output
         is asked for. Scores of given targets and attention maps are always computed in full.
         """
-        known = ("auto", "float32", *KINDS)
+        known = ("auto", *KINDS)
         if precision not in known:
             raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
         self.precision = precision
@@ -99,13 +102,20 @@ class Transducer:
 
     @property
     def _search_network(self) -> Network:
-        """What search multiplies with; the network itself, unless fewer bits are asked for."""
-        if self.precision not in KINDS or self.device.type != "cpu":
+        """What search multiplies with: on a CPU a copy that is packed for it."""
+        if self.device.type != "cpu":
             if self.precision == "int8":
                 raise ModelError(f"int8 is for a CPU, not for {self.device}; try bfloat16")
             return self.network
-        if self._searched is None:
-            self._searched = quantized(self.network, self.precision)
+        if self.engine:  # it searches by itself
+            return self.network
+        kind = "float32" if self.precision == "auto" else self.precision
+        watched = any(part.watch is not None for part in attentions(self.network).values())
+        if kind == "float32" and (watched or not has_flat_steps(self.network)):
+            return self.network
+        now = version(self.network)
+        if self._searched is None or self._version != now:
+            self._searched, self._version = packed(self.network, kind), now
         return self._searched
 
     def to(self, device: str | torch.device) -> Transducer:
@@ -274,8 +284,11 @@ class Transducer:
         if settings.coverage and not watched:
             raise ModelError("coverage is counted by attention to the source; this model has none")
         room = min(model._room for model in models)
+        steppers: list[search.Stepper] = [
+            FlatSteps(network) if has_flat_steps(network) else network for network in networks
+        ]
         return Task(
-            model=Ensemble(networks, geometric=settings.geometric) if with_models else networks[0],
+            model=Ensemble(steppers, geometric=settings.geometric) if with_models else steppers[0],
             settings=settings,
             bounds=Bounds(decode.max_ratio, decode.max_extra, room),
             device=self.device,

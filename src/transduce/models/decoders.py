@@ -49,13 +49,13 @@ class TransformerState:
     def reorder(self, index_B: Tensor) -> None:
         for cache in self.caches:
             cache.reorder(index_B)
-        sources, self.each = _shared(index_B // self.each, self.each, len(self.memory[0]))
+        sources, self.each = shared_rows(index_B // self.each, self.each, len(self.memory[0]))
         if sources is not None:
             self.memory = [layer_BS2D[sources] for layer_BS2D in self.memory]
             self.memory_mask = reorder_mask(self.memory_mask, sources)
 
 
-def _shared(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None, int]:
+def shared_rows(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None, int]:
     """Which rows of the memory rows need, and how many in a row share one; None: as they are.
 
     Only a CPU is asked to look: another device would have to be waited for.

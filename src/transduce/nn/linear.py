@@ -16,20 +16,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.kernels import kernels
-from transduce.nn.quantized import QuantizedWeight
+from transduce.nn.packed import PackedWeight
 
 COLUMNS = 64  # that one program adds up
 SPLITS = 32  # programs that share a column's rows
 
 
 def linear(
-    x_BTD: Tensor, weight_FD: Tensor | QuantizedWeight, bias_F: Tensor | None, relu: bool = False
+    x_BTD: Tensor, weight_FD: Tensor | PackedWeight, bias_F: Tensor | None, relu: bool = False
 ) -> Tensor:
     """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b)."""
     y_BTF: Tensor
-    if isinstance(weight_FD, QuantizedWeight):
-        y_BTF = weight_FD.multiply(x_BTD, bias_F)
-        return y_BTF.relu_() if relu else y_BTF
+    if isinstance(weight_FD, PackedWeight):
+        return weight_FD.multiply(x_BTD, bias_F, relu)
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]
     elif _is_one_row(x_BTD, weight_FD):
