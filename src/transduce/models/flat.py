@@ -23,7 +23,6 @@ from transduce.models.network import Network
 from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
 from transduce.nn.packed import PackedWeight
 
-EXACT = torch.float32  # or better is attention computed in: its small products gain nothing by less
 ROOM = 32  # steps that a store has room for at first; it grows by doubling
 
 
@@ -52,15 +51,15 @@ class FlatSteps:
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
         L, H = len(self.layers), self.layers[0].heads
-        exact = torch.promote_types(memory.states_BSD.dtype, EXACT)
-        memory_LCBHSK = torch.empty(L, 2, B, H, S, D // H, dtype=exact)
+        dtype = memory.states_BSD.dtype
+        memory_LCBHSK = torch.empty(L, 2, B, H, S, D // H, dtype=dtype)
         for block, layer_CBHSK in zip(self.decoder.stack, memory_LCBHSK, strict=True):
             projected_BSCHK = block.project_memory(memory.states_BSD).view(B, S, 2, H, -1)
             layer_CBHSK.copy_(projected_BSCHK.permute(2, 0, 3, 1, 4))
         visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
         hidden_B11S = None
         if visible_B1S is not None:
-            hidden_B11S = torch.zeros(B, 1, 1, S, dtype=exact)
+            hidden_B11S = torch.zeros(B, 1, 1, S, dtype=dtype)
             hidden_B11S.masked_fill_(~visible_B1S[:, None], -torch.inf)
         return FlatState(memory_LCBHSK, hidden_B11S)
 

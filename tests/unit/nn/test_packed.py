@@ -14,8 +14,7 @@ MAKERS = {
     "float32": (packed.float32, torch.float32, 1e-6),
     "float64": (packed.float32, torch.float64, 1e-12),
     "bfloat16": (packed.bfloat16, torch.bfloat16, 0.01),
-    "int8 by rows": (packed.int8_by_rows, torch.float32, 0.02),
-    "int8 by tensors": (packed.int8_by_tensors, torch.float32, 0.02),
+    "int8": (packed.int8, torch.float32, 0.02),
 }
 
 
@@ -49,17 +48,6 @@ def test_a_product_and_what_follows_it(name: str, shape: tuple[int, ...]) -> Non
         assert apart(found.double(), expected) < loose
     for before, after in zip(kept, (x, added, bias), strict=True):
         assert torch.equal(before, after)
-
-
-@torch.inference_mode()
-def test_in_int8_by_rows_no_input_depends_on_its_neighbours() -> None:
-    torch.manual_seed(2)
-    multiply = packed.int8_by_rows(torch.randn(24, 16))
-    x = torch.randn(8, 16)
-    loud = x.clone()
-    loud[1:] *= 1000
-    assert torch.equal(multiply(x, None, False, None)[0], multiply(loud, None, False, None)[0])
-    assert torch.equal(multiply(torch.zeros(2, 16), None, False, None), torch.zeros(2, 24))
 
 
 @pytest.mark.parametrize("kind", KINDS)
