@@ -839,3 +839,17 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
     assert texts(fast) == texts(slow)
     for mine, other in zip(fast, slow, strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_in_training_it_searches_with_the_weights_of_now() -> None:
+    """A fused optimizer changes weights without counting up their versions."""
+    model = make()
+    model.network.train()
+    before = [output.log_probability for output in model.run(WORDS)]
+    for parameter in model.network.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    torch.optim.AdamW(model.network.parameters(), lr=0.1, fused=True).step()
+    after = [output.log_probability for output in model.run(WORDS)]
+    fresh = make()
+    fresh.network.load_state_dict(model.network.state_dict())
+    assert after == [output.log_probability for output in fresh.run(WORDS)] != before

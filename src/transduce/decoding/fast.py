@@ -14,6 +14,7 @@ from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
+from transduce.models.packed import version
 
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
@@ -40,8 +41,8 @@ class FastSearch:
     precision: torch.dtype = torch.float32
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
-    _copied: list[int] = field(default_factory=list)
-    """The versions of the weights that the copy has; a fused optimizer does not count them up."""
+    _copied: object = None
+    """The version of the weights that the copy has."""
 
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
@@ -74,15 +75,14 @@ class FastSearch:
 
     def learned(self) -> None:
         """The weights may have changed since the last call."""
-        self._copied = []
+        self._copied = None
 
     def _copy_weights(self) -> None:
-        weights: list[Tensor] = list(self.network.parameters())
-        known = not any(weight.is_inference() for weight in weights)
-        versions = [weight._version for weight in weights] if known else []
-        if not known or versions != self._copied:
+        now = version(self.network)
+        if self._copied != now:
+            weights: list[Tensor] = list(self.network.parameters())
             torch._foreach_copy_(list(self._copy.parameters()), weights)
-            self._copied = versions
+            self._copied = now
 
     def free(self) -> None:
         """Give back the memory of all pools."""

@@ -33,9 +33,12 @@ def packed(network: Network, kind: str) -> Network:
 
 
 def version(network: Network) -> object:
-    """The same as before as long as no weight has changed, so that what was packed still holds."""
+    """The same as before as long as no weight has changed, so that what was copied still holds.
+
+    Of a network in training it is never the same, as a fused optimizer does not count its changes.
+    """
     parameters = list(network.parameters())
-    if any(parameter.is_inference() for parameter in parameters):  # they do not count changes
+    if network.training or any(parameter.is_inference() for parameter in parameters):
         return object()
     return [(parameter.data_ptr(), parameter._version) for parameter in parameters]
 
