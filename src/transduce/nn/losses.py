@@ -95,6 +95,7 @@ class _Chunked(torch.autograd.Function):
         nll = torch.zeros_like(total)
         correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
         size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
+        size -= size % 256 if size > 256 and features_ND.is_cuda else 0  # whole tiles
         for start in range(0, len(features_ND), size):
             rows = slice(start, start + size)
             x_CD, real_C = features_ND[rows], counted_N[rows]
