@@ -153,6 +153,14 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, suffix: str, share: 
     )
 
 
+@pytest.mark.parametrize("suffix", ["ogg", "opus"])
+def test_an_ogg_file_cut_between_two_pages_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"a.{suffix}", noise(16_000, 10.0), 16_000)
+    raw = path.read_bytes()
+    path.write_bytes(raw[: raw.rfind(b"OggS")])
+    assert "the page that ends an Ogg file is not there" in said(path)
+
+
 @pytest.mark.parametrize("suffix", ["flac", "mp3"])  # Ogg fills holes, PCM cannot tell
 def test_a_file_damaged_within_is_refused(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", noise(16_000, 30.0), 16_000)
