@@ -26,6 +26,7 @@ def swiglu(gated_BTF: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "silu": F.silu,
     "swiglu": swiglu,
 }
 
