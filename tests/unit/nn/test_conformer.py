@@ -142,6 +142,16 @@ def test_a_batch_gives_what_each_row_alone_gives(positions: str, convolution_nor
         torch.testing.assert_close(made_BSD[b, :length], alone_1SD[0], rtol=0, atol=1e-10)
 
 
+def test_more_padding_changes_nothing_in_training() -> None:
+    """A batch norm reads the whole batch, and still none of its padding."""
+    x_BSD = torch.randn(B, S, WIDTH, dtype=torch.float64)
+    wider_BSD = F.pad(x_BSD, (0, 0, 0, 4), value=9.0)
+    wider_real_BS = F.pad(REAL, (0, 4))
+    made_BSD = block(convolution_norm="batch")(x_BSD, padding(LENGTHS, S), REAL)
+    wide_BSD = block(convolution_norm="batch")(wider_BSD, padding(LENGTHS, S + 4), wider_real_BS)
+    torch.testing.assert_close(wide_BSD[:, :S][REAL], made_BSD[REAL])
+
+
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_padding_gets_no_gradient(positions: str) -> None:
     part = block(positions, convolution_norm="batch")
