@@ -29,6 +29,7 @@ Flow = TypeVar("Flow", Tensor, Stream)
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "silu": F.silu,
     "swiglu": swiglu,
 }
 
