@@ -35,7 +35,7 @@ from transduce.models.quantized import quantized
 from transduce.models.room import room_of, source_room
 from transduce.nn.quantized import KINDS
 from transduce.recipe import Recipe
-from transduce.tasks.model import Model, checked, ready
+from transduce.tasks.model import Model, checked, cut, ready
 
 __all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
 
@@ -301,14 +301,7 @@ class Transducer(Model, task="transduce"):
     ) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources, cut where the positions end, and what to say of those cut."""
         longest = min(model._source_room for model in (self, *with_models)) - 1
-        encoded = self.source_tokens.encode_batch(sources)
-        warnings = {
-            index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
-            f"the rest was not read"
-            for index, ids in enumerate(encoded)
-            if len(ids) > longest
-        }
-        return [ids[:longest] for ids in encoded], warnings
+        return cut(self.source_tokens.encode_batch(sources), longest)
 
     def _nothing(self, with_models: Sequence[Transducer]) -> str:
         """Why a search has found nothing. Raises ModelError where weights are no numbers."""
