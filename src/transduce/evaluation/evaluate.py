@@ -12,15 +12,17 @@ import torch
 from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
+from transduce.data.conllu import is_conllu
 from transduce.data.corpus import Pair, read_pairs
 from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import Metric, measure
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, ParallelFiles
+from transduce.recipe import Columns, Corpus, ParallelFiles
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
+from transduce.tasks import Tagger
 from transduce.transducer import Model, Output
 
 
@@ -145,6 +147,15 @@ def _metric_names(given: str, known: Sequence[str]) -> list[str]:
     return names
 
 
+def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """Files to score on, and the one that names the results."""
+    if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    if source is None or target is None:
+        raise DataError("other files to score on need both --source and --target")
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+
+
 def evaluate_folder(
     model: Model,
     folder: Path,
@@ -156,15 +167,13 @@ def evaluate_folder(
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on two files; write it down in its folder."""
     data = model.recipe.data
+    corpus: Corpus
     known = RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     if any(files):
-        source, target = files
-        if source is None or target is None:
-            raise DataError("other files to score on need both --source and --target")
-        corpus: Corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+        corpus, name = _other_corpus(model, *files)
         # Never the name of a split of the recipe: its results are kept.
-        split = target.name if target.suffix else f"{target.name}.txt"
+        split = name.name if name.suffix else f"{name.name}.txt"
     else:
         splits = {"test": data.test, "valid": data.valid}
         if split not in splits:

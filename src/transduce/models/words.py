@@ -70,7 +70,9 @@ class WordEmbedding(TokenEmbedding):
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
         """tokens_BT → x_BTD; ids beyond the vocabulary are words that `also` has named."""
-        known_BT = tokens_BT.where(tokens_BT < self.table.num_embeddings, UNKNOWN)
+        known_BT = tokens_BT
+        if self.letters is not None:
+            known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)
         if self.training and self.word_dropout:
             dropped_BT = torch.rand(known_BT.shape, device=known_BT.device) < self.word_dropout
             known_BT = known_BT.masked_fill(dropped_BT & (known_BT != PAD), UNKNOWN)

@@ -86,7 +86,7 @@ def test_unknown_words_are_told_apart_by_their_letters_alone() -> None:
 
 def test_letters_are_those_of_the_text_as_training_saw_it() -> None:
     model = tagger({"tokens": {"source": {"lowercase": True}}}, **LETTERS)
-    small, large = model.run(["zyx", "ZYX"])
+    small, large = model.run(["god", "GOD"])
     assert small.probabilities == large.probabilities
     assert tagger(**LETTERS).run(["Zog"])[0] != tagger(**LETTERS).run(["zog"])[0]
 
