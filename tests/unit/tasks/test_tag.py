@@ -44,8 +44,8 @@ def test_each_word_has_its_likeliest_tag() -> None:
     for text, output in zip(TEXTS, model.run(TEXTS), strict=True):
         words = text.split()
         ids = torch.tensor([[model.source_tokens.encode(word)[0] for word in words]])
-        states_1SD = model.network(ids, torch.tensor([len(words)]))
-        log_probs_SV = model.network.head(states_1SD)[0].log_softmax(-1)
+        states_1SD = model.network(ids, torch.tensor([len(words)])).detach()
+        log_probs_SV = model.network.head(states_1SD)[0].log_softmax(-1).detach()
         best = log_probs_SV.max(dim=-1)
         tags = [model.target_tokens.decode([int(n) + len(SPECIALS)]) for n in best.indices.tolist()]
         assert output.tokens == tags
