@@ -27,6 +27,8 @@ class Prepared:
     target_tokens: Tokens
     train: Batches
     valid: Encoded
+    valid_sources: list[str]
+    """The text of each row of it."""
     items: list[Item]
     """The validation pairs that are decoded."""
 
@@ -57,12 +59,13 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         _tell(say, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
-    items = items_of(list(read_pairs(data.valid, data.folder)), data.alternatives)
+    pairs = list(read_pairs(data.valid, data.folder))
     return Prepared(
         *tokens,
         _batches(train, recipe),
         valid,
-        items[: recipe.validation.limit],
+        [pairs[number].source for number in valid.numbers.tolist()],
+        items_of(pairs, data.alternatives)[: recipe.validation.limit],
     )
 
 
