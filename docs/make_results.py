@@ -350,8 +350,9 @@ def growth_table(found: dict[str, Any], device: str) -> list[str]:
     systems = list(dict.fromkeys(row["system"] for row in found["rows"]))
     lines = [
         f"One training step (the peers eager) of Transformer-{found['size']} in "
-        f"{found['precision']} on {found['tokens']:,} source and as many target tokens: median time (fastest to slowest) "
-        f"and peak memory. `{found['facts']['command']}`, {versions(found['facts'])}.",
+        f"{found['precision']} on {found['tokens']:,} source and as many target tokens: median "
+        f"time (fastest to slowest) and peak memory. `{found['facts']['command']}`, "
+        f"{versions(found['facts'])}.",
         "",
     ]
     picture = ROOT / "docs" / "figures" / f"growth_{device}.png"

@@ -8,7 +8,7 @@ import traceback
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -114,7 +114,9 @@ def run(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file, one source a line; .jsonl: one object."),
+        typer.Option(
+            "--input", "-i", help="A file, one source a line; .jsonl: one object; .conllu."
+        ),
     ] = None,
     prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
     include: Annotated[
@@ -169,7 +171,7 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import print_outputs, read_requests
+    from transduce.console import conllu_input, print_outputs, print_tagged, read_requests
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
     from transduce.transducer import load
@@ -177,36 +179,42 @@ def run(
     place = str(pick_device(device))
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
+    tagged = conllu_input(sources, file)
+    if tagged is not None:
+        print_tagged(transducer, tagged)
+        raise typer.Exit
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
+    settings: dict[str, tuple[Any, Any]] = {
+        "beam": (beam, None),
+        "nbest": (nbest, 1),
+        "length_penalty": (length_penalty, None),
+        "coverage": (coverage, None),
+        "groups": (groups, 1),
+        "diversity": (diversity, 0.5),
+        "sample": (sample, False),
+        "temperature": (temperature, 1.0),
+        "top_k": (top_k, 0),
+        "top_p": (top_p, 1.0),
+        "seed": (seed, 1),
+        "mbr": (mbr, None),
+        "samples": (samples, 32),
+        "no_repeat": (no_repeat, None),
+        "min_length": (min_length, 0),
+        "only": (only, None),
+        "unknown": (unknown, True),
+        "with_models": (others, []),
+        "geometric": (geometric, False),
+        "rescore": (judge, None),
+        "rescore_weight": (rescore_weight, 1.0),
+    }
+    # Only what was asked for: a model of another task knows other settings.
+    asked = {name: value for name, (value, usual) in settings.items() if value != usual}
     outputs = chain.from_iterable(
-        transducer.run(
-            **asked,
-            beam=beam,
-            nbest=nbest,
-            length_penalty=length_penalty,
-            coverage=coverage,
-            groups=groups,
-            diversity=diversity,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            mbr=mbr,
-            samples=samples,
-            no_repeat=no_repeat,
-            min_length=min_length,
-            only=only,
-            unknown=unknown,
-            with_models=others,
-            geometric=geometric,
-            rescore=judge,
-            rescore_weight=rescore_weight,
-        )
-        for asked in read_requests(sources, file, prefix, include or [], exclude or [])
+        transducer.run(**request, **asked)
+        for request in read_requests(sources, file, prefix, include or [], exclude or [])
     )
-    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
+    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1, show=transducer.show)
 
 
 @app.command()
@@ -237,7 +245,7 @@ def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="Score on this file instead, one a line;")
+        Path | None, typer.Option(help="Score on this file instead, one a line (or CoNLL-U);")
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,

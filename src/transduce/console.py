@@ -6,21 +6,25 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest, sections, shipped
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
+    from transduce.evaluation.metrics import Metric
+    from transduce.tasks import Model
     from transduce.transducer import Output, Score
 
 
 BYTES_AT_ONCE = 1 << 16
+SENTENCES_AT_ONCE = 256
+MOST_PRINTED = {"confusion": 10, "labels": 40}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -68,12 +72,13 @@ def read_requests(
             for i, line in enumerate(group, start=1)
         ]
         number += len(group)
-        yield {
-            "sources": [line["source"] for line in lines],
+        wishes = {
             "prefix": [line.get("prefix", prefix) for line in lines],
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
+        asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
+        yield {"sources": [line["source"] for line in lines], **asked}
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
@@ -147,8 +152,44 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
     return texts
 
 
+def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
+    """The CoNLL-U file that is to be tagged, given with --input or as the only argument."""
+    from transduce.data.conllu import is_conllu
+
+    alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
+    if alone is None or not is_conllu(alone) or (file is None and not alone.is_file()):
+        return None
+    return alone
+
+
+def print_tagged(model: Model, file: Path) -> None:
+    """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
+    from transduce.data.conllu import read_sentences
+    from transduce.data.corpus import check_files, read_lines
+    from transduce.recipe import Columns
+    from transduce.tasks import Tagger
+
+    if not isinstance(model, Tagger):
+        raise ModelError(
+            f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
+        )
+    check_files(Columns(file=str(file)), None)
+    sentences = read_sentences(read_lines(str(file), None), str(file))
+    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
+        outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
+        for sentence, output in zip(some, outputs, strict=True):
+            if output.warning:
+                print(f"transduce: {file}:{sentence.line}: {output.warning}", file=sys.stderr)
+            print(sentence.filled(model.column, output.tokens), end="", flush=True)
+
+
 def print_outputs(
-    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool
+    outputs: Iterable[Output],
+    *,
+    scores: bool,
+    as_json: bool,
+    numbered: bool,
+    show: Callable[[Output], str] = lambda output: output.text,
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first."""
     for number, output in enumerate(outputs, start=1):
@@ -160,7 +201,7 @@ def print_outputs(
         for hypothesis in output.alternatives or [output]:
             columns = [str(number)] if numbered else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
-            columns += [" ".join(hypothesis.text.splitlines())]
+            columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
 
 
@@ -189,6 +230,32 @@ def print_metrics(evaluation: Evaluation) -> None:
         signature = metric.details.get("signature")
         if signature:
             print(f"  {signature}")
+        for line in _table(metric):
+            print(f"  {line}")
+
+
+def _table(metric: Metric) -> list[str]:
+    """What there is to say of few labels: which were taken for which, and how good each is."""
+    labels = metric.details.get("labels", [])
+    if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
+        counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
+        head = ["right, then said", *labels]
+        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
+    if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
+        rows = [["label", "precision", "recall", "F1", "count"]]
+        for label, of_label in labels.items():
+            shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
+            rows.append([label, *shown, f"{of_label['count']:,}"])
+        return _aligned(rows)
+    return []
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows as columns, the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -40,13 +40,18 @@ class Stream:
         source_tokens: Tokens,
         target_tokens: Tokens,
         share: Share | None = None,
+        aligned: bool = False,
     ) -> None:
         self.corpus = corpus
         self.report = Report()
         self._data = data
         self._share = share or Share()
         self._encode = partial(
-            encode_pairs, data=data, source_tokens=source_tokens, target_tokens=target_tokens
+            encode_pairs,
+            data=data,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            aligned=aligned,
         )
 
     def pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple
 
 import torch
 
 from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
+from transduce.data.conllu import is_conllu
 from transduce.data.corpus import Pair, read_pairs
+from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
+from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import Metric, measure
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, MetricName, ParallelFiles
+from transduce.recipe import Columns, Corpus, ParallelFiles
+from transduce.rules import RULES
 from transduce.storage import write_json, write_text
-from transduce.transducer import Output, Transducer
+from transduce.tasks import Tagger
+from transduce.transducer import Model, Output
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,43 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     return [Item(source, references) for source, references in grouped.items()]
 
 
+class Answer(NamedTuple):
+    """Of an output, what it is judged by."""
+
+    text: str
+    labels: list[str]
+    probabilities: list[float]
+
+    @classmethod
+    def of(cls, output: Output) -> Answer:
+        return cls(output.text, output.tokens, output.probabilities)
+
+
+def judge(
+    model: Model,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    metrics: Sequence[str],
+    bootstrap: int = 1000,
+) -> dict[str, Metric]:
+    """Measure answers against the items' references, as text or label by label: see the task."""
+    labels = RULES[model.recipe.task].labels
+    if labels == "none":
+        references = [item.references for item in items]
+        return measure(metrics, [answer.text for answer in answers], references, bootstrap)
+    judged = []
+    for item, answer in zip(items, answers, strict=True):
+        reference = item.references[0]
+        right = reference.split() if labels == "words" else [" ".join(reference.split())]
+        words = item.source.split() if {"known", "unknown"} & set(metrics) else []
+        encoded = model.source_tokens.encode_batch(words)
+        known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
+        judged.append(Labelled(answer.labels, right, answer.probabilities, known))
+    return measure_labels(metrics, judged, bootstrap)
+
+
 def evaluate(
-    model: Transducer,
+    model: Model,
     items: list[Item],
     metrics: Sequence[str],
     *,
@@ -56,9 +96,8 @@ def evaluate(
 ) -> Evaluation:
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
-    texts = [output.text for output in outputs]
-    measured = measure(metrics, texts, [item.references for item in items], bootstrap=bootstrap)
-    return Evaluation(measured, items, outputs)
+    answers = [Answer.of(output) for output in outputs]
+    return Evaluation(judge(model, items, answers, metrics, bootstrap), items, outputs)
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
@@ -74,7 +113,7 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
 
 @torch.inference_mode()
 def loss_and_tokens(
-    model: Transducer, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
+    model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
     """The summed negative log-probability, without smoothing, of so many target tokens.
 
@@ -84,7 +123,7 @@ def loss_and_tokens(
     seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens, rank, count):
+    for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
         on_device = batch.to(model.device)
         assert on_device.target_BT is not None
         loss = model.network.loss(
@@ -96,9 +135,8 @@ def loss_and_tokens(
     return float(total), seen
 
 
-def _metric_names(given: str) -> list[str]:
+def _metric_names(given: str, known: Sequence[str]) -> list[str]:
     """The names in `bleu, chrf`; checked now, not after an hour of decoding."""
-    known = get_args(MetricName)
     names = [name.strip() for name in given.lower().split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -109,8 +147,17 @@ def _metric_names(given: str) -> list[str]:
     return names
 
 
+def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """Files to score on, and the one that names the results."""
+    if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    if source is None or target is None:
+        raise DataError("other files to score on need both --source and --target")
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+
+
 def evaluate_folder(
-    model: Transducer,
+    model: Model,
     folder: Path,
     *,
     split: str = "test",
@@ -120,14 +167,13 @@ def evaluate_folder(
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on two files; write it down in its folder."""
     data = model.recipe.data
-    names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
+    corpus: Corpus
+    known = RULES[model.recipe.task].metrics
+    names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     if any(files):
-        source, target = files
-        if source is None or target is None:
-            raise DataError("other files to score on need both --source and --target")
-        corpus: Corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+        corpus, name = _other_corpus(model, *files)
         # Never the name of a split of the recipe: its results are kept.
-        split = target.name if target.suffix else f"{target.name}.txt"
+        split = name.name if name.suffix else f"{name.name}.txt"
     else:
         splits = {"test": data.test, "valid": data.valid}
         if split not in splits:
@@ -141,7 +187,7 @@ def evaluate_folder(
             )
         corpus = chosen
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
-    evaluation = evaluate(model, items, names, **settings)
     asked = {name: value for name, value in settings.items() if value is not None}
+    evaluation = evaluate(model, items, names, **asked)
     write_evaluation(folder, split, evaluation, **asked)
     return evaluation

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
+from transduce.recipe import Columns, Corpus, Named, Recipe
+from transduce.rules import RULES
 from transduce.storage import write_text
-from transduce.transducer import Transducer
+from transduce.transducer import Model
 
 
-def write_card(model: Transducer, folder: Path) -> None:
+def write_card(model: Model, folder: Path) -> None:
     """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in."""
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
@@ -19,7 +20,7 @@ def write_card(model: Transducer, folder: Path) -> None:
     lines = [
         f"# {recipe.name}",
         "",
-        f"A sequence-to-sequence model of {parameters:,} parameters, trained with transduce.",
+        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
         "",
         "## Use",
         "",
@@ -31,10 +32,8 @@ def write_card(model: Transducer, folder: Path) -> None:
         "",
         "## What it is",
         "",
-        f"- Encoder: {_part(recipe.model.encoder)}",
-        f"- Decoder: {_part(recipe.model.decoder)}",
-        f"- Width {recipe.model.width}, dropout {recipe.model.dropout}, "
-        f"tied embeddings: {recipe.model.tie}",
+        *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
+        f"- {_whole(recipe)}",
         f"- Source tokens: {len(model.source_tokens):,} ({model.source_tokens.level}), "
         f"target tokens: {len(model.target_tokens):,} ({model.target_tokens.level})",
         f"- Trained on {_corpus(recipe.data.train)}, chosen by {recipe.validation.metric} on "
@@ -55,9 +54,29 @@ def write_card(model: Transducer, folder: Path) -> None:
 
 
 def _part(part: Any) -> str:
-    kind = "recurrent" if isinstance(part, RecurrentEncoder | RecurrentDecoder) else "Transformer"
+    kind = "Transformer" if part.kind == "transformer" else part.kind
     plain = part.model_dump(exclude={"kind"})
-    return f"{kind}, " + ", ".join(f"{key} {_word(value)}" for key, value in plain.items())
+    return ", ".join([kind, *(f"{key} {_word(value)}" for key, value in plain.items())])
+
+
+def _whole(recipe: Recipe) -> str:
+    """The model's own keys, as far as they mean something to its task."""
+    names = {
+        "width": "width",
+        "dropout": "dropout",
+        "word_dropout": "word dropout",
+        "tie": "tied embeddings:",
+        "pool": "pool:",
+    }
+    without = RULES[recipe.task].without
+    told = [
+        f"{name} {getattr(recipe.model, key)}"
+        for key, name in names.items()
+        if f"model.{key}" not in without
+    ]
+    if recipe.model.characters is not None:
+        told.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(told).capitalize()
 
 
 def _word(value: Any) -> str:

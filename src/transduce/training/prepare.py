@@ -15,6 +15,7 @@ from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
 from transduce.recipe import Data, Recipe
+from transduce.rules import RULES
 from transduce.training.ranks import Ranks
 
 Say = Callable[[str], None]
@@ -26,6 +27,8 @@ class Prepared:
     target_tokens: Tokens
     train: Batches
     valid: Encoded
+    valid_sources: list[str]
+    """The text of each row of it."""
     items: list[Item]
     """The validation pairs that are decoded."""
 
@@ -35,7 +38,8 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
     """
-    data = recipe.data
+    data, rules = recipe.data, RULES[recipe.task]
+    aligned = rules.labels == "words"
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
@@ -43,30 +47,33 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
-        return encode_corpus(corpus, data, *tokens, default_cache_folder())
+        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
     if data.streaming:
-        train = Stream(data.train, data, *tokens, Share(ranks.rank, ranks.count, ranks.exchange))
+        share = Share(ranks.rank, ranks.count, ranks.exchange)
+        train = Stream(data.train, data, *tokens, share, aligned)
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
         _tell(say, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
-    items = items_of(list(read_pairs(data.valid, data.folder)), data.alternatives)
+    pairs = list(read_pairs(data.valid, data.folder))
     return Prepared(
         *tokens,
         _batches(train, recipe),
         valid,
-        items[: recipe.validation.limit],
+        [pairs[number].source for number in valid.numbers.tolist()],
+        items_of(pairs, data.alternatives)[: recipe.validation.limit],
     )
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
-    if recipe.train.tokens == "auto":
-        return Batches(corpus, seed=recipe.seed)  # the run sets the budget once it has a network
-    return Batches(corpus, recipe.train.tokens, recipe.seed)
+    ends = RULES[recipe.task].ends
+    if recipe.train.tokens == "auto":  # the run sets the budget once it has a network
+        return Batches(corpus, seed=recipe.seed, ends=ends)
+    return Batches(corpus, recipe.train.tokens, recipe.seed, ends)
 
 
 def _shared_tokens(data: Data, folder: Path | None, ranks: Ranks) -> tuple[Tokens, Tokens]:
