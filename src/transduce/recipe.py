@@ -81,8 +81,24 @@ class Named(Part):
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
+class Text(Part):
+    """Text files, plain, .gz or .xz, that a language model learns to continue."""
+
+    text: Files = Field(description="read one after the other")
+    lines: Literal["joined", "apart"] = Field(
+        "joined", description="one running text, or each line a text of its own, with an end"
+    )
+    limit: PositiveInt | None = Field(None, description="read only the first so many lines")
+
+    @property
+    def running(self) -> bool:
+        return self.lines == "joined"
+
+
 def _corpus_form(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    if "text" in keys:
+        return "text"
     if "file" in keys:
         return "columns"
     return "named" if "name" in keys else "parallel"
@@ -91,7 +107,8 @@ def _corpus_form(value: Any) -> str:
 Corpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
-    | Annotated[Named, Tag("named")],
+    | Annotated[Named, Tag("named")]
+    | Annotated[Text, Tag("text")],
     Discriminator(_corpus_form),
 ]
 

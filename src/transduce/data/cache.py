@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,11 +22,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transduce import recipe
-from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, read_pairs
+from transduce.data.corpus import (
+    EXAMPLES,
+    Pair,
+    Tally,
+    corpus_files,
+    is_running,
+    locate,
+    read_pairs,
+)
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
+from transduce.recipe import Corpus
 
-Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
 FORMAT = 1  # raise when what a cache file holds changes
 DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
@@ -46,6 +54,9 @@ class Encoded:
     target_offsets: NDArray[np.int64]
     lines: NDArray[np.int64]
     numbers: NDArray[np.int64]
+
+    ends: ClassVar[bool] = True
+    """Whether a target has an END after its last token."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -142,18 +153,26 @@ def encode_pairs(
     target_tokens: Tokens,
     report: Report,
     first_number: int = 0,
+    running: bool = False,
 ) -> Encoded:
-    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`."""
+    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`.
+
+    The targets of running text are lines of any length, whose ids joined are the text's.
+    """
     report.max_length, report.overlong_done = data.max_length, data.overlong
     parts: dict[str, list[NDArray[np.int64]]] = {}
     number = first_number
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
         sources = source_tokens.encode_batch([pair.source for pair in some])
-        targets = target_tokens.encode_batch([pair.target for pair in some])
+        if running:
+            targets = target_tokens.encode_lines([(pair.target, pair.line == 1) for pair in some])
+        else:
+            targets = target_tokens.encode_batch([pair.target for pair in some])
         kept = []
         for row, pair in enumerate(some):
-            if max(len(sources[row]), len(targets[row])) > data.max_length:
+            longest = max(len(sources[row]), len(targets[row]))
+            if longest > data.max_length and not running:
                 report.overlong += 1
                 if len(report.overlong_examples) < EXAMPLES:
                     report.overlong_examples.append(f"{pair.file}:{pair.line}")
@@ -197,7 +216,8 @@ def _encode_anew(
 ) -> tuple[Encoded, Report]:
     report = Report()
     pairs = read_pairs(corpus, data.folder, report.tally)
-    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report)
+    running = is_running(corpus)
+    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report, running=running)
     check_some_left(len(encoded), corpus, report)
     return encoded, report
 
@@ -209,7 +229,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     if isinstance(corpus, recipe.Named):
         name = corpus.name
     else:
-        given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
+        if isinstance(corpus, recipe.Text):
+            given = corpus.text
+        else:
+            given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
         name = given if isinstance(given, str) else ", ".join(given)
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
@@ -231,7 +254,7 @@ def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens
 
     settings = corpus.model_dump(
         mode="json",
-        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target"},
+        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target", "text"},
     )
     add(json.dumps([FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong]))
     add(source_tokens.to_json())
