@@ -8,7 +8,7 @@ import traceback
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -179,32 +179,34 @@ def run(
     transducer.workers = processes
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
+    settings: dict[str, tuple[Any, Any]] = {
+        "beam": (beam, None),
+        "nbest": (nbest, 1),
+        "length_penalty": (length_penalty, None),
+        "coverage": (coverage, None),
+        "groups": (groups, 1),
+        "diversity": (diversity, 0.5),
+        "sample": (sample, False),
+        "temperature": (temperature, 1.0),
+        "top_k": (top_k, 0),
+        "top_p": (top_p, 1.0),
+        "seed": (seed, 1),
+        "mbr": (mbr, None),
+        "samples": (samples, 32),
+        "no_repeat": (no_repeat, None),
+        "min_length": (min_length, 0),
+        "only": (only, None),
+        "unknown": (unknown, True),
+        "with_models": (others, []),
+        "geometric": (geometric, False),
+        "rescore": (judge, None),
+        "rescore_weight": (rescore_weight, 1.0),
+    }
+    # Only what was asked for: a model of another task knows other settings.
+    asked = {name: value for name, (value, usual) in settings.items() if value != usual}
     outputs = chain.from_iterable(
-        transducer.run(
-            **asked,
-            beam=beam,
-            nbest=nbest,
-            length_penalty=length_penalty,
-            coverage=coverage,
-            groups=groups,
-            diversity=diversity,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            mbr=mbr,
-            samples=samples,
-            no_repeat=no_repeat,
-            min_length=min_length,
-            only=only,
-            unknown=unknown,
-            with_models=others,
-            geometric=geometric,
-            rescore=judge,
-            rescore_weight=rescore_weight,
-        )
-        for asked in read_requests(sources, file, prefix, include or [], exclude or [])
+        transducer.run(**request, **asked)
+        for request in read_requests(sources, file, prefix, include or [], exclude or [])
     )
     print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
 

@@ -68,12 +68,13 @@ def read_requests(
             for i, line in enumerate(group, start=1)
         ]
         number += len(group)
-        yield {
-            "sources": [line["source"] for line in lines],
+        wishes = {
             "prefix": [line.get("prefix", prefix) for line in lines],
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
+        asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
+        yield {"sources": [line["source"] for line in lines], **asked}
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

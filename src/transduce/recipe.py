@@ -5,7 +5,7 @@ Every key's description below is what `transduce recipes --keys` and docs/recipe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -21,6 +21,8 @@ from pydantic import (
     Tag,
     model_validator,
 )
+
+from transduce.rules import RULES
 
 
 class Misfit(ValueError):
@@ -277,14 +279,20 @@ class Model(Part):
         "target",
         description="which embeddings are one: all (source, target, output), target and output",
     )
-    encoder: Encoder = Field(TransformerEncoder(), description="reads the source")
-    decoder: Decoder = Field(TransformerDecoder(), description="writes the target")
+    encoder: Encoder | None = Field(TransformerEncoder(), description="reads the source")
+    decoder: Decoder | None = Field(TransformerDecoder(), description="writes the target")
+
+    @property
+    def parts(self) -> dict[str, Encoder | Decoder]:
+        """The parts that the task has."""
+        parts = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: part for name, part in parts.items() if part is not None}
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> Self:
         if self.width % 2:
             raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
-        for name, part in (("encoder", self.encoder), ("decoder", self.decoder)):
+        for name, part in self.parts.items():
             if isinstance(part, RecurrentEncoder | RecurrentDecoder):
                 continue
             share, rest = divmod(self.width, part.heads)
@@ -305,8 +313,8 @@ class Model(Part):
                     f"is concatenate, which gives positions half of model.width, {self.width}; "
                     f"that half must be even",
                 )
-        sides = [getattr(part, "combine", "add") for part in (self.encoder, self.decoder)]
-        if self.tie == "all" and sides[0] != sides[1]:
+        sides = {getattr(part, "combine", "add") for part in self.parts.values()}
+        if self.tie == "all" and len(sides) > 1:
             raise Misfit(
                 "tie", "is all, which needs the same combine in model.encoder and model.decoder"
             )
@@ -397,15 +405,66 @@ class Decode(Part):
     max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
 
 
+PARTS = ("encoder", "decoder")
+
+
+def _task(name: str) -> str:
+    if name not in RULES:
+        raise Misfit("", f"is {name}; it must be one of {', '.join(RULES)}")
+    return name
+
+
 class Recipe(Part):
     name: Name = Field("model", description="what the run is called; its folder is runs/NAME")
+    task: Annotated[str, AfterValidator(_task), "the name of a task"] = Field(
+        "transduce",
+        description="what the model does: "
+        + "; ".join(f"{name}: a {rules.about}" for name, rules in RULES.items()),
+    )
     seed: NonNegativeInt = Field(1, description="of weights, order, dropout and sampling")
     data: Data = Field(description="what it learns from")
     model: Model = Field(Model(), description="what learns")
     train: Train = Field(Train(), description="how it learns")
     validation: Validation = Field(Validation(), description="how it is watched")
     decode: Decode = Field(Decode(), description="how it is used")
-    metrics: list[MetricName] = Field(["bleu", "chrf"], description="how it is judged")
+    metrics: list[MetricName] = Field(
+        ["bleu", "chrf"], description="how it is judged; these are for the task transduce"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_task_has_it(cls, values: Any) -> Any:
+        """What a recipe does not say, as its task has it: parts left out, its metrics."""
+        rules = (
+            RULES.get(str(values.get("task", "transduce"))) if isinstance(values, dict) else None
+        )
+        if rules is None:
+            return values
+        filled = {"metrics": list(rules.judged_by), **values}
+        model = filled.get("model", {})
+        if isinstance(model, dict):
+            absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
+            filled["model"] = {**absent, **model}
+        return filled
+
+    @model_validator(mode="after")
+    def _keys_are_the_tasks(self) -> Self:
+        rules = RULES[self.task]
+        for part in PARTS:
+            if f"model.{part}" not in rules.without and getattr(self.model, part) is None:
+                raise Misfit(f"model.{part}", "has nothing under it; give it keys, or leave it out")
+        for key, value in _set_among(rules.without, self):
+            raise Misfit(
+                key, f"is {value}, but that is not for a {rules.about} (task: {self.task})"
+            )
+        for name in self.metrics:
+            if name not in rules.metrics:
+                raise Misfit(
+                    "metrics",
+                    f"has {name}, which does not judge a {rules.about} (task: {self.task}); there "
+                    f"are {', '.join(rules.metrics)}",
+                )
+        return self
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
@@ -428,7 +487,7 @@ class Recipe(Part):
                 f"model.decoder.attention is none",
             )
         longest = self.data.max_length + 1  # END comes on top
-        for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):
+        for name, part in self.model.parts.items():
             limited = (
                 getattr(part, "positions", "") == "learned"
                 or getattr(part, "attention", "") == "location"
@@ -440,3 +499,20 @@ class Recipe(Part):
                     f"is {room}, but data.max_length lets {longest} tokens through",
                 )
         return self
+
+
+def _set_among(keys: tuple[str, ...], whole: Part) -> Iterator[tuple[str, Any]]:
+    """Those of the keys, or of the keys below them, that are not as without being said."""
+    for key in keys:
+        here: Any = whole
+        for step in key.split("."):
+            usual = type(here).model_fields[step].default
+            here = getattr(here, step)
+        if key.removeprefix("model.") in PARTS:
+            if here is not None:
+                yield key, f"of kind {here.kind}"
+        elif isinstance(here, Part) and isinstance(usual, Part):
+            below = _set_among(tuple(type(here).model_fields), here)
+            yield from ((f"{key}.{name}", value) for name, value in below)
+        elif here != usual:
+            yield key, here

@@ -1,13 +1,12 @@
-"""A trained model: load it, run it, save it. Every upper room goes through here."""
+"""The task transduce: one sequence into another, by search. And the way to a model of any task."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,28 +28,27 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.parts import NEVER
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
-from transduce.folder import WEIGHTS, Frame, read_frame, why_no_weights, write_frame
+from transduce.folder import WEIGHTS, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Lens, Network, Vocabulary, build
 from transduce.models.quantized import quantized
 from transduce.models.room import room_of, source_room
-from transduce.models.weights import set_weights, weights_of
 from transduce.nn.quantized import KINDS
 from transduce.recipe import Recipe
-from transduce.storage import read_tensors, write_tensors
+from transduce.tasks.model import Model, checked, ready
 
-__all__ = ["Output", "Score", "Transducer", "load"]
-
-ONE_STRING = "run takes a list of sources; for one string call the model itself"
+__all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
 
 
-class Transducer:
-    """A network with its tokens and its recipe.
+class Transducer(Model, task="transduce"):
+    """An encoder-decoder, and the search that writes with it.
 
     model = transduce.load("runs/multi30k-en-de")
     model("A dog runs.")                            # the best output's text
     model.run(sources, beam=5, nbest=3, attention=True)
     """
+
+    network: Network
 
     def __init__(
         self,
@@ -61,30 +59,16 @@ class Transducer:
         engine: Engine | None = None,
     ) -> None:
         """With an engine the network has shapes alone, on the meta device, and is not asked."""
-        self.recipe = recipe
-        self.network = network
-        self.source_tokens = source_tokens
-        self.target_tokens = target_tokens
+        super().__init__(recipe, network, source_tokens, target_tokens)
         self.engine = engine
-        self.workers = 1
-        """Processes that share the sources of a long list, on a CPU; best one for each core."""
-        self._fast: FastSearch | None = None
-        self._searched: Network | None = None
-        self.compute_in("auto")
 
     @classmethod
-    def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Transducer:
-        """An untrained model of the recipe's shape."""
-        size = Vocabulary(len(source_tokens), len(target_tokens))
-        return cls(recipe, build(recipe.model, size), source_tokens, target_tokens)
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Network:
+        return build(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
 
     # ------------------------------------------------------------------------------- use
 
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu") if self.engine else next(self.network.parameters()).device
-
-    def compute_in(self, precision: str) -> Transducer:
+    def compute_in(self, precision: str) -> Self:
         """How search computes: auto, float32, bfloat16, or int8 on a CPU.
 
         auto is float32 on a CPU; on a GPU that has it bfloat16, where nothing but the best output
@@ -94,8 +78,17 @@ class Transducer:
         if precision not in known:
             raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
         self.precision = precision
-        self._fast, self._searched = None, None
+        self._forget()
         return self
+
+    def to(self, device: str | torch.device) -> Self:
+        self._forget()
+        return super().to(device)
+
+    def _forget(self) -> None:
+        """What search made of a network that has changed."""
+        self._fast: FastSearch | None = None
+        self._searched: Network | None = None
 
     @property
     def _search_network(self) -> Network:
@@ -107,15 +100,6 @@ class Transducer:
         if self._searched is None:
             self._searched = quantized(self.network, self.precision)
         return self._searched
-
-    def to(self, device: str | torch.device) -> Transducer:
-        self.network.to(device)
-        self._fast, self._searched = None, None
-        return self
-
-    def __call__(self, source: str, **settings: Any) -> str:
-        """The best output's text for one source."""
-        return self.run([source], **settings)[0].text
 
     def run(
         self,
@@ -139,7 +123,7 @@ class Transducer:
         Sources are sorted by length and packed into batches inside; empty ones come back empty.
         Where something could not be done, the output's `warning` says why.
         """
-        sources = _checked(sources)
+        sources = checked(sources)
         chosen = self._settings(settings)
         encoded, warnings = self._encode(sources, with_models)
         starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
@@ -159,7 +143,7 @@ class Transducer:
         task = self._task(searched, with_models)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
-        with _ready(self, *with_models):
+        with ready(self, *with_models):
             found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
@@ -192,7 +176,7 @@ class Transducer:
         Greedy, or drawn with sample=True: a beam changes its mind, and has nothing to show before
         the end. The pieces joined are the text that `run` gives with beam=1.
         """
-        (source,) = _checked([source])
+        (source,) = checked([source])
         chosen = self._settings({"beam": 1, **settings})
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
@@ -209,7 +193,7 @@ class Transducer:
         shown = ""
         while True:
             # The caller's own work between two pieces must not run in inference mode.
-            with _ready(self, *with_models):
+            with ready(self, *with_models):
                 following = following or self._follow(task, request)
                 token = next(following, END)
             if token == END:
@@ -230,7 +214,7 @@ class Transducer:
         For a text that a search found it is what the search reported, before the length penalty,
         if the text is cut into the tokens that the search wrote.
         """
-        sources, targets = _checked(sources), _checked(targets)
+        sources, targets = checked(sources), checked(targets)
         if len(sources) != len(targets):
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
@@ -358,12 +342,12 @@ class Transducer:
         """What each best hypothesis attends to: one more pass, after search at full speed."""
         places = [place for place, hypotheses in enumerate(found) if hypotheses]
         targets = [found[place][0].tokens for place in places]
-        with _ready(self):
+        with ready(self):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
 
     def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        with _ready(self):
+        with ready(self):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
             return log_probabilities(self.network, sources, targets)
@@ -398,28 +382,13 @@ class Transducer:
         ]
         return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
-    # ------------------------------------------------------------------------------ disk
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model folder: recipe, weights, tokens; each file whole or not at all."""
-        self.save_frame(Path(folder))
-        self.save_weights(Path(folder))
-
-    def save_frame(self, path: Path) -> None:
-        """All but the weights; without them nobody takes the folder for a trained model."""
-        write_frame(path, Frame(self.recipe, self.source_tokens, self.target_tokens))
-
-    def save_weights(self, folder: Path) -> None:
-        if self.engine:
-            raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
-
-    def load_weights(self, path: Path) -> None:
-        weights, _ = read_tensors(path)
-        set_weights(self.network, weights, path)
+def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
+    """An untrained model of the recipe's task and shape."""
+    return Model.tasks[recipe.task].create(recipe, source_tokens, target_tokens)
 
 
-def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Transducer:
+def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:
     """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
 
     Raises ModelError that names the file that is missing or does not fit, CheckpointError where
@@ -430,34 +399,10 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Tr
         raise ModelError(why_no_weights(path))
     frame = read_frame(path)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
-        model = Transducer.create(*frame)
+        model = create(*frame)
     model.load_weights(path / WEIGHTS)
     model.network.eval()
     return model.to(place).compute_in(precision)
-
-
-@contextmanager
-def _ready(*models: Transducer) -> Iterator[None]:
-    """Networks made fit to be used, and left as they were."""
-    training = [model.network.training for model in models]
-    for model in models:
-        model.network.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for model, before in zip(models, training, strict=True):
-            model.network.train(before)
-
-
-def _checked(sources: Sequence[str]) -> list[str]:
-    if isinstance(sources, str):
-        raise ModelError(ONE_STRING)
-    listed = list(sources)
-    for source in listed:
-        if not isinstance(source, str):
-            raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
-    return listed
 
 
 def _seed(seed: int, source: str) -> int:

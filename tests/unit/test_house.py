@@ -17,13 +17,15 @@ ROOT = Path(transduce.__file__).parent
 # From the ground up; a room may use what stands before it, and its own files.
 ROOMS = [
     ["errors"],
-    ["presets", "recipe", "storage", "hardware", "cores"],
+    ["presets", "rules", "storage", "hardware", "cores"],
+    ["recipe"],
     ["cookbook"],
     ["nn"],
     ["data"],
     ["models"],
     ["decoding"],
     ["folder"],
+    ["tasks"],
     ["transducer"],
     ["evaluation"],
     ["interop", "inspection"],

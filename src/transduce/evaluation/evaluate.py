@@ -18,7 +18,7 @@ from transduce.evaluation.metrics import Metric, measure
 from transduce.folder import read_metrics
 from transduce.recipe import Corpus, MetricName, ParallelFiles
 from transduce.storage import write_json, write_text
-from transduce.transducer import Output, Transducer
+from transduce.transducer import Model, Output
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
 
 
 def evaluate(
-    model: Transducer,
+    model: Model,
     items: list[Item],
     metrics: Sequence[str],
     *,
@@ -74,7 +74,7 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
 
 @torch.inference_mode()
 def loss_and_tokens(
-    model: Transducer, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
+    model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
     """The summed negative log-probability, without smoothing, of so many target tokens.
 
@@ -110,7 +110,7 @@ def _metric_names(given: str) -> list[str]:
 
 
 def evaluate_folder(
-    model: Transducer,
+    model: Model,
     folder: Path,
     *,
     split: str = "test",

@@ -7,11 +7,12 @@ from typing import Any
 
 from transduce.folder import read_metrics
 from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
+from transduce.rules import RULES
 from transduce.storage import write_text
-from transduce.transducer import Transducer
+from transduce.transducer import Model
 
 
-def write_card(model: Transducer, folder: Path) -> None:
+def write_card(model: Model, folder: Path) -> None:
     """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in."""
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
@@ -19,7 +20,7 @@ def write_card(model: Transducer, folder: Path) -> None:
     lines = [
         f"# {recipe.name}",
         "",
-        f"A sequence-to-sequence model of {parameters:,} parameters, trained with transduce.",
+        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
         "",
         "## Use",
         "",
@@ -31,8 +32,7 @@ def write_card(model: Transducer, folder: Path) -> None:
         "",
         "## What it is",
         "",
-        f"- Encoder: {_part(recipe.model.encoder)}",
-        f"- Decoder: {_part(recipe.model.decoder)}",
+        *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
         f"- Width {recipe.model.width}, dropout {recipe.model.dropout}, "
         f"tied embeddings: {recipe.model.tie}",
         f"- Source tokens: {len(model.source_tokens):,} ({model.source_tokens.level}), "

@@ -43,6 +43,11 @@ def export_folder(
     if quantize is not None and to != "ctranslate2":
         raise ModelError(f"weights are quantized for ctranslate2 alone, not for {to}")
     model = load(model_folder)
+    if not isinstance(model, Transducer):
+        raise ModelError(
+            f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
+            f"are exported"
+        )
     place = folder or model_folder / to
     _check_place(place, to)
     pairs, data = _pairs(model, files, limit)

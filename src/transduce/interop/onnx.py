@@ -42,7 +42,7 @@ OPSET = 17
 def export(model: Transducer, folder: Path) -> None:
     """Write the two graphs, with the model's tokens and recipe; ModelError where it cannot be."""
     settings = model.recipe.model
-    for name, part in (("encoder", settings.encoder), ("decoder", settings.decoder)):
+    for name, part in settings.parts.items():
         if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
             raise ModelError(
                 f"only Transformers are exported to ONNX, and this model's {name} is recurrent: "

@@ -1,6 +1,7 @@
 """Models: front ends, encoders, decoders and heads, put together as a recipe says."""
 
+from transduce.models.learner import Learner
 from transduce.models.lens import Lens
 from transduce.models.network import Network, Vocabulary, build
 
-__all__ = ["Lens", "Network", "Vocabulary", "build"]
+__all__ = ["Learner", "Lens", "Network", "Vocabulary", "build"]

@@ -14,6 +14,7 @@ from transduce.errors import ModelError
 from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
+from transduce.models.learner import Learner
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.linear import linear
 from transduce.nn.losses import Loss, cross_entropy
@@ -53,7 +54,7 @@ class Head(nn.Module):
         return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore=PAD)
 
 
-class Network(nn.Module):
+class Network(Learner):
     """An encoder-decoder, trained by `loss` and decoded by `start` and `step`."""
 
     def __init__(
@@ -132,6 +133,8 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
     Raises ModelError where tie: all cannot be.
     """
     width, dropout = settings.width, settings.dropout
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
     front = _front(vocabulary.source, width, settings.encoder, dropout)
     target_front = _front(vocabulary.target, width, settings.decoder, dropout)
     if settings.tie == "all":

@@ -37,7 +37,7 @@ from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
 from transduce.training.watch import Watch
 from transduce.training.window import Window
-from transduce.transducer import Transducer
+from transduce.transducer import Model, create
 
 LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
 
@@ -47,7 +47,7 @@ class Trained:
     """How a run ended: the best model it found, and where it stands."""
 
     folder: Path
-    model: Transducer
+    model: Model
     standing: Standing
     interrupted: bool
     first: bool = True
@@ -65,7 +65,7 @@ class Run:
         self.ranks = ranks or Ranks()
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
-        self.model = Transducer.create(recipe, prepared.source_tokens, prepared.target_tokens)
+        self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
         self.sharded = recipe.train.shard and self.ranks.count > 1
         # Where the weights are cut into parts, the model is a whole copy for validation; decoding
         # could not be done in parts, as processes decode unequally many tokens.

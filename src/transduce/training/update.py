@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.data.packing import Packed, Shape, pack, packed_padding
-from transduce.models import Network
+from transduce.models import Learner
 from transduce.recipe import Train
 from transduce.training.guard import unusable
 from transduce.training.ranks import Ranks
@@ -30,7 +30,7 @@ MOST_GRAPHS = 256
 class Update:
     """Gradients and a step of the optimizer, one operation after the other."""
 
-    network: Network
+    network: Learner
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
@@ -214,7 +214,7 @@ class PackedUpdate(Update):
 
 
 def build_update(
-    network: Network,
+    network: Learner,
     optimizer: torch.optim.Optimizer,
     settings: Train,
     precision: torch.dtype,

@@ -7,11 +7,11 @@ from transduce.evaluation.metrics import measure
 from transduce.recipe import Recipe
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
-from transduce.transducer import Transducer
+from transduce.transducer import Model
 
 
 def validate(
-    model: Transducer, recipe: Recipe, prepared: Prepared, budget: int, ranks: Ranks
+    model: Model, recipe: Recipe, prepared: Prepared, budget: int, ranks: Ranks
 ) -> dict[str, float]:
     """The loss and the recipe's metrics on the validation set, the same on every process."""
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
@@ -26,7 +26,7 @@ def validate(
     return ranks.from_first(values)
 
 
-def _decode(model: Transducer, recipe: Recipe, prepared: Prepared, ranks: Ranks) -> list[str]:
+def _decode(model: Model, recipe: Recipe, prepared: Prepared, ranks: Ranks) -> list[str]:
     """The text of every item, each decoded by one of the processes."""
     sources = [item.source for item in prepared.items]
     outputs = model.run(sources[ranks.rank :: ranks.count], beam=recipe.validation.beam)
