@@ -135,8 +135,8 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
     width, dropout = settings.width, settings.dropout
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
-    front = _front(vocabulary.source, width, settings.encoder, dropout)
-    target_front = _front(vocabulary.target, width, settings.decoder, dropout)
+    front = build_front(vocabulary.source, width, settings.encoder, dropout)
+    target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
     if settings.tie == "all":
         if front.table.weight.shape != target_front.table.weight.shape:
             raise ModelError(
@@ -165,7 +165,7 @@ def _shape(front: TokenEmbedding) -> str:
     return " x ".join(map(str, front.table.weight.shape))
 
 
-def _front(
+def build_front(
     vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
 ) -> TokenEmbedding:
     if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
