@@ -29,8 +29,9 @@ class Batch:
     Lengths stay on the CPU, so that nobody has to wait for a device to know them.
 
     Source rows end with END; target rows start with BEGIN and end with END, unless they are blocks
-    of running text. `target_lengths_B` counts what is predicted: END, but not BEGIN. `lines` are lines of the files, for messages;
-    `rows` are rows of the `Encoded` corpus, which bring results back into its order.
+    of running text. `target_lengths_B` counts what is predicted: END, but not BEGIN. `lines` are
+    lines of the files, for messages; `rows` are rows of the `Encoded` corpus, which bring results
+    back into its order.
     """
 
     source_BS: Tensor

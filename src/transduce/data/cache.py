@@ -26,6 +26,7 @@ from transduce.data.corpus import (
     EXAMPLES,
     Pair,
     Tally,
+    called,
     corpus_files,
     is_running,
     locate,
@@ -226,18 +227,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     """Raise DataError where every pair of a corpus was skipped."""
     if count:
         return
-    if isinstance(corpus, recipe.Named):
-        name = corpus.name
-    else:
-        if isinstance(corpus, recipe.Text):
-            given = corpus.text
-        else:
-            given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
-        name = given if isinstance(given, str) else ", ".join(given)
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
-        f"no pair of {name} is left to use: {reasons}; mend the files, raise data.max_length, or "
-        "set data.overlong=cut"
+        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
+        "data.max_length, or set data.overlong=cut"
     )
 
 

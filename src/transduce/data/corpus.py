@@ -77,9 +77,7 @@ def is_running(corpus: Corpus) -> bool:
     return isinstance(corpus, Text) and corpus.running
 
 
-def read_pairs(
-    corpus: Corpus, folder: str | None, tally: Tally | None = None
-) -> Iterator[Pair]:
+def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
     """Stream the pairs of a corpus; `folder` is where relative paths start.
 
     Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
@@ -133,6 +131,19 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
     if isinstance(corpus, Text):
         return _files(corpus.text, folder)
     return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+
+
+def called(corpus: Corpus) -> str:
+    """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Named):
+        return f"{corpus.name} ({corpus.split})"
+    if isinstance(corpus, ParallelFiles):
+        return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
+    return _listed(corpus.text if isinstance(corpus, Text) else corpus.file)
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def locate(name: str, folder: str | None) -> Path:

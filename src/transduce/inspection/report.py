@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.data.corpus import called
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
+from transduce.recipe import Corpus, RecurrentDecoder, RecurrentEncoder, Text
 from transduce.rules import RULES
 from transduce.storage import write_text
 from transduce.transducer import Model
@@ -65,16 +66,9 @@ def _word(value: Any) -> str:
 
 
 def _corpus(corpus: Corpus) -> str:
-    first = f"the first {corpus.limit:,} pairs of " if corpus.limit else ""
-    if isinstance(corpus, Named):
-        return f"{first}{corpus.name} ({corpus.split})"
-    if isinstance(corpus, Columns):
-        return f"{first}{_files(corpus.file)}"
-    return f"{first}{_files(corpus.source)} and {_files(corpus.target)}"
-
-
-def _files(names: str | list[str]) -> str:
-    return names if isinstance(names, str) else ", ".join(names)
+    unit = "lines" if isinstance(corpus, Text) else "pairs"
+    first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
+    return f"{first}{called(corpus)}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from transduce.models.network import Network
+from transduce.models.learner import Learner
+from transduce.models.network import Head
 from transduce.nn.blocks import FeedForward
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.quantized import QuantizedWeight
 
+Learned = TypeVar("Learned", bound=Learner)
 
-def quantized(network: Network, kind: str) -> Network:
+
+def quantized(network: Learned, kind: str) -> Learned:
     """A copy whose Transformer blocks and output layer multiply in bfloat16 or int8, on a CPU.
 
     What is not a matrix of theirs stays as it is: in bfloat16 all else is of that type too; beside
@@ -30,7 +34,8 @@ def quantized(network: Network, kind: str) -> Network:
         elif isinstance(module, FeedForward):
             _replace(module.expand, kind, shared)
             _replace(module.contract, kind, shared)
-    _replace(copied.head, kind, shared)
+        elif isinstance(module, Head):
+            _replace(module, kind, shared)
     return copied
 
 

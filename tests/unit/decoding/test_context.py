@@ -114,7 +114,7 @@ def test_samples_come_as_often_as_they_are_likely() -> None:
     network = language_network(6)
     model = Continued(network.float(), 3)
     drawn = sample(model, *prompts([4, 5]), torch.tensor([2]), [1], copies=4000)[0]
-    counts = {token: 0 for token in range(6)}
+    counts = dict.fromkeys(range(6), 0)
     for hypothesis in drawn:
         counts[hypothesis.tokens[0] if hypothesis.tokens else END] += 1
     expected_V = by_definition(network.double(), [4, 5], 3).exp()
