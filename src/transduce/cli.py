@@ -144,6 +144,9 @@ def run(
         int | None, typer.Option(help="Write no sequence of so many tokens twice; 0: any.")
     ] = None,
     min_length: Annotated[int, typer.Option(help="Tokens of the shortest output.")] = 0,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of the longest output. Default: as in the recipe.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Write only tokens of this text; repeatable.")
     ] = None,
@@ -195,6 +198,7 @@ def run(
         "samples": (samples, 32),
         "no_repeat": (no_repeat, None),
         "min_length": (min_length, 0),
+        "max_length": (max_length, None),
         "only": (only, None),
         "unknown": (unknown, True),
         "with_models": (others, []),
@@ -208,14 +212,20 @@ def run(
         transducer.run(**request, **asked)
         for request in read_requests(sources, file, prefix, include or [], exclude or [])
     )
-    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
+    # A text that was continued has lines of its own.
+    whole = transducer.recipe.task == "continue"
+    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1, whole=whole)
 
 
 @app.command()
 def score(
     model: ModelArgument,
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file of sources; or both in one TSV.")
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of sources, or both in one TSV; of a language model, texts or prompts.",
+        ),
     ],
     target: Annotated[
         Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
@@ -224,14 +234,18 @@ def score(
     engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
-    """Print the log-probability and the perplexity of given targets."""
-    from transduce.console import print_scores, read_lines_of
+    """Print the log-probability and the perplexity of given targets, or texts."""
+    from transduce.console import print_scores, read_lines_of, read_sources
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
+    from transduce.tasks import LanguageModel
 
     transducer = open_model(model, engine, str(pick_device(device)))
-    pairs = read_lines_of(source, target)
-    print_scores((transducer.score(*some) for some in pairs), as_json=json)
+    if isinstance(transducer, LanguageModel) and target is None:
+        scores = (transducer.score(some) for some in read_sources(None, source))
+    else:
+        scores = (transducer.score(*some) for some in read_lines_of(source, target))
+    print_scores(scores, as_json=json)
 
 
 @app.command()
@@ -239,7 +253,7 @@ def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="Score on this file instead, one a line;")
+        Path | None, typer.Option(help="Score on this file instead, one a line (or a text);")
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,

@@ -149,9 +149,13 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
 
 
 def print_outputs(
-    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool
+    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool, whole: bool = False
 ) -> None:
-    """One line a source; numbered, one line a hypothesis with the number of its source first."""
+    """One line a source; numbered, one line a hypothesis with the number of its source first.
+
+    `whole`: texts with their own line breaks, an empty line between any two.
+    """
+    first = True
     for number, output in enumerate(outputs, start=1):
         if output.warning:
             print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
@@ -161,24 +165,29 @@ def print_outputs(
         for hypothesis in output.alternatives or [output]:
             columns = [str(number)] if numbered else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
+            if whole:
+                lines = ["\t".join(columns)] if columns else []
+                print("\n".join([*([] if first else [""]), *lines, hypothesis.text]), flush=True)
+                first = False
+                continue
             columns += [" ".join(hypothesis.text.splitlines())]
             print("\t".join(columns), flush=True)
 
 
 def print_scores(groups: Iterable[list[Score]], *, as_json: bool) -> None:
-    """One line a pair: log-probability, perplexity; at the end, of all, on standard error."""
+    """One line each: log-probability, perplexity; at the end, of all, on standard error."""
     from transduce.decoding.output import perplexity
 
-    pairs, tokens, total = 0, 0, 0.0
+    texts, tokens, total = 0, 0, 0.0
     for score in chain.from_iterable(groups):
-        pairs, tokens = pairs + 1, tokens + len(score.tokens)
+        texts, tokens = texts + 1, tokens + len(score.tokens)
         total += score.log_probability
         if as_json:
             print(json.dumps(score.to_json(), ensure_ascii=False))
         else:
             print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
     print(
-        f"{pairs:,} pairs, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"{texts:,} scored, {tokens:,} tokens: log-probability {total:.4f}, "
         f"perplexity {perplexity(total, tokens):.4f}",
         file=sys.stderr,
     )
@@ -190,6 +199,15 @@ def print_metrics(evaluation: Evaluation) -> None:
         signature = metric.details.get("signature")
         if signature:
             print(f"  {signature}")
+    unknown = max(
+        (int(metric.details.get("unknown", 0)) for metric in evaluation.metrics.values()), default=0
+    )
+    if unknown:
+        print(
+            f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
+            f"<unk>, whatever they are, and the figures are too low",
+            file=sys.stderr,
+        )
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -375,7 +375,19 @@ class Train(Part):
         return self
 
 
-MetricName = Literal["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]
+MetricName = Literal[
+    "bleu",
+    "chrf",
+    "ter",
+    "wer",
+    "cer",
+    "per",
+    "exact",
+    "accuracy",
+    "perplexity",
+    "bits_per_character",
+    "bits_per_byte",
+]
 
 
 class Validation(Part):
@@ -402,7 +414,9 @@ class Decode(Part):
         0, description="no sequence of so many tokens is written twice; 0: any may be"
     )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
-    max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
+    max_extra: NonNegativeInt = Field(
+        20, description="longest output: ratio x source + extra; of a language model, these tokens"
+    )
 
 
 PARTS = ("encoder", "decoder")
@@ -464,6 +478,41 @@ class Recipe(Part):
                     f"has {name}, which does not judge a {rules.about} (task: {self.task}); there "
                     f"are {', '.join(rules.metrics)}",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _text_is_continued(self) -> Self:
+        """Text without sources is for language models, and they learn from nothing else."""
+        continued = self.task == "continue"
+        corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        for split, corpus in corpora.items():
+            if corpus is None or isinstance(corpus, Named):
+                continue
+            if continued != isinstance(corpus, Text):
+                wanted = "text alone, as in {text: FILE}" if continued else "sources and targets"
+                raise Misfit(
+                    f"data.{split}",
+                    f"does not fit task: {self.task}, which learns from {wanted}",
+                )
+        if not continued:
+            return self
+        texts = {split: corpus for split, corpus in corpora.items() if isinstance(corpus, Text)}
+        for split, corpus in texts.items():
+            if corpus.lines != texts.get("train", corpus).lines:
+                raise Misfit(
+                    f"data.{split}.lines",
+                    f"is {corpus.lines}; it must be as in data.train",
+                )
+        if self.data.tokens.both is None:
+            raise Misfit("data.tokens", "has two sides; a language model has one: use both")
+        if isinstance(self.model.decoder, RecurrentDecoder) and (
+            self.model.decoder.attention != "none"
+        ):
+            raise Misfit(
+                "model.decoder.attention",
+                f"is {self.model.decoder.attention}, but a language model has no source to attend "
+                f"to; set it to none",
+            )
         return self
 
     @model_validator(mode="after")

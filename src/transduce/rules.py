@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 WORDS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
+SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 
 
 @dataclass(frozen=True)
@@ -23,4 +24,17 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "transduce": Rules("sequence-to-sequence model"),
+    "continue": Rules(
+        "language model",
+        without=(
+            "model.encoder",
+            "data.alternatives",
+            "validation.limit",
+            "validation.beam",
+            "decode.coverage",
+            "decode.max_ratio",
+        ),
+        metrics=SURPRISE,
+        judged_by=SURPRISE,
+    ),
 }

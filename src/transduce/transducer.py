@@ -24,7 +24,8 @@ from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
 from transduce.models.room import room_of, source_room
 from transduce.recipe import Recipe
-from transduce.tasks.model import Model, checked, ready
+from transduce.tasks import Model
+from transduce.tasks.model import checked, ready
 from transduce.tasks.writing import Ids, Writer
 
 __all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]

@@ -17,26 +17,48 @@ from transduce.models.language import LanguageNetwork
 
 LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
 
-Rows = Sequence[Sequence[int]]
+Rows = Sequence[Sequence[int] | NDArray[np.int32]]
 
 
-def log_probabilities(network: LanguageNetwork, texts: Rows, size: int) -> list[list[float]]:
+def log_probabilities(
+    network: LanguageNetwork, texts: Rows, size: int
+) -> list[NDArray[np.float64]]:
     """The log-probability of each token of each text, after the tokens before it in its window.
 
     Texts are ids without BEGIN; an END that is to be counted is among them.
     """
     found = [np.zeros(len(text)) for text in texts]
     for piece, features_XD, wanted_X in _predictions(network, texts, size):
-        worth = []
-        for some_XD, wanted in zip(
-            torch.split(features_XD, LOGITS_AT_ONCE),
-            torch.split(wanted_X, LOGITS_AT_ONCE),
-            strict=True,
-        ):
-            log_probs_XV = torch.log_softmax(network.head(some_XD).float(), dim=-1)
-            worth.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
-        found[piece.text][piece.window.first : piece.window.end] = torch.cat(worth).cpu().numpy()
-    return [values.tolist() for values in found]
+        worth_X = _worth(network, features_XD, wanted_X)
+        found[piece.text][piece.window.first : piece.window.end] = worth_X.cpu().numpy()
+    return found
+
+
+def surprise(
+    network: LanguageNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
+) -> tuple[float, int]:
+    """−Σ log p of texts, and how many tokens it is of; of every count-th window from `rank` on."""
+    total = torch.zeros((), dtype=torch.float64, device=network.head.bias.device)
+    tokens = 0
+    for _, features_XD, wanted_X in _predictions(network, texts, size, rank, count):
+        total -= _worth(network, features_XD, wanted_X).double().sum()
+        tokens += len(wanted_X)
+    return float(total), tokens
+
+
+def _worth(network: LanguageNetwork, features_XD: Tensor, wanted_X: Tensor) -> Tensor:
+    """log p of the tokens wanted, in float32 or better."""
+    worth = []
+    for some_XD, wanted in zip(
+        torch.split(features_XD, LOGITS_AT_ONCE),
+        torch.split(wanted_X, LOGITS_AT_ONCE),
+        strict=True,
+    ):
+        logits_XV = network.head(some_XD)
+        exact = torch.promote_types(logits_XV.dtype, torch.float32)
+        log_probs_XV = torch.log_softmax(logits_XV.to(exact), dim=-1)
+        worth.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
+    return torch.cat(worth)
 
 
 def distributions(
@@ -60,14 +82,14 @@ class _Piece(NamedTuple):
 
 
 def _predictions(
-    network: LanguageNetwork, texts: Rows, size: int
+    network: LanguageNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
 ) -> Iterator[tuple[_Piece, Tensor, Tensor]]:
     """Every window's features_XD of the X tokens it predicts, and these tokens."""
     pieces = [
         _Piece(number, window)
         for number, text in enumerate(texts)
         for window in windows(len(text), size)
-    ]
+    ][rank::count]
     device = network.head.bias.device
     widths = [piece.window.end - piece.window.start for piece in pieces]
     for chosen in pack(range(len(pieces)), widths, PLACES // 4):

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.corpus import called
+from transduce.evaluation.metrics import decimals
 from transduce.folder import read_metrics
 from transduce.recipe import Corpus, RecurrentDecoder, RecurrentEncoder, Text
 from transduce.rules import RULES
 from transduce.storage import write_text
+from transduce.tasks import LanguageModel
 from transduce.transducer import Model
 
 
@@ -18,6 +20,7 @@ def write_card(model: Model, folder: Path) -> None:
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
+    files = "" if isinstance(model, LanguageModel) else " --target FILE"
     lines = [
         f"# {recipe.name}",
         "",
@@ -36,8 +39,7 @@ def write_card(model: Model, folder: Path) -> None:
         *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
         f"- Width {recipe.model.width}, dropout {recipe.model.dropout}, "
         f"tied embeddings: {recipe.model.tie}",
-        f"- Source tokens: {len(model.source_tokens):,} ({model.source_tokens.level}), "
-        f"target tokens: {len(model.target_tokens):,} ({model.target_tokens.level})",
+        *_tokens(model),
         f"- Trained on {_corpus(recipe.data.train)}, chosen by {recipe.validation.metric} on "
         f"{_corpus(recipe.data.valid)}",
         *_training(metrics.get("training", {})),
@@ -50,9 +52,16 @@ def write_card(model: Model, folder: Path) -> None:
         "",
         "It has seen its training corpus and nothing else: other domains, spellings and scripts "
         "are unknown to it, and it answers all the same. Measure it on your own data "
-        "(`transduce evaluate --source FILE --target FILE`) before you rely on it.",
+        f"(`transduce evaluate --source FILE{files}`) before you rely on it.",
     ]
     write_text(folder / "README.md", "\n".join(lines) + "\n")
+
+
+def _tokens(model: Model) -> list[str]:
+    source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
+    if isinstance(model, LanguageModel):
+        return [f"- Tokens: {target}; reads {model.window} of them at once"]
+    return [f"- Source tokens: {source}, target tokens: {target}"]
 
 
 def _part(part: Any) -> str:
@@ -90,7 +99,7 @@ def _scores(metrics: dict[str, Any]) -> list[str]:
             better = "higher" if metric["higher_is_better"] else "lower"
             rows.append(
                 f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
-                f"| {metric['value']:.2f} | {interval} |"
+                f"| {metric['value']:.{decimals(name)}f} | {interval} |"
             )
     if len(rows) == 2:
         return ["Not measured yet: run `transduce evaluate` on this folder."]

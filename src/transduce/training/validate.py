@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from transduce.evaluation.evaluate import loss_and_tokens
 from transduce.evaluation.metrics import measure
+from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
+from transduce.tasks import LanguageModel
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
 from transduce.transducer import Model
@@ -17,7 +19,13 @@ def validate(
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
     totals, tokens = zip(*ranks.gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
-    if recipe.metrics:
+    if isinstance(model, LanguageModel) and recipe.metrics:
+        assert prepared.given is not None
+        parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
+        total = sum(nll for nll, _ in parts)
+        measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
+        values |= {name: metric.value for name, metric in measured.items()}
+    elif recipe.metrics:
         texts = _decode(model, recipe, prepared, ranks)
         if ranks.first:
             references = [item.references for item in prepared.items]
