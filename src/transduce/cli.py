@@ -234,7 +234,7 @@ def score(
     engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
-    """Print the log-probability and the perplexity of given targets, or texts."""
+    """Print the log-probability and the perplexity of given texts."""
     from transduce.console import print_scores, read_lines_of, read_sources
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
@@ -242,10 +242,11 @@ def score(
 
     transducer = open_model(model, engine, str(pick_device(device)))
     if isinstance(transducer, LanguageModel) and target is None:
-        scores = (transducer.score(some) for some in read_sources(None, source))
-    else:
-        scores = (transducer.score(*some) for some in read_lines_of(source, target))
-    print_scores(scores, as_json=json)
+        texts = (transducer.score(some) for some in read_sources(None, source))
+        print_scores(texts, as_json=json, noun="texts")
+        return
+    pairs = read_lines_of(source, target)
+    print_scores((transducer.score(*some) for some in pairs), as_json=json)
 
 
 @app.command()

@@ -174,20 +174,20 @@ def print_outputs(
             print("\t".join(columns), flush=True)
 
 
-def print_scores(groups: Iterable[list[Score]], *, as_json: bool) -> None:
+def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "pairs") -> None:
     """One line each: log-probability, perplexity; at the end, of all, on standard error."""
     from transduce.decoding.output import perplexity
 
-    texts, tokens, total = 0, 0, 0.0
+    count, tokens, total = 0, 0, 0.0
     for score in chain.from_iterable(groups):
-        texts, tokens = texts + 1, tokens + len(score.tokens)
+        count, tokens = count + 1, tokens + len(score.tokens)
         total += score.log_probability
         if as_json:
             print(json.dumps(score.to_json(), ensure_ascii=False))
         else:
             print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
     print(
-        f"{texts:,} scored, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"{count:,} {noun}, {tokens:,} tokens: log-probability {total:.4f}, "
         f"perplexity {perplexity(total, tokens):.4f}",
         file=sys.stderr,
     )

@@ -64,7 +64,7 @@ def test_no_number_is_infinite(value: str) -> None:
         ("seed=yes", "a whole number of at least 0"),
         ("data.streaming=1", "true or false"),
         ("train.schedule=linea", "inverse-sqrt, linear, cosine or constant; did you mean linear?"),
-        ("metrics=bleu", "wer, cer, per, exact or accuracy; write [bleu]"),
+        ("metrics=bleu", "perplexity, bits_per_character or bits_per_byte; write [bleu]"),
         ("data.train.source=[]", "a file name, a glob, or a list of them"),
         ("data.train.source=[a, 5]", "a file name, a glob, or a list of them"),
         ("data.train.target=''", "a file name, a glob, or a list of them"),
@@ -127,7 +127,7 @@ def test_a_name_stays_inside_runs(name: str) -> None:
             "decode:\n  coverage: 0.2\n",
             "my.yaml:8: decode.coverage is 0.2, but it is counted by attention to the source",
         ),
-        ("validation: {metric: blue}\n", "or accuracy; did you mean bleu?"),
+        ("validation: {metric: blue}\n", "or bits_per_byte; did you mean bleu?"),
     ],
 )
 def test_what_does_not_go_together(text: str, said: str) -> None:
