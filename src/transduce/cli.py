@@ -250,6 +250,51 @@ def score(
 
 
 @app.command()
+def prompts(
+    model: ModelArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="A file, one prompt a line; an empty one too.")
+    ],
+    length: Annotated[int, typer.Option(min=1, help="Tokens to write after each prompt.")] = 40,
+    beam: Beam = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page for a browser, every step in it.")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Compare what a language model expects after different prompts."""
+    from transduce.console import print_comparison, read_prompts
+    from transduce.hardware import pick_device
+    from transduce.inspection.page import write_prompts
+    from transduce.inspection.prompts import compare_folder
+
+    comparison = compare_folder(
+        model,
+        read_prompts(file),
+        str(pick_device(device)),
+        precision,
+        max_length=length,
+        beam=beam,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    if html is not None:
+        write_prompts(comparison, html)
+    print_comparison(comparison)
+    if html is not None:
+        print(f"The page is {html}: open it in a browser.")
+
+
+@app.command()
 def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",

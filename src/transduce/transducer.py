@@ -106,6 +106,7 @@ class Transducer(Writer, task="transduce"):
                 tokens=self.target_tokens.pieces([*h.tokens, END]),
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
+                ids=h.tokens,
             )
             for h in hypotheses
         ]

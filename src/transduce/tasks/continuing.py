@@ -27,11 +27,10 @@ from transduce.tasks.writing import Ids, Writer
 
 @dataclass(frozen=True)
 class Continuation:
-    """What followed a prompt, by ids."""
+    """A prompt and what is to follow it, by ids."""
 
     prompt: list[int]
     tokens: list[int]
-    log_probability: float
 
 
 class LanguageModel(Writer, task="continue"):
@@ -130,6 +129,7 @@ class LanguageModel(Writer, task="continue"):
                 tokens=self.target_tokens.pieces(h.tokens),
                 source_tokens=prompt_pieces,
                 log_probability=h.log_probability,
+                ids=h.tokens,
             )
             for h in hypotheses
         ]

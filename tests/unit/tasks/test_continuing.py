@@ -84,10 +84,10 @@ def test_all_that_may_be_drawn_together_has_probability_one() -> None:
     model = language_model(lines="apart")
     V = len(model.target_tokens)
     letters = [token for token in range(V) if token not in (PAD, BEGIN, END)]
-    (first,) = model.distributions([Continuation([5, 6], [END], 0.0)])
+    (first,) = model.distributions([Continuation([5, 6], [END])])
     total = math.exp(first[0, END])
     for one in letters:
-        (second,) = model.distributions([Continuation([5, 6], [one, END], 0.0)])
+        (second,) = model.distributions([Continuation([5, 6], [one, END])])
         total += math.exp(first[0, one]) * sum(math.exp(second[1, t]) for t in [*letters, END])
         total += math.exp(first[0, one]) * sum(math.exp(second[1, t]) for t in (PAD, BEGIN))
     total += sum(math.exp(first[0, token]) for token in (PAD, BEGIN))
