@@ -114,7 +114,9 @@ def run(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file, one source a line; .jsonl: one object."),
+        typer.Option(
+            "--input", "-i", help="A file, one source a line; .jsonl: one object; .conllu."
+        ),
     ] = None,
     prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
     include: Annotated[
@@ -172,7 +174,7 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import print_outputs, read_requests
+    from transduce.console import conllu_input, print_outputs, print_tagged, read_requests
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
     from transduce.transducer import load
@@ -180,6 +182,10 @@ def run(
     place = str(pick_device(device))
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
+    tagged = conllu_input(sources, file)
+    if tagged is not None:
+        print_tagged(transducer, tagged)
+        raise typer.Exit
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     settings: dict[str, tuple[Any, Any]] = {
@@ -212,9 +218,14 @@ def run(
         transducer.run(**request, **asked)
         for request in read_requests(sources, file, prefix, include or [], exclude or [])
     )
-    # A text that was continued has lines of its own.
-    whole = transducer.recipe.task == "continue"
-    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1, whole=whole)
+    print_outputs(
+        outputs,
+        scores=scores,
+        as_json=json,
+        numbered=nbest > 1,
+        show=transducer.show,
+        whole=transducer.recipe.task == "continue",  # such a text has lines of its own
+    )
 
 
 @app.command()
@@ -269,10 +280,11 @@ def prompts(
     precision: Precision = "auto",
 ) -> None:
     """Compare what a language model expects after different prompts."""
-    from transduce.console import print_comparison, read_prompts
+    from transduce.console import read_prompts
     from transduce.hardware import pick_device
     from transduce.inspection.page import write_prompts
     from transduce.inspection.prompts import compare_folder
+    from transduce.inspection.table import print_comparison
 
     comparison = compare_folder(
         model,

@@ -6,22 +6,25 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest, sections, shipped
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
-    from transduce.inspection.prompts import Comparison
+    from transduce.evaluation.metrics import Metric
+    from transduce.tasks import Model
     from transduce.transducer import Output, Score
 
 
 BYTES_AT_ONCE = 1 << 16
+SENTENCES_AT_ONCE = 256
+MOST_PRINTED = {"confusion": 10, "labels": 40}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -149,8 +152,50 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
     return texts
 
 
+def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
+    """The CoNLL-U file that is to be tagged, given with --input or as the only argument."""
+    from transduce.data.conllu import is_conllu
+
+    alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
+    if alone is None or not is_conllu(alone) or (file is None and not alone.is_file()):
+        return None
+    return alone
+
+
+def print_tagged(model: Model, file: Path) -> None:
+    """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
+    from transduce.data.conllu import read_sentences
+    from transduce.data.corpus import check_files, read_lines
+    from transduce.recipe import Columns
+    from transduce.tasks import Tagger
+
+    if not isinstance(model, Tagger):
+        raise ModelError(
+            f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
+        )
+    check_files(Columns(file=str(file)), None)
+    sentences = read_sentences(read_lines(str(file), None), str(file))
+    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
+        outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
+        for sentence, output in zip(some, outputs, strict=True):
+            if output.warning:
+                print(f"transduce: {file}:{sentence.line}: {output.warning}", file=sys.stderr)
+            print(sentence.filled(model.column, output.tokens), end="", flush=True)
+
+
+def read_prompts(file: Path) -> list[str]:
+    """The prompts of a file, one a line."""
+    return list(chain.from_iterable(read_sources(None, file)))
+
+
 def print_outputs(
-    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool, whole: bool = False
+    outputs: Iterable[Output],
+    *,
+    scores: bool,
+    as_json: bool,
+    numbered: bool,
+    show: Callable[[Output], str] = lambda output: output.text,
+    whole: bool = False,
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first.
 
@@ -168,10 +213,10 @@ def print_outputs(
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             if whole:
                 lines = ["\t".join(columns)] if columns else []
-                print("\n".join([*([] if first else [""]), *lines, hypothesis.text]), flush=True)
+                print("\n".join([*([] if first else [""]), *lines, show(hypothesis)]), flush=True)
                 first = False
                 continue
-            columns += [" ".join(hypothesis.text.splitlines())]
+            columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
 
 
@@ -200,9 +245,10 @@ def print_metrics(evaluation: Evaluation) -> None:
         signature = metric.details.get("signature")
         if signature:
             print(f"  {signature}")
-    unknown = max(
-        (int(metric.details.get("unknown", 0)) for metric in evaluation.metrics.values()), default=0
-    )
+        for line in _table(metric):
+            print(f"  {line}")
+    counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
+    unknown = max(counts, default=0)
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
@@ -211,65 +257,28 @@ def print_metrics(evaluation: Evaluation) -> None:
         )
 
 
-def read_prompts(file: Path) -> list[str]:
-    """The prompts of a file, one a line."""
-    return list(chain.from_iterable(read_sources(None, file)))
+def _table(metric: Metric) -> list[str]:
+    """What there is to say of few labels: which were taken for which, and how good each is."""
+    labels = metric.details.get("labels", [])
+    if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
+        counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
+        head = ["right, then said", *labels]
+        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
+    if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
+        rows = [["label", "precision", "recall", "F1", "count"]]
+        for label, of_label in labels.items():
+            shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
+            rows.append([label, *shown, f"{of_label['count']:,}"])
+        return _aligned(rows)
+    return []
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """What followed each prompt; then, step by step after the first one's continuation, what each
-    prompt expects, and how far apart they are."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    said, followed = comparison.said, comparison.followed[0]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for column in ("", "prompt and continuation", "log-prob.", "perplexity"):
-        table.add_column(column, justify="right" if "-" in column or "x" in column else "left")
-    for number, one in enumerate(said, start=1):
-        written = Text(one.prompt, style="bold").append(one.text, style="not bold")
-        table.add_row(f"{number}", written, f"{one.log_probability:.2f}", f"{one.perplexity:.2f}")
-    console.print(table)
-
-    console.print("Each prompt, followed by what came after prompt 1: the likeliest next tokens")
-    steps = Table(box=box.SIMPLE, pad_edge=False)
-    several = len(said) > 1
-    bits = "bits 1–" + "/".join(str(number) for number in range(2, len(said) + 1))
-    for column in ("step", "token", *([bits] if several else [])):
-        steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
-    for number, one in enumerate(said, start=1):
-        steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
-    room = console.width - 20 - several * max(len(bits), 5 * len(said) - 6)
-    shown = max(1, min(3, room // (10 * len(said))))  # tokens of each prompt that a line holds
-    for step, token in enumerate(followed.tokens):
-        apart = "/".join(f"{bits:.2f}" for bits in followed.divergence_KPP[step][0, 1:])
-        likely = [
-            "  ".join(f"{piece} {probability:.2f}" for piece, probability in of_one[step][:shown])
-            for of_one in followed.top
-        ]
-        between = [apart] if several else []
-        steps.add_row(f"{step + 1}", Text(token), *between, *map(Text, likely))
-    console.print(steps)
-    if not several:
-        return
-
-    mean = Table(box=box.SIMPLE, pad_edge=False)
-    mean.add_column("mean bits apart")
-    for number in range(len(said)):
-        mean.add_column(f"{number + 1}", justify="right")
-    for number, (one, row) in enumerate(zip(said, followed.mean_PP, strict=True)):
-        values = ["" if other == number else f"{bits:.3f}" for other, bits in enumerate(row)]
-        mean.add_row(Text(f"{number + 1} {_short(one.prompt)}"), *values)
-    console.print(mean)
-
-
-def _short(prompt: str, most: int = 24) -> str:
-    """A prompt as the name of a column: its end tells it from others better than its start."""
-    plain = prompt.replace("\n", "↵") or "(nothing)"
-    return plain if len(plain) <= most else f"…{plain[1 - most :]}"
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows as columns, the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -67,11 +67,15 @@ class ParallelFiles(Part):
 
 
 class Columns(Part):
-    """TSV, JSONL or Parquet files that hold both sides; plain, .gz or .xz."""
+    """TSV, JSONL, Parquet or CoNLL-U files that hold both sides; plain, .gz or .xz."""
 
-    file: Files = Field(description="their names end in .tsv, .jsonl or .parquet")
-    source: Column = Field(0, description="the column of the source; numbers are for TSV only")
-    target: Column = Field(1, description="the column of the target; numbers are for TSV only")
+    file: Files = Field(description="their names end in .tsv, .jsonl, .parquet or .conllu")
+    source: Column = Field(
+        0, description="the column of the source; numbers are for TSV only; in CoNLL-U: form"
+    )
+    target: Column = Field(
+        1, description="the column of the target; numbers are for TSV only; in CoNLL-U: upos, xpos"
+    )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -118,9 +122,10 @@ Corpus = Annotated[
 class Tokens(Part):
     """How text is cut into tokens."""
 
-    level: Literal["character", "subword", "word", "symbol", "byte"] = Field(
+    level: Literal["character", "subword", "word", "symbol", "byte", "label"] = Field(
         "subword",
-        description="what a token is; symbol: whatever white space separates (phones, tags)",
+        description="what a token is; symbol: whatever white space separates (phones, tags); "
+        "label: a whole text",
     )
     algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
     size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
@@ -233,6 +238,12 @@ class RecurrentEncoder(Part):
     skip: bool = Field(False, description="input to every layer, output from every layer")
 
 
+class PooledEncoder(Part):
+    """The embeddings as they are: a bag of words."""
+
+    kind: Literal["pooled"] = Field("pooled", description="no word knows of another")
+
+
 class RecurrentDecoder(Part):
     """Writes the target token by token, with attention to the source or without."""
 
@@ -259,7 +270,8 @@ def _kind(value: Any) -> str:
 
 Encoder = Annotated[
     Annotated[TransformerEncoder, Tag("transformer")]
-    | Annotated[RecurrentEncoder, Tag("recurrent")],
+    | Annotated[RecurrentEncoder, Tag("recurrent")]
+    | Annotated[PooledEncoder, Tag("pooled")],
     Discriminator(_kind),
 ]
 Decoder = Annotated[
@@ -267,6 +279,17 @@ Decoder = Annotated[
     | Annotated[RecurrentDecoder, Tag("recurrent")],
     Discriminator(_kind),
 ]
+
+
+class Characters(Part):
+    """Features of a word from its letters, beside its embedding: they know unknown words too."""
+
+    kind: Literal["lstm", "cnn"] = Field(
+        "lstm",
+        description="lstm: what is left after reading it both ways (Lample et al. 2016); cnn: the "
+        "greatest of each feature over all spans of three letters (Ma and Hovy 2016)",
+    )
+    width: PositiveInt = Field(64, description="how much of model.width they take; even")
 
 
 class Model(Part):
@@ -281,6 +304,15 @@ class Model(Part):
     )
     encoder: Encoder | None = Field(TransformerEncoder(), description="reads the source")
     decoder: Decoder | None = Field(TransformerDecoder(), description="writes the target")
+    pool: Literal["average", "attention", "last"] = Field(
+        "average",
+        description="of all states one, for a classifier: their average; that of dot-product "
+        "attention among them, beside it; or the last (recurrent: of both directions)",
+    )
+    characters: Characters | None = Field(None, description="letters of words, for a tagger")
+    word_dropout: Share = Field(
+        0.0, description="words whose embedding is that of unknown ones, while it learns labels"
+    )
 
     @property
     def parts(self) -> dict[str, Encoder | Decoder]:
@@ -293,7 +325,7 @@ class Model(Part):
         if self.width % 2:
             raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
         for name, part in self.parts.items():
-            if isinstance(part, RecurrentEncoder | RecurrentDecoder):
+            if not isinstance(part, _Transformer):
                 continue
             share, rest = divmod(self.width, part.heads)
             if rest:
@@ -312,6 +344,15 @@ class Model(Part):
                     f"{name}.combine",
                     f"is concatenate, which gives positions half of model.width, {self.width}; "
                     f"that half must be even",
+                )
+        if self.characters is not None:
+            beside = getattr(self.encoder, "combine", "add") == "concatenate"
+            room = self.width // 2 if beside else self.width
+            if self.characters.width % 2 or self.characters.width >= room:
+                raise Misfit(
+                    "characters.width",
+                    f"is {self.characters.width}; it must be even, and below the {room} that "
+                    f"model.width has for words",
                 )
         sides = {getattr(part, "combine", "add") for part in self.parts.values()}
         if self.tie == "all" and len(sides) > 1:
@@ -384,6 +425,10 @@ MetricName = Literal[
     "per",
     "exact",
     "accuracy",
+    "known",
+    "unknown",
+    "f1",
+    "calibration",
     "perplexity",
     "bits_per_character",
     "bits_per_byte",
@@ -442,42 +487,54 @@ class Recipe(Part):
     validation: Validation = Field(Validation(), description="how it is watched")
     decode: Decode = Field(Decode(), description="how it is used")
     metrics: list[MetricName] = Field(
-        ["bleu", "chrf"], description="how it is judged; these are for the task transduce"
+        ["bleu", "chrf"], description="how it is judged; each task has metrics of its own"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _as_the_task_has_it(cls, values: Any) -> Any:
-        """What a recipe does not say, as its task has it: parts left out, its metrics."""
+        """What a recipe does not say, as its task has it: parts left out, levels, metrics."""
         rules = (
             RULES.get(str(values.get("task", "transduce"))) if isinstance(values, dict) else None
         )
         if rules is None:
             return values
         filled = {"metrics": list(rules.judged_by), **values}
-        model = filled.get("model", {})
-        if isinstance(model, dict):
-            absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
-            filled["model"] = {**absent, **model}
+        absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
+        filled["model"] = _below(absent, filled.get("model", {}))
+        if rules.target_level is not None:
+            levels = {"source": rules.source_level, "target": rules.target_level}
+            tokens = {side: {"level": level} if level else {} for side, level in levels.items()}
+            data = filled.get("data")
+            if isinstance(data, dict) and "both" not in (data.get("tokens") or {}):
+                filled["data"] = _below({"tokens": tokens}, data)
         return filled
 
     @model_validator(mode="after")
     def _keys_are_the_tasks(self) -> Self:
         rules = RULES[self.task]
+        it = f"a {rules.about} (task: {self.task})"
         for part in PARTS:
             if f"model.{part}" not in rules.without and getattr(self.model, part) is None:
                 raise Misfit(f"model.{part}", "has nothing under it; give it keys, or leave it out")
         for key, value in _set_among(rules.without, self):
+            raise Misfit(key, f"is {value}, but that is not for {it}; leave it out")
+        if rules.target_level is not None and self.data.tokens.both is not None:
             raise Misfit(
-                key, f"is {value}, but that is not for a {rules.about} (task: {self.task})"
+                "data.tokens.both",
+                f"is one vocabulary, but the labels of {it} have one of their own; write source "
+                f"instead",
             )
+        for side, level in (("source", rules.source_level), ("target", rules.target_level)):
+            tokens = getattr(self.data.tokens, side)
+            if level is not None and tokens.level != level:
+                raise Misfit(
+                    f"data.tokens.{side}.level", f"is {tokens.level}; for {it} it must be {level}"
+                )
         for name in self.metrics:
             if name not in rules.metrics:
-                raise Misfit(
-                    "metrics",
-                    f"has {name}, which does not judge a {rules.about} (task: {self.task}); there "
-                    f"are {', '.join(rules.metrics)}",
-                )
+                known = ", ".join(rules.metrics)
+                raise Misfit("metrics", f"has {name}, which does not judge {it}; there are {known}")
         return self
 
     @model_validator(mode="after")
@@ -550,6 +607,17 @@ class Recipe(Part):
         return self
 
 
+def _below(under: Mapping[str, Any], values: Any) -> Any:
+    """What was written, on top of `under`; what cannot be mixed stays as it is."""
+    if not isinstance(values, dict):
+        return values
+    mixed = {**under, **values}
+    for key, value in under.items():
+        if isinstance(value, dict) and key in values:
+            mixed[key] = _below(value, values[key])
+    return mixed
+
+
 def _set_among(keys: tuple[str, ...], whole: Part) -> Iterator[tuple[str, Any]]:
     """Those of the keys, or of the keys below them, that are not as without being said."""
     for key in keys:
@@ -558,10 +626,9 @@ def _set_among(keys: tuple[str, ...], whole: Part) -> Iterator[tuple[str, Any]]:
             usual = type(here).model_fields[step].default
             here = getattr(here, step)
         if key.removeprefix("model.") in PARTS:
-            if here is not None:
-                yield key, f"of kind {here.kind}"
-        elif isinstance(here, Part) and isinstance(usual, Part):
+            usual = None
+        if isinstance(here, Part) and isinstance(usual, Part):
             below = _set_among(tuple(type(here).model_fields), here)
             yield from ((f"{key}.{name}", value) for name, value in below)
         elif here != usual:
-            yield key, here
+            yield key, "given" if isinstance(here, Part) else here

@@ -25,7 +25,7 @@ from transduce.models import Network, Vocabulary, build
 from transduce.models.room import room_of, source_room
 from transduce.recipe import Recipe
 from transduce.tasks import Model
-from transduce.tasks.model import checked, ready
+from transduce.tasks.model import checked, cut, ready
 from transduce.tasks.writing import Ids, Writer
 
 __all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
@@ -88,14 +88,7 @@ class Transducer(Writer, task="transduce"):
     ) -> tuple[Ids, dict[int, str]]:
         """The ids of sources, cut where the positions end, and what to say of those cut."""
         longest = min(_rooms(model)[0] for model in (self, *with_models)) - 1
-        encoded = self.source_tokens.encode_batch(sources)
-        warnings = {
-            index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
-            f"the rest was not read"
-            for index, ids in enumerate(encoded)
-            if len(ids) > longest
-        }
-        return [ids[:longest] for ids in encoded], warnings
+        return cut(self.source_tokens.encode_batch(sources), longest)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
         source_pieces = self.source_tokens.pieces([*ids, END])

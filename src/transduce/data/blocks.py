@@ -18,7 +18,7 @@ from transduce.data.cache import Encoded
 class Blocks(Encoded):
     """Rows that are pieces of one running text; `lines` are the lines in which they begin."""
 
-    ends: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
 
 
 def cut(text: Encoded, length: int, start: int = 0) -> Blocks:

@@ -14,12 +14,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from transduce.data.conllu import COLUMNS, read_sentences
 from transduce.data.sources import check_name, named_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
 
 EXAMPLES = 5
-FORMATS = (".tsv", ".jsonl", ".parquet")
+FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
 PARQUET_ROWS = 8192
 
 # What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
@@ -56,25 +57,29 @@ class Tally:
 
     def sentences(self) -> list[str]:
         """A warning for each oddity that was seen."""
-        told = {
+        oddities = {
             "empty_source": "with an empty source skipped",
             "empty_target": "with an empty target skipped",
             "odd_breaks": "with a line break other than \\n inside kept as they are",
         }
         found = []
-        for oddity, what in told.items():
-            count = getattr(self, oddity)
-            if count:
-                noun = "pair" if count == 1 else "pairs"
-                places = self.examples.get(oddity, [])
-                more = ", …" if count > len(places) else ""
-                found.append(f"{count:,} {noun} {what} ({', '.join(places)}{more})")
+        for oddity, what in oddities.items():
+            found += told(getattr(self, oddity), what, self.examples.get(oddity, []))
         return found
 
 
 def is_running(corpus: Corpus) -> bool:
     """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
     return isinstance(corpus, Text) and corpus.running
+
+
+def told(count: int, what: str, places: list[str]) -> list[str]:
+    """A warning of so many pairs, and where the first of them are; none of none."""
+    if not count:
+        return []
+    noun = "pair" if count == 1 else "pairs"
+    more = ", …" if count > len(places) else ""
+    return [f"{count:,} {noun} {what} ({', '.join(places)}{more})"]
 
 
 def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
@@ -194,7 +199,7 @@ def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]
 
 def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
     for source_name, target_name in _matched(corpus, folder):
-        sources, targets = _lines(source_name, folder), _lines(target_name, folder)
+        sources, targets = read_lines(source_name, folder), read_lines(target_name, folder)
         for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
                 more = 1 + sum(1 for _ in (sources if target is None else targets))
@@ -209,11 +214,11 @@ def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]
 
 def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
     for name in _files(corpus.text, folder):
-        for line, text in enumerate(_lines(name, folder, breaks=corpus.running), start=1):
+        for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
             yield Pair("", text, name, line)
 
 
-def _lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
+def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
     """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
     line = 0
     try:
@@ -268,7 +273,12 @@ def _format(name: str) -> str:
 
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
-    readers = {".tsv": _tsv_pairs, ".jsonl": _jsonl_pairs, ".parquet": _parquet_pairs}
+    readers = {
+        ".tsv": _tsv_pairs,
+        ".jsonl": _jsonl_pairs,
+        ".parquet": _parquet_pairs,
+        ".conllu": _conllu_pairs,
+    }
     for name in _files(corpus.file, folder):
         yield from readers[_format(name)](name, folder, corpus)
 
@@ -277,7 +287,7 @@ def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]
     wanted = (corpus.source, corpus.target)
     header = any(isinstance(column, str) for column in wanted)
     numbers: list[int] = [] if header else [int(column) for column in wanted]
-    for line, text in enumerate(_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder), start=1):
         fields = text.split("\t")
         if line == 1 and header:
             numbers = [
@@ -297,7 +307,7 @@ def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]
 
 def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
     keys = _names(corpus)
-    for line, text in enumerate(_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder), start=1):
         if not text.strip():
             continue
         try:
@@ -352,6 +362,17 @@ def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[P
         ) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _conllu_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+    """The words of each sentence, and a column of theirs; numbers mean form and upos."""
+    source = corpus.source if isinstance(corpus.source, str) else "form"
+    target = corpus.target if isinstance(corpus.target, str) else "upos"
+    for column in (source, target):
+        _column(name, column, list(COLUMNS))
+    for sentence in read_sentences(read_lines(name, folder), name):
+        sides = [" ".join(sentence.column(column)) for column in (source, target)]
+        yield Pair(sides[0], sides[1], name, sentence.line)
 
 
 def _names(corpus: Columns) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from transduce.data.corpus import EXAMPLES, Pair, Tally, is_running, read_pairs
 from transduce.data.tokens import UNKNOWN, Tokens, train_tokens
 from transduce.errors import DataError, TokensError
 from transduce.recipe import Corpus, Recipe, Text
+from transduce.rules import RULES
 
 Severity = Literal["error", "warning", "note"]
 AT_ONCE = 4096
@@ -115,7 +116,7 @@ def examine(recipe: Recipe) -> Diagnosis:
         diagnosis.pairs[name] = split.tally.pairs
         diagnosis.lengths += split.length_table()
         alone = _text_alone if split.is_text else _alone
-        diagnosis.findings += alone(split, data.max_length, data.overlong)
+        diagnosis.findings += alone(split, recipe)
     if "train" in splits:
         for name in ("valid", "test"):
             if name in splits and splits[name].is_text:
@@ -247,9 +248,10 @@ def _finding(
     return [Finding(severity, sentence, len(listed), split.excerpts(listed), mend)]
 
 
-def _alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
+def _alone(split: _Split, recipe: Recipe) -> list[Finding]:
     """What is odd in a split by itself."""
-    name, tally = split.name, split.tally
+    name, tally, labels = split.name, split.tally, RULES[recipe.task].labels
+    max_length, overlong = recipe.data.max_length, recipe.data.overlong
     found: list[Finding] = []
     for side, count in (("source", tally.empty_source), ("target", tally.empty_target)):
         if count:
@@ -291,14 +293,23 @@ def _alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
             long,
             "Raise data.max_length, split the pairs, or leave it at that.",
         )
-    odd = _odd_ratios(sources, targets)
-    found += _finding(
-        split,
-        "warning" if len(odd) > 0.01 * len(sources) else "note",
-        f"of unlikely lengths for each other (in {split.unit})",
-        odd,
-        "Look whether they belong together.",
-    )
+    if labels == "words":
+        found += _finding(
+            split,
+            "warning",
+            "with another number of labels than of words, to be skipped",
+            np.flatnonzero(sources != targets),
+            "Give each word one label; white space separates both.",
+        )
+    elif labels == "none":
+        odd = _odd_ratios(sources, targets)
+        found += _finding(
+            split,
+            "warning" if len(odd) > 0.01 * len(sources) else "note",
+            f"of unlikely lengths for each other (in {split.unit})",
+            odd,
+            "Look whether they belong together.",
+        )
     found += _finding(
         split,
         "note" if len(split.copies) < 0.1 * len(sources) else "warning",
@@ -326,9 +337,10 @@ def _odd_characters(split: _Split) -> list[Finding]:
     )
 
 
-def _text_alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
+def _text_alone(split: _Split, recipe: Recipe) -> list[Finding]:
     """What is odd in text by itself; of running text only that it is repeated, or too short."""
     name, sizes = split.name, split.sizes("target")
+    max_length, overlong = recipe.data.max_length, recipe.data.overlong
     found: list[Finding] = []
     total = int(sizes.sum())
     if split.running and split.unit == "tokens" and total <= max_length:

@@ -41,6 +41,7 @@ class Stream:
         source_tokens: Tokens,
         target_tokens: Tokens,
         share: Share | None = None,
+        aligned: bool = False,
     ) -> None:
         self.corpus = corpus
         self.report = Report()
@@ -51,6 +52,7 @@ class Stream:
             data=data,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
+            aligned=aligned,
             running=is_running(corpus),
         )
 

@@ -1,4 +1,4 @@
-"""Tokens: text to numbers and back, as characters, subwords, words, symbols or bytes."""
+"""Tokens: text to numbers and back, as characters, subwords, words, symbols, bytes or labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Tokens:
 
     Lossless are characters, subwords and bytes (for characters seen in training; a literal ▁ is
     read as a space by subwords). Words are not: they come back with one space between any two.
-    Symbols come back with one space between them, however many there were.
+    Symbols come back with one space between them, however many there were. A label is a whole text,
+    whatever it holds.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -179,10 +180,15 @@ class Tokens:
         """What the tokens file itself calls each token, by id: no two are the same."""
         return [self._tokenizer.id_to_token(number) or f"<{number}>" for number in range(len(self))]
 
+    def normalized(self, text: str) -> str:
+        """The text as it is before it is cut: lower-cased and so on, as was asked for."""
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
         """The characters (at the level of words and symbols: the words) that have no token."""
         found: Counter[str] = Counter()
-        whole = self.level in ("word", "symbol")
+        whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
         while some := list(islice(remaining, 1024)):
             try:
@@ -200,8 +206,7 @@ class Tokens:
 
     def _one_by_one(self, text: str) -> list[int]:
         """What the tokenizer would say, twenty times faster: one look for each letter or byte."""
-        normalizer = self._tokenizer.normalizer
-        text = text if normalizer is None else normalizer.normalize_str(text)
+        text = self.normalized(text)
         if self.level == "character":
             return [self._vocabulary.get(letter, UNKNOWN) for letter in text]
         try:
@@ -219,7 +224,7 @@ class Tokens:
             return SPACE if byte == 0x20 else shown
         if self.level == "character":
             return SPACE if piece == " " else str(piece)
-        return str(piece).replace(_JOINER, "") if self.level == "symbol" else str(piece)
+        return str(piece).replace(_JOINER, "") if self.level in ("symbol", "label") else str(piece)
 
 
 _HALF_CHARACTER = "the text holds half of a surrogate pair, which is no character; leave it out"
@@ -297,6 +302,10 @@ def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
         )
+    elif settings.level == "label":
+        steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+        steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + _JOINER))
+        tokenizer.decoder = decoders.Replace("<" + _JOINER, "<")
     elif settings.level == "symbol":
         steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + _JOINER))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -384,6 +393,8 @@ def _level_of(tokenizer: Tokenizer) -> str:
         return "byte"
     if parts["model"]["type"] != "WordLevel":
         return "subword"
+    if parts["pre_tokenizer"] is None:
+        return "label"
     if '"Punctuation"' in cut:
         return "word"
     return "character" if '"Split"' in cut else "symbol"

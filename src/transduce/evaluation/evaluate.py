@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,7 +13,9 @@ from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.corpus import Pair, is_running, read_pairs
+from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
+from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
@@ -49,6 +51,41 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     return [Item(source, references) for source, references in grouped.items()]
 
 
+class Answer(NamedTuple):
+    """Of an output, what it is judged by."""
+
+    text: str
+    labels: list[str]
+    probabilities: list[float]
+
+    @classmethod
+    def of(cls, output: Output) -> Answer:
+        return cls(output.text, output.tokens, output.probabilities)
+
+
+def judge(
+    model: Model,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    metrics: Sequence[str],
+    bootstrap: int = 1000,
+) -> dict[str, Metric]:
+    """Measure answers against the items' references, as text or label by label: see the task."""
+    labels = RULES[model.recipe.task].labels
+    if labels == "none":
+        references = [item.references for item in items]
+        return measure(metrics, [answer.text for answer in answers], references, bootstrap)
+    judged = []
+    for item, answer in zip(items, answers, strict=True):
+        reference = item.references[0]
+        right = reference.split() if labels == "words" else [" ".join(reference.split())]
+        words = item.source.split() if {"known", "unknown"} & set(metrics) else []
+        encoded = model.source_tokens.encode_batch(words)
+        known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
+        judged.append(Labelled(answer.labels, right, answer.probabilities, known))
+    return measure_labels(metrics, judged, bootstrap)
+
+
 def evaluate(
     model: Model,
     items: list[Item],
@@ -59,9 +96,8 @@ def evaluate(
 ) -> Evaluation:
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
-    texts = [output.text for output in outputs]
-    measured = measure(metrics, texts, [item.references for item in items], bootstrap=bootstrap)
-    return Evaluation(measured, items, outputs)
+    answers = [Answer.of(output) for output in outputs]
+    return Evaluation(judge(model, items, answers, metrics, bootstrap), items, outputs)
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
@@ -93,7 +129,7 @@ def loss_and_tokens(
     seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens, rank, count):
+    for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
         on_device = batch.to(model.device)
         assert on_device.target_BT is not None
         loss = model.network.loss(
@@ -188,7 +224,7 @@ def evaluate_folder(
     if isinstance(model, LanguageModel):
         return _evaluate_text(model, folder, split, corpus, names)
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
-    evaluation = evaluate(model, items, names, **settings)
     asked = {name: value for name, value in settings.items() if value is not None}
+    evaluation = evaluate(model, items, names, **asked)
     write_evaluation(folder, split, evaluation, **asked)
     return evaluation

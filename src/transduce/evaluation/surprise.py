@@ -81,7 +81,7 @@ def metrics_of(names: Sequence[str], total: float, given: Given, window: int) ->
         "tokens": given.tokens,
         "characters": given.characters,
         "bytes": given.bytes,
-        "unknown": given.unknown,
+        "unknown_tokens": given.unknown,
         "window": window,
         "stride": stride(window),
     }

@@ -8,7 +8,7 @@ from typing import Any
 from transduce.data.corpus import called
 from transduce.evaluation.metrics import decimals
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, RecurrentDecoder, RecurrentEncoder, Text
+from transduce.recipe import Corpus, Recipe, Text
 from transduce.rules import RULES
 from transduce.storage import write_text
 from transduce.tasks import LanguageModel
@@ -37,8 +37,7 @@ def write_card(model: Model, folder: Path) -> None:
         "## What it is",
         "",
         *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
-        f"- Width {recipe.model.width}, dropout {recipe.model.dropout}, "
-        f"tied embeddings: {recipe.model.tie}",
+        f"- {_whole(recipe)}",
         *_tokens(model),
         f"- Trained on {_corpus(recipe.data.train)}, chosen by {recipe.validation.metric} on "
         f"{_corpus(recipe.data.valid)}",
@@ -65,9 +64,29 @@ def _tokens(model: Model) -> list[str]:
 
 
 def _part(part: Any) -> str:
-    kind = "recurrent" if isinstance(part, RecurrentEncoder | RecurrentDecoder) else "Transformer"
+    kind = "Transformer" if part.kind == "transformer" else part.kind
     plain = part.model_dump(exclude={"kind"})
-    return f"{kind}, " + ", ".join(f"{key} {_word(value)}" for key, value in plain.items())
+    return ", ".join([kind, *(f"{key} {_word(value)}" for key, value in plain.items())])
+
+
+def _whole(recipe: Recipe) -> str:
+    """The model's own keys, as far as they mean something to its task."""
+    names = {
+        "width": "width",
+        "dropout": "dropout",
+        "word_dropout": "word dropout",
+        "tie": "tied embeddings:",
+        "pool": "pool:",
+    }
+    without = RULES[recipe.task].without
+    told = [
+        f"{name} {getattr(recipe.model, key)}"
+        for key, name in names.items()
+        if f"model.{key}" not in without
+    ]
+    if recipe.model.characters is not None:
+        told.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(told).capitalize()
 
 
 def _word(value: Any) -> str:

@@ -50,9 +50,9 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
 def check(settings: recipe.Model) -> None:
     """ModelError, with the reason, where CTranslate2 has no such model."""
     for name, part in settings.parts.items():
-        if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
+        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             raise ModelError(
-                f"CTranslate2 runs Transformers alone, and this model's {name} is recurrent: "
+                f"CTranslate2 runs Transformers alone, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
         if part.combine == "concatenate":

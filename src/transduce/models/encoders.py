@@ -65,3 +65,21 @@ class RecurrentEncoder(nn.Module):
         return [
             tuple(torch.cat(parts, dim=-1) for parts in zip(*pair, strict=True)) for pair in pairs
         ]
+
+
+class PooledEncoder(nn.Module):
+    """The vectors of the source as they are."""
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+        return Memory(x_BSD, lengths_B, mask)
+
+
+Encoder = TransformerEncoder | RecurrentEncoder | PooledEncoder
+
+
+def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
+    if isinstance(settings, recipe.RecurrentEncoder):
+        return RecurrentEncoder(settings, width, dropout)
+    if isinstance(settings, recipe.PooledEncoder):
+        return PooledEncoder()
+    return TransformerEncoder(settings, width, dropout)

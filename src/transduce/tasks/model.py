@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
@@ -71,6 +71,10 @@ class Model:
         """One output a source, in order; the settings are the task's own."""
         raise NotImplementedError
 
+    def show(self, output: Output) -> str:
+        """An output as the command line prints it."""
+        return output.text
+
     def stream(self, source: str, **settings: Any) -> Iterator[str]:
         """The output of one source, piece by piece as it is written."""
         self._cannot("write piece by piece")
@@ -78,6 +82,12 @@ class Model:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
         """What the model thinks of given targets: the log-probability of each of their tokens."""
         self._cannot("score targets")
+
+    def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+        """Raise ModelError for a setting that this task does not know."""
+        for name in settings:
+            knows = f"knows {' and '.join(known)} alone" if known else "has no settings"
+            raise ModelError(f"{name} is not for a {RULES[self.recipe.task].about}: it {knows}")
 
     def _cannot(self, what: str) -> NoReturn:
         raise ModelError(f"a {RULES[self.recipe.task].about} does not {what}")
@@ -141,3 +151,14 @@ def checked(sources: Sequence[str]) -> list[str]:
         if not isinstance(source, str):
             raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
     return listed
+
+
+def cut(rows: Sequence[list[int]], longest: int) -> tuple[list[list[int]], dict[int, str]]:
+    """The ids of sources, cut where the positions end, and what to say of those cut."""
+    warnings = {
+        index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
+        f"the rest was not read"
+        for index, ids in enumerate(rows)
+        if len(ids) > longest
+    }
+    return [ids[:longest] for ids in rows], warnings

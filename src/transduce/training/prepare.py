@@ -17,6 +17,7 @@ from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
 from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
+from transduce.rules import RULES
 from transduce.training.ranks import Ranks
 
 Say = Callable[[str], None]
@@ -39,7 +40,8 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
     """
-    data = recipe.data
+    data, rules = recipe.data, RULES[recipe.task]
+    aligned = rules.labels == "words"
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
@@ -50,11 +52,12 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
-        return encode_corpus(corpus, data, *tokens, default_cache_folder())
+        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
     if data.streaming:
-        train = Stream(data.train, data, *tokens, Share(ranks.rank, ranks.count, ranks.exchange))
+        share = Share(ranks.rank, ranks.count, ranks.exchange)
+        train = Stream(data.train, data, *tokens, share, aligned)
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
@@ -72,10 +75,11 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
+    ends = RULES[recipe.task].ends
     block = recipe.data.max_length if is_running(recipe.data.train) else None
     if recipe.train.tokens == "auto":  # the run sets the budget once it has a network
-        return Batches(corpus, seed=recipe.seed, block=block)
-    return Batches(corpus, recipe.train.tokens, recipe.seed, block)
+        return Batches(corpus, seed=recipe.seed, ends=ends, block=block)
+    return Batches(corpus, recipe.train.tokens, recipe.seed, ends, block)
 
 
 def _shared_tokens(data: Data, folder: Path | None, ranks: Ranks) -> tuple[Tokens, Tokens]:

@@ -123,3 +123,24 @@ def test_a_corpus_of_copies_is_a_task_not_an_ill(tmp_path: Path) -> None:
     copies = [(f"abc{n}", f"abc{n}") for n in range(100, 120)]
     findings = examine(recipe_in(tmp_path, train=copies)).findings
     assert not [f for f in findings if "same text" in f.what]
+
+
+def test_words_and_labels_must_be_as_many(tmp_path: Path) -> None:
+    train = [(f"the dog {n}", "DET NOUN NUM") for n in range(9)] + [("a dog", "DET"), ("b", "X Y")]
+    data = recipe_in(
+        tmp_path,
+        train,
+        train[:1],
+        train[:1],
+        tokens=TokensOfSides(source=Tokens(level="symbol"), target=Tokens(level="symbol")),
+    ).data
+    recipe = Recipe.model_validate({"task": "tag", "data": data.model_dump()})
+    finding = the(examine(recipe), "train: 2 pairs with another number of labels than of words")
+    assert finding.examples == ["train.tsv:10: a dog → DET", "train.tsv:11: b → X Y"]
+
+
+def test_a_label_is_shorter_than_its_text_and_that_is_well(tmp_path: Path) -> None:
+    train = [(f"the {'dog ' * n}", "long" if n > 5 else "short") for n in range(1, 60)]
+    data = recipe_in(tmp_path, train, train[:1], train[:1]).data.model_dump(exclude={"tokens"})
+    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": data}))
+    assert not [finding for finding in diagnosis.findings if "lengths" in finding.what]

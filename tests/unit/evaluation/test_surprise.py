@@ -116,7 +116,7 @@ def test_a_folder_is_evaluated_on_its_text_or_another(folder: Path) -> None:
     other = evaluate_folder(
         model, folder, files=(folder / "other.txt", None), metrics="bits_per_byte"
     )
-    assert other.metrics["bits_per_byte"].details["unknown"] == 1
+    assert other.metrics["bits_per_byte"].details["unknown_tokens"] == 1
     kept = json.loads((folder / "metrics.json").read_text())
     assert kept["valid"]["items"] == len(TEA)
     assert list(kept["other.txt"]["metrics"]) == ["loss", "bits_per_byte"]

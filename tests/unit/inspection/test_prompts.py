@@ -15,10 +15,10 @@ from hypothesis.extra.numpy import arrays
 
 from language import language_model
 from tiny_models import tiny
-from transduce.console import print_comparison
 from transduce.errors import DataError, ModelError
 from transduce.inspection.page import write_prompts
 from transduce.inspection.prompts import compare, compare_folder, jensen_shannon
+from transduce.inspection.table import print_comparison
 from transduce.tasks import LanguageModel
 
 PROMPTS = ["tea", "", "uncle iroh made a cup of", "<script>alert(1)</script>&amp;\u2028"]
