@@ -41,20 +41,6 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "transduce": Rules("sequence-to-sequence model", without=LABELLING),
-    "continue": Rules(
-        "language model",
-        without=(
-            "model.encoder",
-            "data.alternatives",
-            "validation.limit",
-            "validation.beam",
-            "decode.coverage",
-            "decode.max_ratio",
-            *LABELLING,
-        ),
-        metrics=SURPRISE,
-        judged_by=SURPRISE,
-    ),
     "classify": Rules(
         "classifier",
         without=("model.decoder", "model.tie", "model.characters", "data.alternatives", *SEARCH),
@@ -69,5 +55,19 @@ RULES: dict[str, Rules] = {
         judged_by=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",
+    ),
+    "continue": Rules(
+        "language model",
+        without=(
+            "model.encoder",
+            "data.alternatives",
+            "validation.limit",
+            "validation.beam",
+            "decode.coverage",
+            "decode.max_ratio",
+            *LABELLING,
+        ),
+        metrics=SURPRISE,
+        judged_by=SURPRISE,
     ),
 }
