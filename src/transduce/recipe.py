@@ -165,7 +165,9 @@ class Data(Part):
     alternatives: bool = Field(
         False, description="pairs of the same source are alternatives, any of them right"
     )
-    max_length: PositiveInt = Field(256, description="the longest side of a pair, in tokens")
+    max_length: PositiveInt = Field(
+        256, description="the longest side of a pair, in tokens; of running text, a block"
+    )
     overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
     streaming: bool = Field(
         False, description="read the corpus as it is needed: for what memory does not hold"
