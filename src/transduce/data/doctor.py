@@ -198,7 +198,7 @@ class _Split:
                 table.append(
                     Lengths(
                         split=self.name,
-                        side=side,
+                        side=self.called(side),
                         unit=unit,
                         least=int(sizes.min()),
                         median=float(np.median(sizes)),
@@ -208,6 +208,10 @@ class _Split:
                     )
                 )
         return table
+
+    def called(self, side: str) -> str:
+        """What people are told of a side: text has but one."""
+        return "text" if self.is_text else side
 
     def excerpts(self, numbers: Iterable[int]) -> list[str]:
         """The first few of these pairs as file:line and a bit of text; reads up to them again."""
@@ -440,13 +444,13 @@ def _new_characters(train: _Split, other: _Split) -> list[Finding]:
             shown = [f"{_excerpt(c)} (U+{ord(c):04X}), {n:,} times" for c, n in new.items()]
             what = (
                 f"{other.name}: {len(new):,} {'character' if len(new) == 1 else 'characters'} of "
-                f"the {side} never seen in train"
+                f"the {other.called(side)} never seen in train"
             )
             mend = "Write them another way (data.tokens normalize: nfkc), or use level: byte."
             found.append(Finding("note", what, len(new), shown[:EXAMPLES], mend))
         share = other.unknown_share(side)
         if share > 0:
-            what = f"{other.name}: {share:.2%} of the {side} tokens are unknown"
+            what = f"{other.name}: {share:.2%} of the {other.called(side)} tokens are unknown"
             severity: Severity = "warning" if share > MANY_UNKNOWN else "note"
             mend = "Use a smaller level (subword, character, byte), or raise the size."
             found.append(Finding(severity, what, other.unknown[side], [], mend))
