@@ -146,6 +146,9 @@ def run(
         int | None, typer.Option(help="Write no sequence of so many tokens twice; 0: any.")
     ] = None,
     min_length: Annotated[int, typer.Option(help="Tokens of the shortest output.")] = 0,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of the longest output. Default: as in the recipe.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Write only tokens of this text; repeatable.")
     ] = None,
@@ -201,6 +204,7 @@ def run(
         "samples": (samples, 32),
         "no_repeat": (no_repeat, None),
         "min_length": (min_length, 0),
+        "max_length": (max_length, None),
         "only": (only, None),
         "unknown": (unknown, True),
         "with_models": (others, []),
@@ -214,14 +218,25 @@ def run(
         transducer.run(**request, **asked)
         for request in read_requests(sources, file, prefix, include or [], exclude or [])
     )
-    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1, show=transducer.show)
+    print_outputs(
+        outputs,
+        scores=scores,
+        as_json=json,
+        numbered=nbest > 1,
+        show=transducer.show,
+        whole=transducer.recipe.task == "continue",  # such a text has lines of its own
+    )
 
 
 @app.command()
 def score(
     model: ModelArgument,
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file of sources; or both in one TSV.")
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of sources, or both in one TSV; of a language model, texts or prompts.",
+        ),
     ],
     target: Annotated[
         Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
@@ -230,14 +245,65 @@ def score(
     engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
-    """Print the log-probability and the perplexity of given targets."""
-    from transduce.console import print_scores, read_lines_of
+    """Print the log-probability and the perplexity of given texts."""
+    from transduce.console import print_scores, read_lines_of, read_sources
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
+    from transduce.tasks import LanguageModel
 
     transducer = open_model(model, engine, str(pick_device(device)))
+    if isinstance(transducer, LanguageModel) and target is None:
+        texts = (transducer.score(some) for some in read_sources(None, source))
+        print_scores(texts, as_json=json, noun="texts")
+        return
     pairs = read_lines_of(source, target)
     print_scores((transducer.score(*some) for some in pairs), as_json=json)
+
+
+@app.command()
+def prompts(
+    model: ModelArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="A file, one prompt a line; an empty one too.")
+    ],
+    length: Annotated[int, typer.Option(min=1, help="Tokens to write after each prompt.")] = 40,
+    beam: Beam = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page for a browser, every step in it.")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Compare what a language model expects after different prompts."""
+    from transduce.console import read_prompts
+    from transduce.hardware import pick_device
+    from transduce.inspection.page import write_prompts
+    from transduce.inspection.prompts import compare_folder
+    from transduce.inspection.table import print_comparison
+
+    comparison = compare_folder(
+        model,
+        read_prompts(file),
+        str(pick_device(device)),
+        precision,
+        max_length=length,
+        beam=beam,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    if html is not None:
+        write_prompts(comparison, html)
+    print_comparison(comparison)
+    if html is not None:
+        print(f"The page is {html}: open it in a browser.")
 
 
 @app.command()
@@ -245,7 +311,8 @@ def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="Score on this file instead, one a line (or CoNLL-U);")
+        Path | None,
+        typer.Option(help="Score on this file instead, one a line (or CoNLL-U, or a text);"),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,

@@ -183,6 +183,11 @@ def print_tagged(model: Model, file: Path) -> None:
             print(sentence.filled(model.column, output.tokens), end="", flush=True)
 
 
+def read_prompts(file: Path) -> list[str]:
+    """The prompts of a file, one a line."""
+    return list(chain.from_iterable(read_sources(None, file)))
+
+
 def print_outputs(
     outputs: Iterable[Output],
     *,
@@ -190,8 +195,13 @@ def print_outputs(
     as_json: bool,
     numbered: bool,
     show: Callable[[Output], str] = lambda output: output.text,
+    whole: bool = False,
 ) -> None:
-    """One line a source; numbered, one line a hypothesis with the number of its source first."""
+    """One line a source; numbered, one line a hypothesis with the number of its source first.
+
+    `whole`: texts with their own line breaks, an empty line between any two.
+    """
+    first = True
     for number, output in enumerate(outputs, start=1):
         if output.warning:
             print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
@@ -201,24 +211,29 @@ def print_outputs(
         for hypothesis in output.alternatives or [output]:
             columns = [str(number)] if numbered else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
+            if whole:
+                lines = ["\t".join(columns)] if columns else []
+                print("\n".join([*([] if first else [""]), *lines, show(hypothesis)]), flush=True)
+                first = False
+                continue
             columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
 
 
-def print_scores(groups: Iterable[list[Score]], *, as_json: bool) -> None:
-    """One line a pair: log-probability, perplexity; at the end, of all, on standard error."""
+def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "pairs") -> None:
+    """One line each: log-probability, perplexity; at the end, of all, on standard error."""
     from transduce.decoding.output import perplexity
 
-    pairs, tokens, total = 0, 0, 0.0
+    count, tokens, total = 0, 0, 0.0
     for score in chain.from_iterable(groups):
-        pairs, tokens = pairs + 1, tokens + len(score.tokens)
+        count, tokens = count + 1, tokens + len(score.tokens)
         total += score.log_probability
         if as_json:
             print(json.dumps(score.to_json(), ensure_ascii=False))
         else:
             print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
     print(
-        f"{pairs:,} pairs, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"{count:,} {noun}, {tokens:,} tokens: log-probability {total:.4f}, "
         f"perplexity {perplexity(total, tokens):.4f}",
         file=sys.stderr,
     )
@@ -232,6 +247,14 @@ def print_metrics(evaluation: Evaluation) -> None:
             print(f"  {signature}")
         for line in _table(metric):
             print(f"  {line}")
+    counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
+    unknown = max(counts, default=0)
+    if unknown:
+        print(
+            f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
+            f"<unk>, whatever they are, and the figures are too low",
+            file=sys.stderr,
+        )
 
 
 def _table(metric: Metric) -> list[str]:
@@ -270,7 +293,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         numbers = (row.median, row.mean, row.most_below)
         shown = [f"{number:,.1f}" for number in numbers]
         table.add_row(row.split, row.side, row.unit, f"{row.least:,}", *shown, f"{row.greatest:,}")
-    console.print(f"Pairs: {', '.join(f'{n:,} {split}' for split, n in diagnosis.pairs.items())}")
+    counts = ", ".join(f"{n:,} {split}" for split, n in diagnosis.pairs.items())
+    console.print(f"{diagnosis.noun.title()}s: {counts}")
     console.print(table)
     colours = {"error": "red", "warning": "yellow", "note": "cyan"}
     for finding in diagnosis.findings:

@@ -110,8 +110,24 @@ class Named(Part):
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
+class Text(Part):
+    """Text files, plain, .gz or .xz, that a language model learns to continue."""
+
+    text: Files = Field(description="read one after the other")
+    lines: Literal["joined", "apart"] = Field(
+        "joined", description="one running text, or each line a text of its own, with an end"
+    )
+    limit: PositiveInt | None = Field(None, description="read only the first so many lines")
+
+    @property
+    def running(self) -> bool:
+        return self.lines == "joined"
+
+
 def _corpus_form(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
+    if "text" in keys:
+        return "text"
     if "file" in keys:
         return "columns"
     return "named" if "name" in keys else "parallel"
@@ -120,7 +136,8 @@ def _corpus_form(value: Any) -> str:
 Corpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
-    | Annotated[Named, Tag("named")],
+    | Annotated[Named, Tag("named")]
+    | Annotated[Text, Tag("text")],
     Discriminator(_corpus_form),
 ]
 
@@ -171,7 +188,9 @@ class Data(Part):
     alternatives: bool = Field(
         False, description="pairs of the same source are alternatives, any of them right"
     )
-    max_length: PositiveInt = Field(256, description="the longest side of a pair, in tokens")
+    max_length: PositiveInt = Field(
+        256, description="the longest side of a pair, in tokens; of running text, a block"
+    )
     overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
     streaming: bool = Field(
         False, description="read the corpus as it is needed: for what memory does not hold"
@@ -248,6 +267,9 @@ MetricName = Literal[
     "unknown",
     "f1",
     "calibration",
+    "perplexity",
+    "bits_per_character",
+    "bits_per_byte",
 ]
 
 
@@ -275,7 +297,9 @@ class Decode(Part):
         0, description="no sequence of so many tokens is written twice; 0: any may be"
     )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
-    max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
+    max_extra: NonNegativeInt = Field(
+        20, description="longest output: ratio x source + extra; of a language model, these tokens"
+    )
 
 
 PARTS = ("encoder", "decoder")
@@ -349,6 +373,41 @@ class Recipe(Part):
             if name not in rules.metrics:
                 known = ", ".join(rules.metrics)
                 raise Misfit("metrics", f"has {name}, which does not judge {it}; there are {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _text_is_continued(self) -> Self:
+        """Text without sources is for language models, and they learn from nothing else."""
+        continued = self.task == "continue"
+        corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        for split, corpus in corpora.items():
+            if corpus is None or isinstance(corpus, Named):
+                continue
+            if continued != isinstance(corpus, Text):
+                wanted = "text alone, as in {text: FILE}" if continued else "sources and targets"
+                raise Misfit(
+                    f"data.{split}",
+                    f"does not fit task: {self.task}, which learns from {wanted}",
+                )
+        if not continued:
+            return self
+        texts = {split: corpus for split, corpus in corpora.items() if isinstance(corpus, Text)}
+        for split, corpus in texts.items():
+            if corpus.lines != texts.get("train", corpus).lines:
+                raise Misfit(
+                    f"data.{split}.lines",
+                    f"is {corpus.lines}; it must be as in data.train",
+                )
+        if self.data.tokens.both is None:
+            raise Misfit("data.tokens", "has two sides; a language model has one: use both")
+        if isinstance(self.model.decoder, RecurrentDecoder) and (
+            self.model.decoder.attention != "none"
+        ):
+            raise Misfit(
+                "model.decoder.attention",
+                f"is {self.model.decoder.attention}, but a language model has no source to attend "
+                f"to; set it to none",
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 TEXT_METRICS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
+SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH = ("decode", "validation.beam")
 LABELLING = ("model.pool", "model.characters", "model.word_dropout")
 
@@ -54,5 +55,19 @@ RULES: dict[str, Rules] = {
         judged_by=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",
+    ),
+    "continue": Rules(
+        "language model",
+        without=(
+            "model.encoder",
+            "data.alternatives",
+            "validation.limit",
+            "validation.beam",
+            "decode.coverage",
+            "decode.max_ratio",
+            *LABELLING,
+        ),
+        metrics=SURPRISE,
+        judged_by=SURPRISE,
     ),
 }

@@ -33,7 +33,7 @@ model:
 decode: {beam: 2, max_ratio: 1, max_extra: 2}
 metrics: [per, exact]
 """
-COMMANDS = ["demo", "train", "run", "score", "evaluate", "export", "check", "recipes"]
+COMMANDS = ["demo", "train", "run", "score", "prompts", "evaluate", "export", "check", "recipes"]
 
 
 @pytest.fixture(scope="session")

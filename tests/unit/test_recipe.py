@@ -204,6 +204,6 @@ def test_keys_that_mean_nothing_to_a_task_are_told(task: str, override: str, sai
 
 
 def test_any_encoder_goes_with_any_task() -> None:
-    for task in RULES:
+    for task in (name for name, rules in RULES.items() if "model.encoder" not in rules.without):
         for kind in ("pooled", "recurrent", "transformer"):
             read(f"task: {task}\ndata: {FILES}\nmodel: {{encoder: {{kind: {kind}}}}}\n")

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.data.blocks import cut_anywhere
 from transduce.data.cache import Encoded, check_some_left
 from transduce.data.stream import Stream
 from transduce.data.tokens import BEGIN, END, PAD
@@ -28,9 +29,9 @@ class Batch:
     Lengths stay on the CPU, so that nobody has to wait for a device to know them.
 
     Source rows end with END; target rows start with BEGIN and end with END (labels have no END on
-    either side). `target_lengths_B` counts what is predicted: not BEGIN. `lines` are lines of the
-    files, for messages; `rows` are rows of the `Encoded` corpus, which bring results back into its
-    order.
+    either side, blocks of running text none in the target). `target_lengths_B` counts what is
+    predicted: not BEGIN. `lines` are lines of the files, for messages; `rows` are rows of the
+    `Encoded` corpus, which bring results back into its order.
     """
 
     source_BS: Tensor
@@ -125,7 +126,8 @@ def _batch(
     target_BT, target_lengths_B = None, None
     target_tokens = 0
     if with_targets:
-        padded, lengths = _padded(encoded.target_ids, encoded.target_offsets, rows, True, ends)
+        end = ends and encoded.whole
+        padded, lengths = _padded(encoded.target_ids, encoded.target_offsets, rows, True, end)
         target_tokens = int(lengths.sum())
         real, places = real + target_tokens, places + padded.size - len(rows)
         target_BT, target_lengths_B = torch.from_numpy(padded), torch.from_numpy(lengths)
@@ -191,15 +193,22 @@ class Batches:
     A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
     longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
     the same on every run and machine, and on any number of processes that share the batches.
+    With `block`, the corpus is running text, cut into blocks of so many tokens, each time anew.
     """
 
     def __init__(
-        self, corpus: Encoded | Stream, tokens: int = 4096, seed: int = 1, ends: bool = True
+        self,
+        corpus: Encoded | Stream,
+        tokens: int = 4096,
+        seed: int = 1,
+        ends: bool = True,
+        block: int | None = None,
     ) -> None:
         self.corpus = corpus
         self.tokens = tokens
         self.seed = seed
         self.ends = ends
+        self.block = block
 
     def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
         """Batches from `start` on, each with the position of the batch after it.
@@ -221,7 +230,7 @@ class Batches:
         while some := list(islice(planned, size)):
             tokens = sum(
                 int((encoded.target_offsets[rows + 1] - encoded.target_offsets[rows]).sum())
-                + len(rows) * self.ends
+                + len(rows) * (self.ends and encoded.whole)
                 for encoded, rows, _ in some
             )
             own = [_batch(encoded, rows, self.ends) for encoded, rows, _ in some[rank::count]]
@@ -233,8 +242,8 @@ class Batches:
         position = start or Position()
         while True:
             seen = position.pool > 0 or position.batch > 0
-            for encoded, last in self._pools(position.pool):
-                plan = self._plan(encoded, position)
+            for pool, last in self._pools(position.pool):
+                encoded, plan = self._plan(pool, position)
                 for number in range(position.batch, len(plan)):
                     seen = True
                     if number + 1 < len(plan):
@@ -255,11 +264,16 @@ class Batches:
             return _one_ahead(self.corpus.pools(start))
         return iter([(self.corpus, True)][start:])
 
-    def _plan(self, encoded: Encoded, position: Position) -> list[NDArray[np.int64]]:
+    def _plan(
+        self, encoded: Encoded, position: Position
+    ) -> tuple[Encoded, list[NDArray[np.int64]]]:
+        """The rows of a pool, and which of them are a batch."""
         entropy = [self.seed, position.epoch, position.pool]
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        if self.block is not None:
+            encoded = cut_anywhere(encoded, self.block, random)
         plan = _plan(encoded, self.tokens, random)
-        return [plan[number] for number in random.permutation(len(plan))]
+        return encoded, [plan[number] for number in random.permutation(len(plan))]
 
 
 def ordered(
@@ -298,7 +312,7 @@ def _plan(
 ) -> list[NDArray[np.int64]]:
     """Rows of each batch, by length; `random` shuffles those of equal lengths."""
     sources, targets = encoded.lengths
-    sources, targets = sources + 1, targets + 2
+    sources, targets = sources + 1, targets + 2 * encoded.whole
     order = random.permutation(len(encoded)) if random is not None else np.arange(len(encoded))
     # By target, then by source, which rises and falls in turn so that a batch that spans two
     # target lengths still has like sources. Or by the longer side: better where batches are so

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,11 +23,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transduce import recipe
-from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, read_pairs, told
+from transduce.data.corpus import (
+    EXAMPLES,
+    Pair,
+    Tally,
+    called,
+    corpus_files,
+    is_running,
+    locate,
+    read_pairs,
+    told,
+)
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
+from transduce.recipe import Corpus
 
-Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
 FORMAT = 2  # raise when what a cache file holds changes
 DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
@@ -46,6 +57,9 @@ class Encoded:
     target_offsets: NDArray[np.int64]
     lines: NDArray[np.int64]
     numbers: NDArray[np.int64]
+
+    whole: ClassVar[bool] = True
+    """Whether a target is all there is: a piece of running text is not, and has no END."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -145,10 +159,12 @@ def encode_pairs(
     report: Report,
     first_number: int = 0,
     aligned: bool = False,
+    running: bool = False,
 ) -> Encoded:
     """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`.
 
-    Where pairs are to be `aligned`, so are those with other numbers of tokens on the two sides.
+    Where pairs are to be `aligned`, so are those with other numbers of tokens on the two sides. The
+    targets of `running` text are lines of any length, whose ids joined are the text's.
     """
     report.max_length, report.overlong_done = data.max_length, data.overlong
     parts: dict[str, list[NDArray[np.int64]]] = {}
@@ -156,7 +172,10 @@ def encode_pairs(
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
         sources = source_tokens.encode_batch([pair.source for pair in some])
-        targets = target_tokens.encode_batch([pair.target for pair in some])
+        if running:
+            targets = target_tokens.encode_lines([(pair.target, pair.line == 1) for pair in some])
+        else:
+            targets = target_tokens.encode_batch([pair.target for pair in some])
         kept = []
         for row, pair in enumerate(some):
             if aligned and len(sources[row]) != len(targets[row]):
@@ -164,7 +183,8 @@ def encode_pairs(
                 if len(report.unaligned_examples) < EXAMPLES:
                     report.unaligned_examples.append(f"{pair.file}:{pair.line}")
                 continue
-            if max(len(sources[row]), len(targets[row])) > data.max_length:
+            longest = max(len(sources[row]), len(targets[row]))
+            if longest > data.max_length and not running:
                 report.overlong += 1
                 if len(report.overlong_examples) < EXAMPLES:
                     report.overlong_examples.append(f"{pair.file}:{pair.line}")
@@ -208,7 +228,8 @@ def _encode_anew(
 ) -> tuple[Encoded, Report]:
     report = Report()
     pairs = read_pairs(corpus, data.folder, report.tally)
-    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report, aligned=aligned)
+    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus))
+    encoded = encode(pairs, data, source_tokens, target_tokens, report)
     check_some_left(len(encoded), corpus, report)
     return encoded, report
 
@@ -217,15 +238,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     """Raise DataError where every pair of a corpus was skipped."""
     if count:
         return
-    if isinstance(corpus, recipe.Named):
-        name = corpus.name
-    else:
-        given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
-        name = given if isinstance(given, str) else ", ".join(given)
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
-        f"no pair of {name} is left to use: {reasons}; mend the files, raise data.max_length, or "
-        "set data.overlong=cut"
+        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
+        "data.max_length, or set data.overlong=cut"
     )
 
 
@@ -244,7 +260,7 @@ def _key(
 
     settings = corpus.model_dump(
         mode="json",
-        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target"},
+        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target", "text"},
     )
     add(
         json.dumps(

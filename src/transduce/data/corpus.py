@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from transduce.data.conllu import COLUMNS, read_sentences
 from transduce.data.sources import check_name, named_pairs
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles
+from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
 
 EXAMPLES = 5
 FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
@@ -68,6 +68,11 @@ class Tally:
         return found
 
 
+def is_running(corpus: Corpus) -> bool:
+    """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
+    return isinstance(corpus, Text) and corpus.running
+
+
 def told(count: int, what: str, places: list[str]) -> list[str]:
     """A warning of so many pairs, and where the first of them are; none of none."""
     if not count:
@@ -77,16 +82,17 @@ def told(count: int, what: str, places: list[str]) -> list[str]:
     return [f"{count:,} {noun} {what} ({', '.join(places)}{more})"]
 
 
-def read_pairs(
-    corpus: ParallelFiles | Columns | Named, folder: str | None, tally: Tally | None = None
-) -> Iterator[Pair]:
+def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
     """Stream the pairs of a corpus; `folder` is where relative paths start.
 
     Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
+    A line of text is a target without a source; of running text, with its line break.
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    if isinstance(corpus, ParallelFiles):
+    if isinstance(corpus, Text):
+        pairs = _text_pairs(corpus, folder)
+    elif isinstance(corpus, ParallelFiles):
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder)
@@ -95,10 +101,10 @@ def read_pairs(
         pairs = (Pair(s, t, corpus.name, line) for line, (s, t) in enumerate(named, start=1))
     read = 0
     for pair in pairs:
-        if not pair.source.strip():
+        if not pair.source.strip() and not isinstance(corpus, Text):
             tally.note("empty_source", pair.file, pair.line)
             continue
-        if not pair.target.strip():
+        if not pair.target.strip() and not is_running(corpus):
             tally.note("empty_target", pair.file, pair.line)
             continue
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
@@ -110,10 +116,12 @@ def read_pairs(
             return
 
 
-def check_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> None:
+def check_files(corpus: Corpus, folder: str | None) -> None:
     """Raise DataError if a file of the corpus is not there; nothing is read."""
     if isinstance(corpus, ParallelFiles):
         _matched(corpus, folder)
+    elif isinstance(corpus, Text):
+        corpus_files(corpus, folder)
     elif isinstance(corpus, Columns):
         for name in corpus_files(corpus, folder):
             _format(name)
@@ -121,11 +129,26 @@ def check_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> 
         check_name(corpus.name, corpus.split)
 
 
-def corpus_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> list[str]:
+def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
     """The files a corpus is read from, globs resolved, sources first; none for a named corpus."""
     if isinstance(corpus, ParallelFiles):
         return _files(corpus.source, folder) + _files(corpus.target, folder)
+    if isinstance(corpus, Text):
+        return _files(corpus.text, folder)
     return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+
+
+def called(corpus: Corpus) -> str:
+    """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Named):
+        return f"{corpus.name} ({corpus.split})"
+    if isinstance(corpus, ParallelFiles):
+        return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
+    return _listed(corpus.text if isinstance(corpus, Text) else corpus.file)
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def locate(name: str, folder: str | None) -> Path:
@@ -189,8 +212,14 @@ def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]
             yield Pair(source, target, source_name, line)
 
 
-def read_lines(name: str, folder: str | None) -> Iterator[str]:
-    """The lines of a text file without their ends. Raises DataError."""
+def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
+    for name in _files(corpus.text, folder):
+        for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
+            yield Pair("", text, name, line)
+
+
+def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
+    """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
     line = 0
     try:
         with _open(locate(name, folder)) as file:
@@ -200,7 +229,8 @@ def read_lines(name: str, folder: str | None) -> Iterator[str]:
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
                     bare = bare.removeprefix(b"\xef\xbb\xbf")
-                yield bare.decode("utf-8")
+                text = bare.decode("utf-8")
+                yield text + "\n" if breaks and raw.endswith(b"\n") else text
     except UnicodeDecodeError as error:
         start, bad = error.start, error.object[error.start]
         if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):

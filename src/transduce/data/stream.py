@@ -12,9 +12,10 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from transduce import recipe
-from transduce.data.cache import Corpus, Encoded, Report, encode_pairs
-from transduce.data.corpus import Pair, read_pairs
+from transduce.data.cache import Encoded, Report, encode_pairs
+from transduce.data.corpus import Pair, is_running, read_pairs
 from transduce.data.tokens import Tokens
+from transduce.recipe import Corpus
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Stream:
             source_tokens=source_tokens,
             target_tokens=target_tokens,
             aligned=aligned,
+            running=is_running(corpus),
         )
 
     def pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:

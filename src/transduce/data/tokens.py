@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,29 @@ class Tokens:
         except TypeError:
             raise TokensError(_HALF_CHARACTER) from None
         return [encoding.ids for encoding in found]
+
+    def encode_lines(self, lines: Sequence[tuple[str, bool]]) -> list[list[int]]:
+        """The ids of lines of running text, line breaks included, and whether each begins a text.
+
+        Joined, they are the ids of the joined text: only a text's first line has a space put
+        before it, where tokens are subwords.
+        """
+        whole = self.encode_batch([line for line, begins in lines if begins])
+        following = self._going_on.encode_batch([line for line, begins in lines if not begins])
+        sides = (iter(following), iter(whole))
+        return [next(sides[begins]) for _, begins in lines]
+
+    @cached_property
+    def _going_on(self) -> Tokens:
+        """The same tokens for what goes on where another text ended."""
+        if self.level != "subword":
+            return self
+        parts = json.loads(self.to_json())
+        steps = (parts["normalizer"] or {}).get("normalizers", [])
+        if not any(step["type"] == "Prepend" for step in steps):
+            return self
+        parts["normalizer"]["normalizers"] = [s for s in steps if s["type"] != "Prepend"]
+        return Tokens.from_json(json.dumps(parts))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; all four specials are dropped."""
@@ -297,6 +321,7 @@ def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(SPACE, "merged_with_next"),
+                pre_tokenizers.Split("\n", "isolated"),
                 pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
             ]
         )

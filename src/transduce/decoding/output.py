@@ -27,6 +27,8 @@ class Output:
     """All nbest hypotheses, this one first; empty unless more than one was asked for."""
     warning: str = ""
     """Why this is not all that was asked for; mostly empty."""
+    ids: list[int] = field(default_factory=list)
+    """The numbers of the tokens, without END."""
 
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity

@@ -13,16 +13,17 @@ from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, read_pairs
+from transduce.data.corpus import Pair, is_running, read_pairs
 from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
-from transduce.evaluation.metrics import Metric, measure
+from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
+from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, ParallelFiles
+from transduce.recipe import Columns, Corpus, ParallelFiles, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
-from transduce.tasks import Tagger
+from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
 
 
@@ -102,13 +103,19 @@ def evaluate(
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
     """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
-    values = read_metrics(folder)
-    measured = {name: metric.to_json() for name, metric in evaluation.metrics.items()}
-    values[split] = {"items": len(evaluation.items), **facts, "metrics": measured}
-    write_json(folder / "metrics.json", values)
+    _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
     # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
+
+
+def _write_metrics(
+    folder: Path, split: str, metrics: dict[str, Metric], items: int, **facts: Any
+) -> None:
+    values = read_metrics(folder)
+    measured = {name: metric.to_json() for name, metric in metrics.items()}
+    values[split] = {"items": items, **facts, "metrics": measured}
+    write_json(folder / "metrics.json", values)
 
 
 @torch.inference_mode()
@@ -147,13 +154,55 @@ def _metric_names(given: str, known: Sequence[str]) -> list[str]:
     return names
 
 
-def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
-    """Files to score on, and the one that names the results."""
+def _corpus_of(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, str]:
+    """Other files to score on, and what their results are called: never what a split is."""
+    train = model.recipe.data.train
+    if isinstance(model, LanguageModel):
+        if source is None or target is not None:
+            raise DataError("another text to score on is given with --source alone")
+        lines = train.lines if isinstance(train, Text) else "joined"
+        return Text(text=str(source.resolve()), lines=lines), _file_name(source)
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
-        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+        words = Columns(file=str(source.resolve()), source="form", target=model.column)
+        return words, _file_name(source)
     if source is None or target is None:
         raise DataError("other files to score on need both --source and --target")
-    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+    corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+    return corpus, _file_name(target)
+
+
+def _file_name(path: Path) -> str:
+    return path.name if path.suffix else f"{path.name}.txt"
+
+
+def _split_of(model: Model, folder: Path, split: str) -> Corpus:
+    splits = {"test": model.recipe.data.test, "valid": model.recipe.data.valid}
+    if split not in splits:
+        near = nearest(split, splits, "; there are test and valid")
+        raise DataError(f"there is no split {split}{near}")
+    chosen = splits[split]
+    if chosen is None:
+        others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
+        raise DataError(
+            f"the recipe of {folder} has no {split} set; give --split valid, or {others}"
+        )
+    return chosen
+
+
+def _evaluate_text(
+    model: LanguageModel, folder: Path, split: str, corpus: Corpus, names: Sequence[str]
+) -> Evaluation:
+    running = is_running(corpus)
+    pairs = read_pairs(corpus, model.recipe.data.folder)
+    given = given_text(pairs, model.target_tokens, running)
+    total, tokens = model.surprise(given.texts)
+    measured = metrics_of(names, total, given, model.window)
+    if running:
+        plain, _ = model.surprise(in_blocks(given, model.window))
+        loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
+        measured = {"loss": loss, **measured}
+    _write_metrics(folder, split, measured, tokens)
+    return Evaluation(measured, [], [])
 
 
 def evaluate_folder(
@@ -165,27 +214,20 @@ def evaluate_folder(
     metrics: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Score a model on a split of its recipe, or on two files; write it down in its folder."""
+    """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
+
+    Of a language model the split is read, and nothing is decoded.
+    """
     data = model.recipe.data
     corpus: Corpus
     known = RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     if any(files):
-        corpus, name = _other_corpus(model, *files)
-        # Never the name of a split of the recipe: its results are kept.
-        split = name.name if name.suffix else f"{name.name}.txt"
+        corpus, split = _corpus_of(model, *files)
     else:
-        splits = {"test": data.test, "valid": data.valid}
-        if split not in splits:
-            near = nearest(split, splits, "; there are test and valid")
-            raise DataError(f"there is no split {split}{near}")
-        chosen = splits[split]
-        if chosen is None:
-            raise DataError(
-                f"the recipe of {folder} has no {split} set; give --split valid, or --source and "
-                f"--target"
-            )
-        corpus = chosen
+        corpus = _split_of(model, folder, split)
+    if isinstance(model, LanguageModel):
+        return _evaluate_text(model, folder, split, corpus, names)
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
     asked = {name: value for name, value in settings.items() if value is not None}
     evaluation = evaluate(model, items, names, **asked)

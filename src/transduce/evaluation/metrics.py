@@ -27,6 +27,9 @@ HIGHER_IS_BETTER: dict[str, bool] = {
     "unknown": True,
     "f1": True,
     "calibration": False,
+    "perplexity": False,
+    "bits_per_character": False,
+    "bits_per_byte": False,
 }
 
 # What the field calls them. The percentages say so; BLEU and chrF are by custom bare numbers.
@@ -43,16 +46,35 @@ TITLES = {
     "unknown": "accuracy on unknown words",
     "f1": "macro F1",
     "calibration": "calibration error",
+    "bits_per_character": "bits per character",
+    "bits_per_byte": "bits per byte",
 }
-_BARE_NUMBERS = ("bleu", "chrf", "ter")
+_BARE_NUMBERS = {
+    "bleu": 1,
+    "chrf": 1,
+    "ter": 1,
+    "loss": 4,
+    "perplexity": 3,
+    "bits_per_character": 4,
+    "bits_per_byte": 4,
+}
+"""Those that are no percentages, and their decimals."""
 
 Details = dict[str, Any]
 Statistics = npt.NDArray[np.float64]  # one row an item; a corpus is the sum of its rows
 
 
+def decimals(name: str) -> int:
+    """How many of them a value of this metric is shown with."""
+    return max(_BARE_NUMBERS.get(name, 2), 2)
+
+
 @dataclass(frozen=True)
 class Metric:
-    """One measured number, from 0 to 100, with its 95 % bootstrap interval where there is one."""
+    """One measured number, with its 95 % bootstrap interval where there is one.
+
+    It is from 0 to 100, but where a language model's surprise is measured.
+    """
 
     name: str
     value: float
@@ -63,7 +85,7 @@ class Metric:
 
     def __str__(self) -> str:
         bare = self.name in _BARE_NUMBERS
-        decimals, unit = (1, "") if bare else (2, " %")
+        decimals, unit = (_BARE_NUMBERS[self.name], "") if bare else (2, " %")
         text = f"{TITLES.get(self.name, self.name)} {self.value:.{decimals}f}{unit}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.models.decoders import DecoderState, TransformerDecoder, shared_rows
+from transduce.models.learner import Learner
 from transduce.models.lens import attentions
 from transduce.models.network import Network
 from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
@@ -26,10 +27,12 @@ from transduce.nn.packed import PackedWeight
 ROOM = 32  # steps that a store has room for at first; it grows by doubling
 
 
-def has_flat_steps(network: Network) -> bool:
-    """Whether a network can be searched so: a Transformer's decoder on a CPU."""
+def has_flat_steps(network: Learner) -> bool:
+    """Whether a network can be searched so: a Transformer's decoder, with a source, on a CPU."""
     on_cpu = next(network.parameters()).device.type == "cpu"
-    return on_cpu and isinstance(network.decoder, TransformerDecoder)
+    return (
+        on_cpu and isinstance(network, Network) and isinstance(network.decoder, TransformerDecoder)
+    )
 
 
 class FlatSteps:

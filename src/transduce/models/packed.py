@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from transduce.models.network import Network
+from transduce.models.learner import Learner
+from transduce.models.network import Head
 from transduce.nn.blocks import DecoderBlock, EncoderBlock
 from transduce.nn.packed import PackedWeight
 
+Learned = TypeVar("Learned", bound=Learner)
 
-def packed(network: Network, kind: str) -> Network:
+
+def packed(network: Learned, kind: str) -> Learned:
     """A copy whose Transformer blocks and output layer multiply in float32, bfloat16 or int8.
 
     What is not a matrix of theirs stays as it is: in bfloat16 all else is of that type too; beside
@@ -28,11 +32,12 @@ def packed(network: Network, kind: str) -> Network:
     for module in copied.modules():
         if isinstance(module, EncoderBlock | DecoderBlock):
             _pack_block(module, kind)
-    _pack(copied.head, kind)
+        elif isinstance(module, Head):
+            _pack(module, kind)
     return copied
 
 
-def version(network: Network) -> object:
+def version(network: Learner) -> object:
     """The same as before as long as no weight has changed, so that what was copied still holds.
 
     Of a network in training it is never the same, as a fused optimizer does not count its changes.

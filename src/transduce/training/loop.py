@@ -150,6 +150,7 @@ class Run:
             standing.tokens = self.recipe.train.tokens
         elif not standing.tokens:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
+            longest = longest if batches.block is None else (0, batches.block)
             fits = fitting_budget(self.update, longest)
             standing.tokens = int(min(least for (least,) in self.ranks.share([fits])))
             self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")

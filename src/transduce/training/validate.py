@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
+from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
 from transduce.rules import RULES
+from transduce.tasks import LanguageModel
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
 from transduce.transducer import Model
@@ -17,7 +19,13 @@ def validate(
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
     totals, tokens = zip(*ranks.gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
-    if recipe.metrics:
+    if isinstance(model, LanguageModel) and recipe.metrics:
+        assert prepared.given is not None
+        parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
+        total = sum(nll for nll, _ in parts)
+        measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
+        values |= {name: metric.value for name, metric in measured.items()}
+    elif recipe.metrics:
         answers = _answers(model, recipe, prepared, ranks)
         if ranks.first:
             measured = judge(model, prepared.items, answers, recipe.metrics, bootstrap=0)

@@ -21,6 +21,7 @@ from transduce.evaluation.evaluate import (
     write_evaluation,
 )
 from transduce.evaluation.metrics import measure
+from transduce.tasks.writing import Writer
 from transduce.transducer import Output, Transducer, load
 
 RECIPE = """
@@ -165,7 +166,7 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
 def test_mistakes_are_told_before_decoding(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], said: str
 ) -> None:
-    monkeypatch.delattr(Transducer, "run")
+    monkeypatch.delattr(Writer, "run")
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
         evaluate_folder(load(folder), folder, **asked)  # type: ignore[arg-type]
     assert not (folder / "metrics.json").exists()
