@@ -311,7 +311,8 @@ def evaluate(
     model: ModelArgument,
     split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="Score on this file instead, one a line (or a text);")
+        Path | None,
+        typer.Option(help="Score on this file instead, one a line (or CoNLL-U, or a text);"),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,

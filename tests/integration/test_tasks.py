@@ -17,6 +17,7 @@ import pytest
 from transduce import cli, load
 from transduce.cookbook import load_recipe
 from transduce.folder import read_metrics
+from transduce.inspection.figures import attention_map
 from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.progress import read_log
@@ -108,6 +109,11 @@ def test_every_classifier_learns(corpora: Path, tmp_path: Path, shape: str) -> N
     assert all(output.score > 0.7 for output in sure)
     attended = trained.model.run(["w1 w2 great w3"], attention=True)[0].attention
     assert (attended is not None) == ("attention" in shape)
+    if attended is not None:
+        assert attended[0, 0, 0].argmax() == 2 or shape != "attention"
+        picture = tmp_path / "attention.png"
+        attention_map(attended[0, 0], ["w1", "w2", "great", "w3"], ["good"], picture)
+        assert picture.stat().st_size > 1000
     losses = [r["loss"] for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "train"]
     assert losses[0] < 1.5  # of a label, not of a label and an end: three begin at ln 3
 
@@ -207,7 +213,7 @@ def test_the_recipes_and_commands_of_the_page_work(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])
     commands = re.findall(r"^transduce (.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert len(commands) == 7
+    assert len(commands) == 8
     printed = {}
     for command in commands:
         typed = shlex.split(command.partition(" > ")[0])
@@ -219,6 +225,8 @@ def test_the_recipes_and_commands_of_the_page_work(
     assert "accuracy on known words 100.00 %" in out[4]
     assert out[5] == "The/DET dog/NOUN runs/VERB ./PUNCT\n"
     assert out[6] == (tmp_path / "sentences.conllu").read_text("utf-8")
+    assert "accuracy 100.00 %" in out[7]
+    assert read_metrics(tmp_path / "runs" / "tagger")["sentences.conllu"]["items"] == 5
     metrics = json.loads((tmp_path / "runs/reviews/metrics.json").read_text())["test"]["metrics"]
     assert metrics["accuracy"]["details"]["confusion"] == [[10, 0], [0, 5]]
     assert metrics["calibration"]["details"]["bins"]

@@ -17,7 +17,8 @@ ROOT = Path(transduce.__file__).parent
 # From the ground up; a room may use what stands before it, and its own files.
 ROOMS = [
     ["errors"],
-    ["presets", "rules", "storage", "hardware", "cores"],
+    ["presets", "rules", "part", "storage", "hardware", "cores"],
+    ["blueprint"],
     ["recipe"],
     ["cookbook"],
     ["nn"],

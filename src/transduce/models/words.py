@@ -69,8 +69,10 @@ class WordEmbedding(TokenEmbedding):
             self.register_buffer("spelled_VC", self.spelling.spell(spoken), persistent=False)
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
-        """tokens_BT → x_BTD; ids beyond the vocabulary are words that `also` has named."""
-        known_BT = tokens_BT.where(tokens_BT < self.table.num_embeddings, UNKNOWN)
+        """tokens_BT → x_BTD; ids beyond the vocabulary are words that were added."""
+        known_BT = tokens_BT
+        if self.letters is not None:
+            known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)
         if self.training and self.word_dropout:
             dropped_BT = torch.rand(known_BT.shape, device=known_BT.device) < self.word_dropout
             known_BT = known_BT.masked_fill(dropped_BT & (known_BT != PAD), UNKNOWN)
@@ -84,12 +86,21 @@ class WordEmbedding(TokenEmbedding):
             x_BTD = self.positions(x_BTD, start)
         return dropped(x_BTD, self.dropout, self.training)
 
+    @property
+    def spelled(self) -> int:
+        """How many words it knows by their letters: the vocabulary, and those added to it."""
+        return len(self.spelled_VC)
+
+    def add(self, words: Sequence[str]) -> None:
+        """Give words that the vocabulary has not the next ids, to be known by their letters."""
+        more_XC = self.spelling.spell(words).to(self.spelled_VC.device)
+        self.spelled_VC = torch.cat((self.spelled_VC, more_XC))
+
     @contextmanager
     def also(self, words: Sequence[str]) -> Iterator[None]:
-        """Within, the ids from the vocabulary's size on are these words, known by their letters."""
+        """Words added for a while."""
         before = self.spelled_VC
-        more_XC = self.spelling.spell(words).to(before.device)
-        self.spelled_VC = torch.cat((before, more_XC))
+        self.add(words)
         try:
             yield
         finally:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 
+from transduce.data.cache import Encoded
 from transduce.data.tokens import Tokens
 from transduce.decoding.engine import Engine
 from transduce.decoding.output import Output, Score
@@ -60,6 +61,11 @@ class Model:
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Learner:
         """The network of the recipe's shape, its weights drawn from torch's generator."""
         raise NotImplementedError
+
+    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+        """A corpus that its loss is to be measured on, with what ids alone do not say of the
+        sources; row by row, these are its texts."""
+        return corpus
 
     # ------------------------------------------------------------------------------- use
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from transduce.data.cache import Encoded
 from transduce.data.conllu import COLUMNS
 from transduce.data.tokens import SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.labels import LogProbabilities, label_probabilities
@@ -50,6 +54,21 @@ class Tagger(Model, task="tag"):
             outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))
         return outputs
 
+    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+        front = self.network.front
+        if front.letters is None:
+            return corpus
+        ids, new = corpus.source_ids.copy(), dict[str, int]()
+        for row, source in enumerate(sources):
+            row_ids = ids[corpus.source_offsets[row] : corpus.source_offsets[row + 1]]
+            words = source.split()
+            for place in np.flatnonzero(row_ids == UNKNOWN).tolist():
+                if place < len(words):
+                    word = self.source_tokens.normalized(words[place])
+                    row_ids[place] = new.setdefault(word, front.spelled + len(new))
+        front.add(list(new))
+        return replace(corpus, source_ids=ids)
+
     @property
     def column(self) -> str:
         """The column of CoNLL-U that its tags belong into: the one it has learnt from, or upos."""
@@ -74,7 +93,7 @@ class Tagger(Model, task="tag"):
         if self.network.front.letters is not None:
             for word in words:
                 if ids[word] == UNKNOWN:
-                    ids[word] = len(self.source_tokens) + len(new)
+                    ids[word] = self.network.front.spelled + len(new)
                     new.append(self.source_tokens.normalized(word))
         return [[ids[word] for word in text] for text in texts], new
 

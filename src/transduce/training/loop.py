@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,13 @@ class Run:
         self, recipe: Recipe, folder: Path, prepared: Prepared, ranks: Ranks | None = None
     ) -> None:
         seed_everything(recipe.seed)
-        self.recipe, self.folder, self.prepared = recipe, folder, prepared
+        self.recipe, self.folder = recipe, folder
         self.ranks = ranks or Ranks()
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
+        valid = self.model.adopt(prepared.valid, prepared.valid_sources)
+        self.prepared = replace(prepared, valid=valid)
         self.sharded = recipe.train.shard and self.ranks.count > 1
         # Where the weights are cut into parts, the model is a whole copy for validation; decoding
         # could not be done in parts, as processes decode unequally many tokens.

@@ -29,6 +29,8 @@ class Prepared:
     target_tokens: Tokens
     train: Batches
     valid: Encoded
+    valid_sources: list[str]
+    """The text of each row of it."""
     items: list[Item]
     """The validation pairs that are decoded."""
     given: Given | None = None
@@ -69,9 +71,10 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     if recipe.task == "continue":
         given = given_text(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
-        return Prepared(*tokens, batches, valid, [], given)
-    items = items_of(pairs, data.alternatives)
-    return Prepared(*tokens, batches, valid, items[: recipe.validation.limit])
+        return Prepared(*tokens, batches, valid, [], [], given)
+    sources = [pairs[number].source for number in valid.numbers.tolist()]
+    items = items_of(pairs, data.alternatives)[: recipe.validation.limit]
+    return Prepared(*tokens, batches, valid, sources, items)
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:

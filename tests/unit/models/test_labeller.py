@@ -27,9 +27,12 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 
 
-def labeller(pooled: bool, encoder: str = "pooled", seed: int = 1, **model: Any) -> Labeller:
-    given = {"width": 8, "dropout": 0.0, "decoder": None, "encoder": ENCODERS[encoder], **model}
-    torch.manual_seed(seed)
+def labeller(
+    pooled: bool, encoder: str = "pooled", shape: dict[str, Any] | None = None, **model: Any
+) -> Labeller:
+    shape = shape or ENCODERS[encoder]
+    given = {"width": 8, "dropout": 0.0, "decoder": None, "encoder": shape, **model}
+    torch.manual_seed(1)
     return build_labeller(recipe.Model.model_validate(given), WORDS, 3, pooled=pooled).double()
 
 
@@ -84,6 +87,22 @@ def test_the_last_of_others_is_that_of_the_last_word() -> None:
     features_B1D = network(batch.source_BS, batch.source_lengths_B)
     last_BD = network.front.table.weight[[words[-1] for words in SOURCES]]
     torch.testing.assert_close(features_B1D[:, 0], last_BD)
+
+
+def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
+    """h_t = tanh(U x_t + V h_{t−1}), o_t = softmax(W h_t); with a bias to each."""
+    plain = {"kind": "recurrent", "cell": "elman", "bidirectional": False}
+    network = labeller(False, shape=plain)
+    (cell,) = network.encoder.recurrent.cells
+    U, V, b, c = cell.weights()
+    for words in SOURCES:
+        found_1SV = network.log_probabilities(torch.tensor([words]), torch.tensor([len(words)]))
+        h_D = torch.zeros(8, dtype=torch.float64)
+        for place, word in enumerate(words):
+            x_D = network.front.table.weight[word] * network.front.scale
+            h_D = torch.tanh(U @ x_D + b + V @ h_D + c)
+            o_V = (network.head.weight @ h_D + network.head.bias).softmax(-1)
+            torch.testing.assert_close(found_1SV[0, place].double().exp(), o_V, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -157,8 +176,8 @@ def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -
     torch.testing.assert_close(also_BTD[0, 0, :4], unknown_D)
     torch.testing.assert_close(also_BTD[0, 1, 4:], also_BTD[0, 2, 4:])  # the same letters
     assert (also_BTD[0, 0, 4:] - also_BTD[0, 1, 4:]).abs().max() > 1e-3
-    assert front.spelled_VC.shape[0] == len(WORDS)
-    assert "spelled_VC" not in network.state_dict()
+    assert front.spelled == len(WORDS)
+    assert not any("spelled" in name for name in network.state_dict())
 
 
 def test_long_words_keep_both_ends() -> None:

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from transduce import recipe
+from transduce.data.cache import encode_corpus
 from transduce.data.tokens import SPECIALS, Tokens
 from transduce.errors import ModelError
+from transduce.evaluation.evaluate import loss_and_tokens
 from transduce.recipe import Recipe
 from transduce.tasks import Tagger
 from transduce.transducer import create, load
@@ -44,8 +46,8 @@ def test_each_word_has_its_likeliest_tag() -> None:
     for text, output in zip(TEXTS, model.run(TEXTS), strict=True):
         words = text.split()
         ids = torch.tensor([[model.source_tokens.encode(word)[0] for word in words]])
-        states_1SD = model.network(ids, torch.tensor([len(words)]))
-        log_probs_SV = model.network.head(states_1SD)[0].log_softmax(-1)
+        states_1SD = model.network(ids, torch.tensor([len(words)])).detach()
+        log_probs_SV = model.network.head(states_1SD)[0].log_softmax(-1).detach()
         best = log_probs_SV.max(dim=-1)
         tags = [model.target_tokens.decode([int(n) + len(SPECIALS)]) for n in best.indices.tolist()]
         assert output.tokens == tags
@@ -81,12 +83,12 @@ def test_unknown_words_are_told_apart_by_their_letters_alone() -> None:
     plain = tagger()
     unknown = plain.run(["unheard", "zyx"])
     assert unknown[0].probabilities == unknown[1].probabilities
-    assert model.network.front.spelled_VC.shape[0] == len(model.source_tokens)
+    assert model.network.front.spelled == len(model.source_tokens)
 
 
 def test_letters_are_those_of_the_text_as_training_saw_it() -> None:
     model = tagger({"tokens": {"source": {"lowercase": True}}}, **LETTERS)
-    small, large = model.run(["zyx", "ZYX"])
+    small, large = model.run(["god", "GOD"])
     assert small.probabilities == large.probabilities
     assert tagger(**LETTERS).run(["Zog"])[0] != tagger(**LETTERS).run(["zog"])[0]
 
@@ -116,3 +118,21 @@ def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path, model: dict[str, A
     again = load(tmp_path / "model")
     assert type(again) is Tagger
     assert again.run([*TEXTS, "unheard"]) == made.run([*TEXTS, "unheard"])
+
+
+@pytest.mark.parametrize("model", [tagger(**LETTERS), tagger()], ids=["letters", "words"])
+def test_the_loss_of_unknown_words_sees_their_letters(tmp_path: Path, model: Tagger) -> None:
+    """What `run` says of its own tags, and what the loss makes of them, are the same."""
+    sources = ["zog runs", "The dog", "unheard of zog"]
+    outputs = model.run(sources)
+    lines = [f"{s}\t{o.text}\n" for s, o in zip(sources, outputs, strict=True)]
+    (tmp_path / "a.tsv").write_text("".join(lines))
+    data = model.recipe.data.model_copy(update={"folder": str(tmp_path)})
+    corpus, _ = encode_corpus(data.train, data, model.source_tokens, model.target_tokens, None)
+    adopted = model.adopt(corpus, sources)
+    assert (adopted is corpus) == (model.network.front.letters is None)
+    total, count = loss_and_tokens(model, adopted, 100)
+    assert count == 7
+    assert -total == pytest.approx(sum(o.log_probability for o in outputs), rel=1e-4)
+    for before, after in zip(outputs, model.run(sources), strict=True):
+        assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
