@@ -368,7 +368,9 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
         "train: {warmup: 2, smoothing: 0.0}\n"
     )
     alone, both = (finish(tmp_path, tmp_path / f"of-{n}", n, EXACT) for n in (1, 2))
+    parted = finish(tmp_path, tmp_path / "parted", 2, [*EXACT, "train.shard=true"])
     assert losses(alone) == pytest.approx(losses(both), rel=1e-5)
+    assert losses(alone) == pytest.approx(losses(parted), rel=1e-5)
     assert len(losses(both)) == 12
     for step, record in log(alone, "valid").items():
         for name in ("loss", "perplexity", "bits_per_character", "bits_per_byte"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -154,25 +154,18 @@ def _metric_names(given: str, known: Sequence[str]) -> list[str]:
     return names
 
 
-def _corpus_of(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, str]:
-    """Other files to score on, and what their results are called: never what a split is."""
-    train = model.recipe.data.train
+def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """Files to score on, and the one that names the results."""
     if isinstance(model, LanguageModel):
         if source is None or target is not None:
             raise DataError("another text to score on is given with --source alone")
-        lines = train.lines if isinstance(train, Text) else "joined"
-        return Text(text=str(source.resolve()), lines=lines), _file_name(source)
+        lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
+        return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
-        words = Columns(file=str(source.resolve()), source="form", target=model.column)
-        return words, _file_name(source)
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
     if source is None or target is None:
         raise DataError("other files to score on need both --source and --target")
-    corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
-    return corpus, _file_name(target)
-
-
-def _file_name(path: Path) -> str:
-    return path.name if path.suffix else f"{path.name}.txt"
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
 
 
 def _split_of(model: Model, folder: Path, split: str) -> Corpus:
@@ -223,7 +216,9 @@ def evaluate_folder(
     known = RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     if any(files):
-        corpus, split = _corpus_of(model, *files)
+        corpus, name = _other_corpus(model, *files)
+        # Never the name of a split of the recipe: its results are kept.
+        split = name.name if name.suffix else f"{name.name}.txt"
     else:
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):

@@ -73,8 +73,8 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
     sources = [pairs[number].source for number in valid.numbers.tolist()]
-    items = items_of(pairs, data.alternatives)
-    return Prepared(*tokens, batches, valid, sources, items[: recipe.validation.limit])
+    items = items_of(pairs, data.alternatives)[: recipe.validation.limit]
+    return Prepared(*tokens, batches, valid, sources, items)
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:

@@ -98,6 +98,18 @@ def test_lines_give_the_tokens_of_the_whole_text(
         assert tokens.decode(encoded.target_ids) == TEXT
 
 
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_no_subword_reaches_across_a_line_break(tmp_path: Path, algorithm: str) -> None:
+    """Else lines would be cut in other ways alone than together."""
+    text = "to be\nor not\n" * 50
+    settings = recipe.Tokens(algorithm=algorithm, size=60)
+    data = data_of(tmp_path, text, tokens=recipe.TokensOfSides(both=settings))
+    tokens = Tokens.train(settings, [text])
+    encoded, _ = encode_corpus(data.train, data, tokens, tokens, None)
+    assert encoded.target_ids.tolist() == tokens.encode(text)
+    assert [name for name in tokens.names() if "\n" in name] == ["\n"]
+
+
 def test_a_second_file_begins_as_a_text_does(tmp_path: Path) -> None:
     data = data_of(tmp_path, "a b\nc")
     (tmp_path / "b.txt").write_text("d e\n")
