@@ -19,6 +19,7 @@ ROOMS = [
     ["errors"],
     ["presets", "recipe", "storage", "hardware", "cores"],
     ["cookbook"],
+    ["corpora"],
     ["nn"],
     ["data"],
     ["models"],

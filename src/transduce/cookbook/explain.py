@@ -152,7 +152,7 @@ def _unknown_key(detail: ErrorDetails, complaints: Complaints) -> str:
         needs = [name for name, known in spot.part.model_fields.items() if known.is_required()]
         sentence = (
             f"{prefix}{key} does not go with {' and '.join(f'{prefix}{name}' for name in needs)}; "
-            f"a corpus is given by source and target, by file, or by name and split"
+            f"a corpus is given by source and target, by file, by name and split, or by hub"
         )
     else:
         near = nearest(key, spot.part.model_fields, _elsewhere(key, prefix), prefix)

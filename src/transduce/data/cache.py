@@ -26,7 +26,7 @@ from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, r
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 
-Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
+Corpus = recipe.Corpus
 FORMAT = 1  # raise when what a cache file holds changes
 DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
@@ -130,11 +130,6 @@ def encode_corpus(
     return encoded, report
 
 
-def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
-
-
 def encode_pairs(
     pairs: Iterable[Pair],
     data: recipe.Data,
@@ -206,15 +201,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     """Raise DataError where every pair of a corpus was skipped."""
     if count:
         return
-    if isinstance(corpus, recipe.Named):
-        name = corpus.name
-    else:
-        given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
-        name = given if isinstance(given, str) else ", ".join(given)
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
-        f"no pair of {name} is left to use: {reasons}; mend the files, raise data.max_length, or "
-        "set data.overlong=cut"
+        f"no pair of {corpus.called} is left to use: {reasons}; mend the files, raise "
+        "data.max_length, or set data.overlong=cut"
     )
 
 
@@ -236,7 +226,7 @@ def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens
     add(json.dumps([FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong]))
     add(source_tokens.to_json())
     add(target_tokens.to_json())
-    if isinstance(corpus, recipe.Named):
+    if isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, data.folder):
             add(pair.source)
             add(pair.target)

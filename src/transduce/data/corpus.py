@@ -1,4 +1,4 @@
-"""Reading pairs: a stream of source and target text from parallel files, tables, or by name."""
+"""Reading pairs: a stream of source and target text from files, by name, or from the hub."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transduce.data.sources import check_name, named_pairs
+from transduce.corpora import MADE, check_named, files_of, listing_of
+from transduce.data.hub import check_hub, hub_rows
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles
+from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles
 
 EXAMPLES = 5
 FORMATS = (".tsv", ".jsonl", ".parquet")
@@ -72,24 +73,15 @@ class Tally:
         return found
 
 
-def read_pairs(
-    corpus: ParallelFiles | Columns | Named, folder: str | None, tally: Tally | None = None
-) -> Iterator[Pair]:
+def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
     """Stream the pairs of a corpus; `folder` is where relative paths start.
 
     Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    if isinstance(corpus, ParallelFiles):
-        pairs = _parallel_pairs(corpus, folder)
-    elif isinstance(corpus, Columns):
-        pairs = _column_pairs(corpus, folder)
-    else:
-        named = named_pairs(corpus.name, corpus.split)
-        pairs = (Pair(s, t, corpus.name, line) for line, (s, t) in enumerate(named, start=1))
     read = 0
-    for pair in pairs:
+    for pair in _pairs(corpus, folder):
         if not pair.source.strip():
             tally.note("empty_source", pair.file, pair.line)
             continue
@@ -105,19 +97,40 @@ def read_pairs(
             return
 
 
-def check_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> None:
+def _pairs(corpus: Corpus, folder: str | None) -> Iterator[Pair]:
+    if isinstance(corpus, ParallelFiles):
+        return _parallel_pairs(corpus, folder)
+    if isinstance(corpus, Columns):
+        return _column_pairs(corpus, folder)
+    if isinstance(corpus, Hub):
+        return _numbered(hub_rows(corpus), corpus.hub)
+    check_named(corpus)
+    listing = listing_of(corpus.name)
+    if listing is None:
+        return _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    files, shelf = files_of(corpus, listing)
+    return _pairs(files, str(shelf))
+
+
+def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
+    return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
+
+
+def check_files(corpus: Corpus, folder: str | None) -> None:
     """Raise DataError if a file of the corpus is not there; nothing is read."""
     if isinstance(corpus, ParallelFiles):
         _matched(corpus, folder)
     elif isinstance(corpus, Columns):
         for name in corpus_files(corpus, folder):
             _format(name)
+    elif isinstance(corpus, Named):
+        check_named(corpus)
     else:
-        check_name(corpus.name, corpus.split)
+        check_hub(corpus)
 
 
-def corpus_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> list[str]:
-    """The files a corpus is read from, globs resolved, sources first; none for a named corpus."""
+def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
+    """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
     if isinstance(corpus, ParallelFiles):
         return _files(corpus.source, folder) + _files(corpus.target, folder)
     return _files(corpus.file, folder) if isinstance(corpus, Columns) else []

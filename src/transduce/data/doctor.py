@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from transduce.data.corpus import EXAMPLES, Pair, Tally, read_pairs
 from transduce.data.tokens import UNKNOWN, Tokens, train_tokens
 from transduce.errors import DataError, TokensError
-from transduce.recipe import Columns, Named, ParallelFiles, Recipe
+from transduce.recipe import Corpus, Recipe
 
 Severity = Literal["error", "warning", "note"]
 AT_ONCE = 4096
@@ -123,9 +123,7 @@ def examine(recipe: Recipe) -> Diagnosis:
 class _Split:
     """One corpus read through: hashes and lengths of every pair, examples of what is odd."""
 
-    def __init__(
-        self, name: str, corpus: ParallelFiles | Columns | Named, folder: str | None
-    ) -> None:
+    def __init__(self, name: str, corpus: Corpus, folder: str | None) -> None:
         self.name, self.corpus, self.folder = name, corpus, folder
         self.tally = Tally()
         self.unit = "words"

@@ -16,7 +16,7 @@ from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import Metric, measure
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, MetricName, ParallelFiles
+from transduce.recipe import Corpus, Data, MetricName, Named, ParallelFiles
 from transduce.storage import write_json, write_text
 from transduce.transducer import Output, Transducer
 
@@ -109,6 +109,24 @@ def _metric_names(given: str) -> list[str]:
     return names
 
 
+def _split(data: Data, split: str, folder: Path) -> Corpus:
+    """test or valid of a recipe; or, of a corpus by name, any other split that it has."""
+    splits = {"test": data.test, "valid": data.valid}
+    corpus = splits.get(split)
+    if corpus is not None:
+        return corpus
+    known = data.test or data.valid
+    if isinstance(known, Named):
+        return known.model_copy(update={"split": split, "limit": None})
+    if split in splits:
+        raise DataError(
+            f"the recipe of {folder} has no {split} set; give --split valid, or --source and "
+            f"--target"
+        )
+    near = nearest(split, splits, "; there are test and valid")
+    raise DataError(f"there is no split {split}{near}")
+
+
 def evaluate_folder(
     model: Transducer,
     folder: Path,
@@ -129,17 +147,7 @@ def evaluate_folder(
         # Never the name of a split of the recipe: its results are kept.
         split = target.name if target.suffix else f"{target.name}.txt"
     else:
-        splits = {"test": data.test, "valid": data.valid}
-        if split not in splits:
-            near = nearest(split, splits, "; there are test and valid")
-            raise DataError(f"there is no split {split}{near}")
-        chosen = splits[split]
-        if chosen is None:
-            raise DataError(
-                f"the recipe of {folder} has no {split} set; give --split valid, or --source and "
-                f"--target"
-            )
-        corpus = chosen
+        corpus = _split(data, split, folder)
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
     evaluation = evaluate(model, items, names, **settings)
     asked = {name: value for name, value in settings.items() if value is not None}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
+from transduce.recipe import Corpus, RecurrentDecoder, RecurrentEncoder
 from transduce.storage import write_text
 from transduce.transducer import Transducer
 
@@ -66,15 +66,7 @@ def _word(value: Any) -> str:
 
 def _corpus(corpus: Corpus) -> str:
     first = f"the first {corpus.limit:,} pairs of " if corpus.limit else ""
-    if isinstance(corpus, Named):
-        return f"{first}{corpus.name} ({corpus.split})"
-    if isinstance(corpus, Columns):
-        return f"{first}{_files(corpus.file)}"
-    return f"{first}{_files(corpus.source)} and {_files(corpus.target)}"
-
-
-def _files(names: str | list[str]) -> str:
-    return names if isinstance(names, str) else ", ".join(names)
+    return f"{first}{corpus.called}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:
