@@ -9,7 +9,7 @@ from pathlib import Path
 from transduce.corpora.cmudict import CMUDICT
 from transduce.corpora.ewt import EWT
 from transduce.corpora.imdb import IMDB
-from transduce.corpora.listing import Listing
+from transduce.corpora.listing import Listing, megabytes
 from transduce.corpora.made import MADE, SPLITS
 from transduce.corpora.multi30k import MULTI30K
 from transduce.corpora.place import corpora_folder, read_facts
@@ -78,10 +78,6 @@ def find(listing: Listing) -> Path:
     if lost:
         raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")
     return folder
-
-
-def megabytes(size: int) -> str:
-    return f"{max(size / 1e6, 0.1):,.{0 if size >= 1e7 else 1}f} MB"
 
 
 def _check_key(corpus: Named, key: str, languages: Sequence[str]) -> None:

@@ -51,7 +51,11 @@ def download(
         part.unlink()
         if not in_pieces:
             break  # pieces may be of two versions, or one damaged; this came as it is there
-    raise DataError(
+    raise _other_bytes(address)
+
+
+def _other_bytes(address: str) -> DataError:
+    return DataError(
         f"{address} holds other bytes than it should, so none of them were kept; if you have the "
         f"files, name their folder with --from"
     )
@@ -59,16 +63,17 @@ def download(
 
 def _receive_all(address: str, part: Path, size: int, progress: Progress) -> bool:
     """Go on until all is there; whether it came in pieces."""
-    at_first = _size(part)
+    at_first = furthest = _size(part)
     in_pieces, fruitless = at_first > 0, 0
     while True:
-        before = _size(part)
         try:
             _receive(address, part, size, progress)
             return in_pieces
         except _Broken as broken:
             there = _size(part)
-            fruitless = 1 if there > before else fruitless + 1
+            # Against the furthest so far: without ranges, each try begins at the first byte.
+            fruitless = 1 if there > furthest else fruitless + 1
+            furthest = max(furthest, there)
             if fruitless == TRIES or (there == at_first and isinstance(broken, _Unreachable)):
                 raise DataError(_sentence(address, broken, there, size)) from None
             in_pieces = there > 0
@@ -91,8 +96,12 @@ def _receive(address: str, part: Path, size: int, progress: Progress) -> None:
         goes_on = answer.status == 206
         start = have if goes_on else 0
         _write(part, goes_on, _chunks(answer, start, size, progress))
-    if _size(part) < size:
-        raise _Broken("the connection was closed")
+    if _size(part) == size:
+        return
+    if answer.length == 0:  # all that was announced has come: another file, or a page for people
+        part.unlink()
+        raise _other_bytes(address)
+    raise _Broken("the connection was closed")
 
 
 def _ask(address: str, part: Path, have: int) -> HTTPResponse:
@@ -104,7 +113,8 @@ def _ask(address: str, part: Path, have: int) -> HTTPResponse:
         answer: HTTPResponse = urllib.request.urlopen(request, timeout=PATIENCE)
         return answer
     except HTTPError as error:
-        said = f"{error.code} ({error.reason})"
+        circle = 300 <= error.code < 400
+        said = "with redirections without end" if circle else f"{error.code} ({error.reason})"
         if error.code == 416:  # the part is longer than what is there
             part.unlink(missing_ok=True)
         elif error.code not in BUSY:

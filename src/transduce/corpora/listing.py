@@ -70,6 +70,10 @@ class Checksum:
     download: int
 
 
+def megabytes(size: int) -> str:
+    return f"{max(size / 1e6, 0.1):,.{0 if size >= 1e7 else 1}f} MB"
+
+
 def checksum(corpus: str, file: str) -> Checksum:
     return _checksums()[corpus, file]
 

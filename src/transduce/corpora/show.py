@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from transduce.corpora.catalogue import FETCHED, listing_of, megabytes
-from transduce.corpora.get import get
-from transduce.corpora.listing import Listing
+from transduce.corpora.catalogue import FETCHED, listing_of
+from transduce.corpora.getting import get
+from transduce.corpora.listing import Listing, megabytes
 from transduce.corpora.made import MADE
 from transduce.corpora.place import corpora_folder, read_facts
 

@@ -149,7 +149,7 @@ UDHR = Listing(
     ),
     read=_read,
     key="pair",
-    example="eng-fra",
-    unit="paragraphs",
+    example="eng-spa",
+    unit="paragraphs at most",
     languages=_languages,
 )

@@ -58,15 +58,18 @@ def members(
     """
     found = _files_below(path) if path.is_dir() else _files_within(path, most)
     total = 0
-    for name, read in found:
-        match = wanted.fullmatch(name)
-        if match is None:
-            continue
-        contents = read.read(most - total + 1)
-        total += len(contents)
-        if total > most:
-            raise DataError(f"{path} holds more than {most:,} bytes, which it should not")
-        yield match, contents
+    try:
+        for name, file in found:
+            match = wanted.fullmatch(name)
+            if match is None:
+                continue
+            contents = file.read(most - total + 1)
+            total += len(contents)
+            if total > most:
+                raise _too_much(path, most)
+            yield match, contents
+    except DAMAGED as error:
+        raise DataError(f"the archive {path} is damaged ({error}); get it again") from None
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
@@ -78,13 +81,14 @@ def _files_below(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
 
 def _files_within(path: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
     total = 0
-    try:
-        with tarfile.open(path, "r|*") as archive:
-            for member in archive:
-                total += member.size  # what is passed over must be unpacked too
-                if total > most:
-                    raise DataError(f"{path} holds more than {most:,} bytes, which it should not")
-                if member.isreg():
-                    yield member.name, cast(BinaryIO, archive.extractfile(member))
-    except DAMAGED as error:
-        raise DataError(f"the archive {path} is damaged ({error}); get it again") from None
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            total += member.size  # what is passed over must be unpacked too
+            if total > most:
+                raise _too_much(path, most)
+            if member.isreg():
+                yield member.name, cast(BinaryIO, archive.extractfile(member))
+
+
+def _too_much(path: Path, most: int) -> DataError:
+    return DataError(f"{path} holds more than {most:,} bytes, which it should not")

@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from transduce.corpora.catalogue import megabytes
 from transduce.corpora.download import download
 from transduce.corpora.given import find_given
-from transduce.corpora.listing import Form, Listing, checksum
+from transduce.corpora.listing import Form, Listing, checksum, megabytes
 from transduce.corpora.place import FACTS, facts_of, is_whole, read_facts
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError

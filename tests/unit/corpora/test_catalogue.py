@@ -1,0 +1,169 @@
+"""Corpora by name: what a recipe may ask for, and what it is told when there is no such thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from transduce.corpora import FETCHED, MADE, check_named, get, listing_of, text_of
+from transduce.corpora.listing import Listing, checksum
+from transduce.corpora.place import corpora_folder
+from transduce.data.corpus import check_files, read_pairs
+from transduce.errors import DataError
+from transduce.recipe import Named
+from transduce.storage import write_json
+
+
+def sentence(**keys: Any) -> str:
+    with pytest.raises(DataError) as caught:
+        check_named(Named(**keys))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DataError) as caught_again:
+        list(read_pairs(Named(**keys), None))
+    assert str(caught_again.value) == str(caught.value)
+    return str(caught.value)
+
+
+def put(shelf: Path, name: str, **files: str) -> None:
+    """A corpus as if it had been fetched."""
+    (shelf / name).mkdir(parents=True)
+    for file, text in files.items():
+        (shelf / name / file.replace("__", ".")).write_text(text, "utf-8")
+    sums = {file.replace("__", "."): "" for file in files}
+    write_json(shelf / name / "corpus.json", {"format": 1, "files": sums})
+
+
+def test_where_corpora_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRANSDUCE_DATA", "~/corpora")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert corpora_folder() == Path("/home/me/corpora")
+    monkeypatch.setenv("TRANSDUCE_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert corpora_folder() == Path("/cache/transduce/corpora")
+
+
+@pytest.mark.parametrize("listing", FETCHED.values(), ids=FETCHED.keys())
+def test_listings_are_complete(listing: Listing) -> None:
+    public = listing.forms[0]
+    for file in public.files:
+        assert file.address.startswith("https://")
+        known = checksum(listing.name, file.name)
+        assert known.download > 0
+        assert len(known.sha256) == 64
+    assert 0 < listing.download < 100_000_000
+    assert set(listing.splits) <= set(get_args(Named.model_fields["split"].annotation))
+    assert bool(listing.key) == bool(listing.example)
+
+
+def test_names_that_are_not_there() -> None:
+    assert sentence(name="revers", split="train") == (
+        "there is no corpus named revers; did you mean reverse?"
+    )
+    assert sentence(name="xyz", split="train") == (
+        "there is no corpus named xyz; there are cmudict, cmudict-0.7b, copy, ewt, imdb, multi30k, "
+        "reverse, sigmorphon2020, tiny-shakespeare, udhr"
+    )
+    assert sentence(name="copy", split="test-2017") == (
+        "copy has no split test-2017; did you mean test?"
+    )
+    assert sentence(name="copy", split="train", pair="en-de") == (
+        "copy takes no pair (here en-de); leave it out"
+    )
+    assert all(listing_of(name) is None for name in MADE)
+
+
+@pytest.mark.usefixtures("shelf")
+def test_a_corpus_that_is_not_here_yet() -> None:
+    assert sentence(name="multi30k", split="train", pair="en-de") == (
+        "multi30k is not on this machine: `transduce corpus get multi30k` fetches it "
+        "(2.0 MB, research use)"
+    )
+    assert "(84 MB, research use)" in sentence(name="imdb", split="train")
+
+
+def test_pairs_and_splits(shelf: Path) -> None:
+    files = {
+        f"{split}__{code}": f"{code} {split}\n"
+        for split in ("train", "test-2017", "test")
+        for code in ("en", "de", "fr")
+    }
+    put(shelf, "multi30k", **files)
+    (pair,) = read_pairs(Named(name="multi30k", split="test-2017", pair="fr-en"), None)
+    assert (pair.source, pair.target) == ("fr test-2017", "en test-2017")
+    assert (pair.file, pair.line) == ("multi30k/test-2017.fr", 1)
+    assert sentence(name="multi30k", split="train") == (
+        "multi30k needs a pair, such as pair: en-de, of en, de, fr"
+    )
+    assert sentence(name="multi30k", split="train", language="en") == (
+        "multi30k takes no language (here en); it takes pair"
+    )
+    assert sentence(name="multi30k", split="train", pair="en-it") == (
+        "multi30k has no language it; there are en, de, fr"
+    )
+    assert sentence(name="multi30k", split="train", pair="english") == (
+        "english is no pair of multi30k; write it as in pair: en-de"
+    )
+    (shelf / "multi30k" / "train.fr").unlink()
+    assert sentence(name="multi30k", split="train", pair="en-de") == (
+        f"{shelf}/multi30k/train.fr is missing: `transduce corpus get multi30k` restores it"
+    )
+
+
+def test_a_language_of_many(shelf: Path) -> None:
+    codes = ["deu_1901", "deu_1996", "eng", "fra"]
+    rows = ["\t".join(codes), "Alle", "\t".join(["Alle", "Alle", "All", "Tous"]), "x\t\ty\tz"]
+    put(
+        shelf,
+        "udhr",
+        train__tsv="\n".join([rows[0], rows[2], rows[3]]) + "\n",
+        languages__tsv="code\tname\n" + "".join(f"{code}\tname\n" for code in codes),
+    )
+    pairs = read_pairs(Named(name="udhr", split="train", pair="eng-deu_1996"), None)
+    assert [(pair.source, pair.target) for pair in pairs] == [("All", "Alle")]
+    assert sentence(name="udhr", split="train", pair="eng-deu") == (
+        "udhr has no deu; there are deu_1901, deu_1996"
+    )
+    assert "did you mean fra?" in sentence(name="udhr", split="train", pair="eng-fre")
+
+
+def test_fifteen_languages_or_all(shelf: Path) -> None:
+    put(shelf, "sigmorphon2020", train__fre__tsv="mot\tm o\n", train__all__tsv="fre mot\tm o\n")
+    (one,) = read_pairs(Named(name="sigmorphon2020", split="train", language="fre"), None)
+    (all_of_them,) = read_pairs(Named(name="sigmorphon2020", split="train", language="all"), None)
+    assert (one.source, all_of_them.source) == ("mot", "fre mot")
+    assert "such as language: fre, of ady, arm" in sentence(name="sigmorphon2020", split="train")
+
+
+def test_running_text(shelf: Path) -> None:
+    put(shelf, "tiny-shakespeare", train__txt="To be\n", valid__txt="or not\n")
+    listing = FETCHED["tiny-shakespeare"]
+    path = text_of(Named(name="tiny-shakespeare", split="valid"), listing)
+    assert path.read_text() == "or not\n"
+    with pytest.raises(DataError, match="has no split test; "):
+        text_of(Named(name="tiny-shakespeare", split="test"), listing)
+    assert "is running text" in sentence(name="tiny-shakespeare", split="train")
+    with pytest.raises(DataError, match="holds pairs"):
+        text_of(Named(name="imdb", split="train"), FETCHED["imdb"])
+
+
+def test_a_fetched_corpus_is_read_by_its_name(tiny: Listing, shelf: Path) -> None:
+    named = Named(name="tiny", split="train", pair="en-de", limit=3)
+    with pytest.raises(DataError, match="tiny is not on this machine"):
+        check_files(named, "/elsewhere")
+    get(tiny, shelf, None, lambda file, there: None)
+    check_files(named, "/elsewhere")
+    pairs = [(pair.source, pair.target) for pair in read_pairs(named, "/elsewhere")]
+    assert pairs == [
+        (f"{n} dogs and {n * n} cats", f"{n} Hunde und {n * n} Kätzchen") for n in range(3)
+    ]
+
+
+def test_how_corpora_are_called() -> None:
+    called = {
+        "copy (train)": Named(name="copy", split="train"),
+        "multi30k en-de (test-2017)": Named(name="multi30k", split="test-2017", pair="en-de"),
+        "sigmorphon2020 fre (valid)": Named(name="sigmorphon2020", split="valid", language="fre"),
+    }
+    assert all(corpus.called == name for name, corpus in called.items())
