@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from transduce.corpora import FETCHED, MADE, check_named, get, listing_of, text_of
-from transduce.corpora.listing import Listing, checksum
+from transduce.corpora.listing import Listing, checksum, megabytes
 from transduce.corpora.place import corpora_folder
 from transduce.data.corpus import check_files, read_pairs
 from transduce.errors import DataError
@@ -55,6 +55,17 @@ def test_listings_are_complete(listing: Listing) -> None:
     assert 0 < listing.download < 100_000_000
     assert set(listing.splits) <= set(get_args(Named.model_fields["split"].annotation))
     assert bool(listing.key) == bool(listing.example)
+
+
+def test_the_page_of_corpora_names_them_all() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "corpora.md").read_text("utf-8")
+    rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if "|" in line}
+    for name, listing in FETCHED.items():
+        assert f"| {megabytes(listing.download)} | {listing.licence} |" in rows[name]
+        for count in listing.splits.values():
+            assert f" {count:,}" in rows[name]
+        assert listing.home.rstrip("/") in page.replace("/)", ")")
+    assert all(f"`{name}`" in page for name in MADE)
 
 
 def test_names_that_are_not_there() -> None:

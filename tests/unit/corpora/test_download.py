@@ -86,6 +86,13 @@ def test_only_what_is_missing_is_asked_for(server: Loopback, tmp_path: Path) -> 
     assert [asked for _, asked in server.asked] == [None, "bytes=100000-", "bytes=150000-"]
 
 
+def test_a_server_that_goes_back_and_forth(server: Loopback, tmp_path: Path) -> None:
+    """Without ranges, each try begins anew: what matters is who came furthest."""
+    ways = [cut(200_000, ranges=False), cut(100_000, ranges=False)] * 20
+    assert "bytes came from" in failure(server, tmp_path, *ways)
+    assert len(server.asked) == module.TRIES
+
+
 def test_a_later_call_goes_on(server: Loopback, tmp_path: Path) -> None:
     said = failure(server, tmp_path, cut(100_000), cut(0))
     assert "only 100,000 of 300,000 bytes came from http://127.0.0.1" in said

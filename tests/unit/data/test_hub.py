@@ -111,7 +111,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_it_is_tokenised_once(tmp_path: Path) -> None:
+def test_it_is_tokenised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = Hub(hub="imdb", split="train", source="text", target="label")
     data = recipe.Data(train=corpus, valid=corpus)
     tokens = Tokens.train(recipe.Tokens(level="character"), ["t0123negpos"])
@@ -119,6 +119,9 @@ def test_it_is_tokenised_once(tmp_path: Path) -> None:
         encoded, _ = encode_corpus(corpus, data, tokens, tokens, tmp_path)
         assert len(encoded) == 5
     assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setitem(ROWS[0], "text", "t00")
+    changed, _ = encode_corpus(corpus, data, tokens, tokens, tmp_path)
+    assert len(changed.source(0)) == 3
 
 
 def test_recipes_name_them(tmp_path: Path) -> None:
