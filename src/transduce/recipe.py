@@ -63,10 +63,6 @@ class ParallelFiles(Part):
     target: Files = Field(description="one target a line; as many files as of the source")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
-    @property
-    def called(self) -> str:
-        return f"{_listed(self.source)} and {_listed(self.target)}"
-
 
 class Columns(Part):
     """TSV, JSONL or Parquet files that hold both sides; plain, .gz or .xz."""
@@ -75,10 +71,6 @@ class Columns(Part):
     source: Column = Field(0, description="the column of the source; numbers are for TSV only")
     target: Column = Field(1, description="the column of the target; numbers are for TSV only")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
-
-    @property
-    def called(self) -> str:
-        return _listed(self.file)
 
 
 class Named(Part):
@@ -96,10 +88,6 @@ class Named(Part):
     )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
-    @property
-    def called(self) -> str:
-        return " ".join(filter(None, [self.name, self.pair or self.language, f"({self.split})"]))
-
 
 class Hub(Part):
     """A dataset of the Hugging Face hub, or a folder of such form: pip install transduce[hub]."""
@@ -114,14 +102,6 @@ class Hub(Part):
     )
     target: Annotated[str, "the name of a column"] = Field(description="the column of the target")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
-
-    @property
-    def called(self) -> str:
-        return " ".join(filter(None, [self.hub, self.config, f"({self.split})"]))
-
-
-def _listed(files: str | list[str]) -> str:
-    return files if isinstance(files, str) else ", ".join(files)
 
 
 def _corpus_form(value: Any) -> str:

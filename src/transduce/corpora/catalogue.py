@@ -55,16 +55,6 @@ def files_of(corpus: Named, listing: Listing) -> tuple[ParallelFiles | Columns, 
     return listing.read(split, choice), folder.parent
 
 
-def text_of(corpus: Named, listing: Listing) -> Path:
-    """The file of a split of a fetched corpus that is running text. Raises DataError."""
-    if listing.read is not None:
-        raise DataError(f"{listing.name} holds pairs of source and target, not running text")
-    folder = find(listing)
-    _check("split", corpus.split, list(listing.splits), listing.name)
-    _check_key(corpus, "", ())
-    return folder / f"{corpus.split}.txt"
-
-
 def find(listing: Listing) -> Path:
     """The folder of a corpus on this machine. Raises DataError."""
     name, folder = listing.name, corpora_folder() / listing.name

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from transduce.corpora.download import download
 from transduce.corpora.given import find_given
 from transduce.corpora.listing import Form, Listing, checksum, megabytes
-from transduce.corpora.place import FACTS, facts_of, is_whole, read_facts
+from transduce.corpora.place import FACTS, facts_of, is_whole
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError
 from transduce.storage import write_json
@@ -31,7 +31,7 @@ def get(listing: Listing, shelf: Path, given: Path | None, watch: Watch) -> bool
     place = shelf / listing.name
     if is_whole(place):
         return False
-    if place.exists() and read_facts(place) is None and any(place.iterdir()):
+    if place.exists() and not (place / FACTS).is_file() and any(place.iterdir()):
         raise DataError(f"{place} holds other files; move them, or choose another place with --to")
     found = None if given is None else find_given(listing, given)
     with _workshop(shelf / f"{listing.name}.part", listing.name) as work:
@@ -136,6 +136,9 @@ def _put(listing: Listing, form: Form, files: Mapping[str, Path], made: Path, pl
         shutil.rmtree(place, ignore_errors=True)
         made.replace(place)
     except OSError as error:
+        ours = error.filename is None or Path(error.filename).is_relative_to(made.parent)
+        if not ours:
+            raise  # a file that was given
         raise DataError(
             f"{place} could not be written ({error.strerror or error}); free some space, or choose "
             f"another place with --to"

@@ -46,11 +46,12 @@ def _candidates(name: str, folder: Path) -> list[Path]:
 def _right(listing: Listing, name: str, paths: list[Path]) -> Path:
     """The first that holds what it should; a folder's contents are checked by what reads them."""
     for path in paths:
-        if path.is_dir() and not is_known(listing.name, name):
-            return path
-        if path.is_file() and has_sum(
-            path, checksum(listing.name, name), path.name.removeprefix(name)
-        ):
+        if not is_known(listing.name, name):
+            is_right = path.is_dir()
+        else:
+            packing = path.name.removeprefix(name)
+            is_right = path.is_file() and has_sum(path, checksum(listing.name, name), packing)
+        if is_right:
             return path
     raise DataError(
         f"{paths[0]} is damaged, or not the {name} that {listing.name} is made from (its sha256 "

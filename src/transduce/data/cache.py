@@ -22,11 +22,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transduce import recipe
-from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, read_pairs
+from transduce.data.corpus import EXAMPLES, Pair, Tally, called, corpus_files, locate, read_pairs
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
+from transduce.recipe import Corpus
 
-Corpus = recipe.Corpus
 FORMAT = 1  # raise when what a cache file holds changes
 DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
@@ -203,7 +203,7 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
         return
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
-        f"no pair of {corpus.called} is left to use: {reasons}; mend the files, raise "
+        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
         "data.max_length, or set data.overlong=cut"
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from transduce.corpora import MADE, check_named, files_of, listing_of
-from transduce.data.hub import check_hub, hub_rows
+from transduce.data.hub import check_hub, hub_name, hub_rows
 from transduce.errors import DataError
 from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles
 
@@ -80,8 +80,18 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
+    limit = corpus.limit
+    corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, ParallelFiles):
+        pairs = _parallel_pairs(corpus, folder)
+    elif isinstance(corpus, Columns):
+        pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Hub):
+        pairs = _numbered(hub_rows(corpus), corpus.hub)
+    else:
+        pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
     read = 0
-    for pair in _pairs(corpus, folder):
+    for pair in pairs:
         if not pair.source.strip():
             tally.note("empty_source", pair.file, pair.line)
             continue
@@ -93,23 +103,23 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         tally.pairs += 1
         read += 1
         yield pair
-        if read == corpus.limit:
+        if read == limit:
             return
 
 
-def _pairs(corpus: Corpus, folder: str | None) -> Iterator[Pair]:
-    if isinstance(corpus, ParallelFiles):
-        return _parallel_pairs(corpus, folder)
-    if isinstance(corpus, Columns):
-        return _column_pairs(corpus, folder)
-    if isinstance(corpus, Hub):
-        return _numbered(hub_rows(corpus), corpus.hub)
+def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
+    """A fetched corpus as the files that it is, and where their names start; others as they are.
+
+    Raises DataError where there is no such corpus, or it is not on this machine.
+    """
+    if not isinstance(corpus, Named):
+        return corpus, folder
     check_named(corpus)
     listing = listing_of(corpus.name)
     if listing is None:
-        return _numbered(MADE[corpus.name](corpus.split), corpus.name)
+        return corpus, folder
     files, shelf = files_of(corpus, listing)
-    return _pairs(files, str(shelf))
+    return files, str(shelf)
 
 
 def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
@@ -134,6 +144,22 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
     if isinstance(corpus, ParallelFiles):
         return _files(corpus.source, folder) + _files(corpus.target, folder)
     return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+
+
+def called(corpus: Corpus) -> str:
+    """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Named):
+        chosen = corpus.pair or corpus.language
+        return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))
+    if isinstance(corpus, Hub):
+        return hub_name(corpus)
+    if isinstance(corpus, ParallelFiles):
+        return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
+    return _listed(corpus.file)
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def locate(name: str, folder: str | None) -> Path:

@@ -12,6 +12,10 @@ from transduce.recipe import Hub
 AT_ONCE = 1000  # rows
 
 
+def hub_name(corpus: Hub) -> str:
+    return " ".join(filter(None, [corpus.hub, corpus.config, f"({corpus.split})"]))
+
+
 def check_hub(corpus: Hub) -> None:
     """Raise DataError unless the package is there; nothing is fetched."""
     if find_spec("datasets") is None:
@@ -37,7 +41,7 @@ def hub_rows(corpus: Hub) -> Iterator[tuple[str, str]]:
             for name, text in zip((corpus.source, corpus.target), pair, strict=True):
                 if not isinstance(text, str):
                     raise DataError(
-                        f"{corpus.called}: row {row}: {name} is {str(text)[:40]}, not text"
+                        f"{hub_name(corpus)}: row {row}: {name} is {str(text)[:40]}, not text"
                     )
             yield pair[0], pair[1]
 
@@ -50,7 +54,7 @@ def _load(corpus: Hub) -> Any:
         return datasets.load_dataset(corpus.hub, corpus.config, split=corpus.split)
     except Exception as error:  # of many libraries below it, and of many kinds
         reason = " ".join((str(error) or type(error).__name__).split())
-        raise DataError(f"{corpus.called} cannot be loaded from the hub: {reason}") from None
+        raise DataError(f"{hub_name(corpus)} cannot be loaded from the hub: {reason}") from None
 
 
 def _column(corpus: Hub, dataset: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
@@ -58,7 +62,7 @@ def _column(corpus: Hub, dataset: Any, name: str) -> tuple[str, Callable[[Any], 
     there = list(dataset.column_names)
     outer, _, key = (name, "", "") if name in there else name.partition(".")
     if outer not in there:
-        raise DataError(f"{corpus.called} has no column {outer}; there are: {', '.join(there)}")
+        raise DataError(f"{hub_name(corpus)} has no column {outer}; there are: {', '.join(there)}")
     if key:
         return outer, lambda value: value.get(key) if isinstance(value, dict) else None
     labels = getattr(dataset.features[outer], "names", None)

@@ -12,9 +12,10 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from transduce import recipe
-from transduce.data.cache import Corpus, Encoded, Report, encode_pairs
+from transduce.data.cache import Encoded, Report, encode_pairs
 from transduce.data.corpus import Pair, read_pairs
 from transduce.data.tokens import Tokens
+from transduce.recipe import Corpus
 
 
 @dataclass(frozen=True)

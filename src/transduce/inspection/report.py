@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.data.corpus import called
 from transduce.folder import read_metrics
 from transduce.recipe import Corpus, RecurrentDecoder, RecurrentEncoder
 from transduce.storage import write_text
@@ -66,7 +67,7 @@ def _word(value: Any) -> str:
 
 def _corpus(corpus: Corpus) -> str:
     first = f"the first {corpus.limit:,} pairs of " if corpus.limit else ""
-    return f"{first}{corpus.called}"
+    return f"{first}{called(corpus)}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:

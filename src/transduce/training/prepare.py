@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from transduce.data.batches import Batches
-from transduce.data.cache import Corpus, Encoded, Report, encode_corpus
+from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.corpus import check_files, read_pairs
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
-from transduce.recipe import Data, Recipe
+from transduce.recipe import Corpus, Data, Recipe
 from transduce.storage import default_cache_folder
 from transduce.training.ranks import Ranks
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.batches import Batch
+from transduce.data.corpus import called
 from transduce.errors import TrainingError
 from transduce.recipe import Corpus, Recipe
 from transduce.training.checkpoint import STATE, Standing
@@ -94,7 +95,7 @@ def place(corpus: Corpus, lines: Sequence[int]) -> str:
     noun = "line" if len(lines) == 1 else "lines"
     shown = ", ".join(str(line) for line in sorted(lines)[:SHOWN_LINES])
     more = f" and {len(lines) - SHOWN_LINES} more" if len(lines) > SHOWN_LINES else ""
-    return f"{noun} {shown}{more} of {corpus.called}"
+    return f"{noun} {shown}{more} of {called(corpus)}"
 
 
 def _shape(batch: Batch) -> str:

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
-from transduce.corpora import FETCHED, MADE, check_named, get, listing_of, text_of
+from transduce.corpora import FETCHED, MADE, check_named, get, listing_of
 from transduce.corpora.listing import Listing, checksum, megabytes
 from transduce.corpora.place import corpora_folder
-from transduce.data.corpus import check_files, read_pairs
+from transduce.data.corpus import called, check_files, read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Named
 from transduce.storage import write_json
@@ -149,14 +149,7 @@ def test_fifteen_languages_or_all(shelf: Path) -> None:
 
 def test_running_text(shelf: Path) -> None:
     put(shelf, "tiny-shakespeare", train__txt="To be\n", valid__txt="or not\n")
-    listing = FETCHED["tiny-shakespeare"]
-    path = text_of(Named(name="tiny-shakespeare", split="valid"), listing)
-    assert path.read_text() == "or not\n"
-    with pytest.raises(DataError, match="has no split test; "):
-        text_of(Named(name="tiny-shakespeare", split="test"), listing)
     assert "is running text" in sentence(name="tiny-shakespeare", split="train")
-    with pytest.raises(DataError, match="holds pairs"):
-        text_of(Named(name="imdb", split="train"), FETCHED["imdb"])
 
 
 def test_a_fetched_corpus_is_read_by_its_name(tiny: Listing, shelf: Path) -> None:
@@ -172,9 +165,9 @@ def test_a_fetched_corpus_is_read_by_its_name(tiny: Listing, shelf: Path) -> Non
 
 
 def test_how_corpora_are_called() -> None:
-    called = {
+    named = {
         "copy (train)": Named(name="copy", split="train"),
         "multi30k en-de (test-2017)": Named(name="multi30k", split="test-2017", pair="en-de"),
         "sigmorphon2020 fre (valid)": Named(name="sigmorphon2020", split="valid", language="fre"),
     }
-    assert all(corpus.called == name for name, corpus in called.items())
+    assert {name: called(corpus) for name, corpus in named.items()} == {n: n for n in named}

@@ -15,7 +15,7 @@ import pytest
 
 from loopback import Loopback, cut, status, well
 from tiny_corpus import CONTENTS, ENGLISH, GERMAN, SERVED
-from transduce.corpora import getting
+from transduce.corpora import FETCHED, getting
 from transduce.corpora.getting import get
 from transduce.corpora.listing import Form, Listing
 from transduce.corpora.place import is_whole
@@ -112,8 +112,10 @@ def test_a_corpus_that_was_damaged_is_made_anew(tiny: Listing, shelf: Path) -> N
     (shelf / "tiny" / "train.en").unlink()
     assert get(tiny, shelf, None, nothing)
     check_whole(shelf)
-    (shelf / "tiny" / "corpus.json").write_text("{", "utf-8")
-    assert "holds other files" in failure(tiny, shelf)  # whose they are nobody knows
+    for facts in ("{", '{"format": 0, "files": {"train.de": ""}}'):  # damaged; of an older form
+        (shelf / "tiny" / "corpus.json").write_text(facts, "utf-8")
+        assert get(tiny, shelf, None, nothing)
+        check_whole(shelf)
 
 
 def test_files_of_other_people_are_not_touched(tiny: Listing, shelf: Path) -> None:
@@ -211,6 +213,11 @@ def test_files_that_one_has(
     check_whole(shelf)
     assert left(tmp_path / "mine") == before
     assert server.asked == []
+
+
+def test_a_folder_that_must_be_one(tmp_path: Path, shelf: Path) -> None:
+    (tmp_path / "aclImdb").touch()
+    assert "aclImdb is damaged" in failure(FETCHED["imdb"], shelf, tmp_path)
 
 
 def test_of_several_files_the_right_one(tiny: Listing, shelf: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
     assert len(lines) + stream.report.overlong == 100
     empty = stream_of(tmp_path, pool=5, max_length=1)
     with pytest.raises(
-        DataError, match=r"no pair of a\.en is left to use: 100 pairs longer than 1"
+        DataError, match=r"no pair of a\.en and a\.de is left to use: 100 pairs longer than 1"
     ):
         next(Batches(empty, 200).iterate())
 
