@@ -25,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+corpus_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(corpus_app, name="corpus", help="List the corpora known by name, or get one.")
 
 RecipeArgument = Annotated[
