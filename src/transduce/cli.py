@@ -25,6 +25,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+corpus_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(corpus_app, name="corpus", help="List the corpora known by name, or get one.")
+
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
 ]
@@ -309,7 +312,7 @@ def prompts(
 @app.command()
 def evaluate(
     model: ModelArgument,
-    split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
+    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
     source: Annotated[
         Path | None,
         typer.Option(help="Score on this file instead, one a line (or CoNLL-U, or a text);"),
@@ -411,6 +414,31 @@ def recipes(
         print_recipes()
     else:
         print_recipe(name)
+
+
+@corpus_app.command("list")
+def corpus_list() -> None:
+    """List the corpora that a recipe can name, their sizes and licences."""
+    from transduce.corpora.show import print_corpora
+
+    print_corpora()
+
+
+@corpus_app.command("get")
+def corpus_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `transduce corpus list` has it.")],
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Make it from files you have.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Default: $TRANSDUCE_DATA, or a cache folder."),
+    ] = None,
+) -> None:
+    """Fetch a corpus from its public home. Stopped, it goes on where it was."""
+    from transduce.corpora.show import get_and_tell
+
+    get_and_tell(name, given, to)
 
 
 def _processes(asked: int, many: bool) -> int:

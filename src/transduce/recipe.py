@@ -103,10 +103,33 @@ class Columns(Part):
 
 
 class Named(Part):
-    """A corpus that transduce knows by name."""
+    """A corpus that transduce knows by name: `transduce corpus list` lists them."""
 
-    name: Annotated[str, "a name"] = Field(description="cmudict, copy or reverse")
-    split: Literal["train", "valid", "test"] = Field(description="which part of it")
+    name: Annotated[str, "a name"] = Field(description="such as cmudict or multi30k")
+    split: Literal["train", "valid", "test", "test-2017", "test-coco"] = Field(
+        description="which part of it; the last two are of multi30k"
+    )
+    pair: Annotated[str, "two languages, such as en-de"] | None = Field(
+        None, description="from which into which; multi30k and udhr need it"
+    )
+    language: Annotated[str, "a language"] | None = Field(
+        None, description="sigmorphon2020 needs it; all: each source begins with its language"
+    )
+    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+
+
+class Hub(Part):
+    """A dataset of the Hugging Face hub, or a folder of such form: pip install transduce[hub]."""
+
+    hub: Annotated[str, "the name of a dataset"] = Field(description="such as wmt14")
+    config: Annotated[str, "a name"] | None = Field(
+        None, description="which of its configurations, such as de-en"
+    )
+    split: Annotated[str, "the name of a split"] = Field(description="such as train or validation")
+    source: Annotated[str, "the name of a column"] = Field(
+        description="the column of the source; translation.de is de within translation"
+    )
+    target: Annotated[str, "the name of a column"] = Field(description="the column of the target")
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -126,17 +149,15 @@ class Text(Part):
 
 def _corpus_form(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    if "text" in keys:
-        return "text"
-    if "file" in keys:
-        return "columns"
-    return "named" if "name" in keys else "parallel"
+    telling = {"text": "text", "file": "columns", "name": "named", "hub": "hub"}
+    return next((form for key, form in telling.items() if key in keys), "parallel")
 
 
 Corpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
     | Annotated[Named, Tag("named")]
+    | Annotated[Hub, Tag("hub")]
     | Annotated[Text, Tag("text")],
     Discriminator(_corpus_form),
 ]

@@ -25,6 +25,11 @@ def write_json(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 
+def default_cache_folder() -> Path:
+    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it; CheckpointError where that cannot be."""
     try:

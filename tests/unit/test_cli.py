@@ -33,7 +33,10 @@ model:
 decode: {beam: 2, max_ratio: 1, max_extra: 2}
 metrics: [per, exact]
 """
-COMMANDS = ["demo", "train", "run", "score", "prompts", "evaluate", "export", "check", "recipes"]
+COMMANDS = [
+    *("demo", "train", "run", "score", "prompts", "evaluate"),
+    *("export", "check", "recipes", "corpus"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +134,9 @@ def test_version(transduce: Transduce) -> None:
         (["train", "pronounce", "trian.lr=3"], "on the command line: unknown key trian; did you"),
         (["check", "pronouce"], "did you mean pronounce?"),
         (["recipes", "pronouce"], "there is no shipped recipe pronouce; did you mean pronounce?"),
+        (["corpus"], "Missing command; see transduce corpus --help"),
+        (["corpus", "gte"], "No such command 'gte'. Did you mean 'get'?"),
+        (["corpus", "get", "multi3k"], "no corpus named multi3k; did you mean multi30k?"),
         (["run", "/no/where", "x"], "there is no folder /no/where"),
         (["evaluate", "/no/where"], "there is no folder /no/where"),
         (["run", "/", "x"], "/ is not a model folder: it has no model.safetensors"),

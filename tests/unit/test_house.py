@@ -21,6 +21,7 @@ ROOMS = [
     ["blueprint"],
     ["recipe"],
     ["cookbook"],
+    ["corpora"],
     ["nn"],
     ["data"],
     ["models"],

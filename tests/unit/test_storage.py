@@ -283,3 +283,11 @@ def test_files_written_before_headers_were_summed_can_be_read(tmp_path: Path) ->
     save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a", metadata)
     tensors, facts = read_tensors(tmp_path / "a")
     assert same(tensors, facts, {"matrix": TENSORS["matrix"]})
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert storage.default_cache_folder() == Path("/somewhere/transduce")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert storage.default_cache_folder() == Path("/home/me/.cache/transduce")

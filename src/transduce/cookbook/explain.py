@@ -152,7 +152,7 @@ def _unknown_key(detail: ErrorDetails, complaints: Complaints) -> str:
         needs = [name for name, known in spot.part.model_fields.items() if known.is_required()]
         sentence = (
             f"{prefix}{key} does not go with {' and '.join(f'{prefix}{name}' for name in needs)}; "
-            f"a corpus is given by source and target, by file, by text, or by name and split"
+            "a corpus is given by source and target, by file, by text, by name and split, or by hub"
         )
     else:
         # The same word further down is nearer than another one that is spelt alike here.

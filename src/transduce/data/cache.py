@@ -146,11 +146,6 @@ def encode_corpus(
     return encoded, report
 
 
-def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
-
-
 def encode_pairs(
     pairs: Iterable[Pair],
     data: recipe.Data,
@@ -269,7 +264,7 @@ def _key(
     )
     add(source_tokens.to_json())
     add(target_tokens.to_json())
-    if isinstance(corpus, recipe.Named):
+    if isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, data.folder):
             add(pair.source)
             add(pair.target)

@@ -1,4 +1,4 @@
-"""Reading pairs: a stream of source and target text from parallel files, tables, or by name."""
+"""Reading pairs: a stream of source and target text from files, by name, or from the hub."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.conllu import COLUMNS, read_sentences
-from transduce.data.sources import check_name, named_pairs
+from transduce.data.hub import check_hub, hub_name, hub_rows
 from transduce.errors import DataError
-from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles, Recipe, Text
 
 EXAMPLES = 5
 FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
@@ -68,9 +69,39 @@ class Tally:
         return found
 
 
+def text_of(corpus: Corpus) -> Text | None:
+    """The text that a corpus is, whether or not it is on this machine; None where it has sources.
+
+    A trained model asks this of its recipe, far from what it was trained on.
+    """
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        files = listing.read(corpus.split, listing.example)
+        return files if isinstance(files, Text) else None
+    return corpus if isinstance(corpus, Text) else None
+
+
 def is_running(corpus: Corpus) -> bool:
     """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
-    return isinstance(corpus, Text) and corpus.running
+    text = text_of(corpus)
+    return text is not None and text.running
+
+
+def check_kind(corpus: Corpus, recipe: Recipe) -> None:
+    """Raise DataError if a corpus by name is not what the task of a recipe learns from.
+
+    Of files the recipe knows it by itself.
+    """
+    continued = recipe.task == "continue"
+    if continued and text_of(corpus) is None:
+        what, wanted = "has sources and targets", "learns from text alone"
+    elif not continued and text_of(corpus) is not None:
+        what, wanted = "is text alone", "learns from sources and targets"
+    elif is_running(corpus) != is_running(recipe.data.train):
+        lines = "joined" if is_running(corpus) else "apart"
+        what, wanted = f"has its lines {lines}", "needs them as in data.train"
+    else:
+        return
+    raise DataError(f"{called(corpus)} {what}, but task: {recipe.task} {wanted}")
 
 
 def told(count: int, what: str, places: list[str]) -> list[str]:
@@ -90,15 +121,18 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
+    limit = corpus.limit
+    corpus, folder = resolved(corpus, folder)
     if isinstance(corpus, Text):
         pairs = _text_pairs(corpus, folder)
     elif isinstance(corpus, ParallelFiles):
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Hub):
+        pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
-        named = named_pairs(corpus.name, corpus.split)
-        pairs = (Pair(s, t, corpus.name, line) for line, (s, t) in enumerate(named, start=1))
+        pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
     read = 0
     for pair in pairs:
         if not pair.source.strip() and not isinstance(corpus, Text):
@@ -112,8 +146,27 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         tally.pairs += 1
         read += 1
         yield pair
-        if read == corpus.limit:
+        if read == limit:
             return
+
+
+def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
+    """A fetched corpus as the files that it is, and where their names start; others as they are.
+
+    Raises DataError where there is no such corpus, or it is not on this machine.
+    """
+    if not isinstance(corpus, Named):
+        return corpus, folder
+    check_named(corpus)
+    listing = listing_of(corpus.name)
+    if listing is None:
+        return corpus, folder
+    files, shelf = files_of(corpus, listing)
+    return files, str(shelf)
+
+
+def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
+    return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
 
 
 def check_files(corpus: Corpus, folder: str | None) -> None:
@@ -125,12 +178,14 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
     elif isinstance(corpus, Columns):
         for name in corpus_files(corpus, folder):
             _format(name)
+    elif isinstance(corpus, Named):
+        check_named(corpus)
     else:
-        check_name(corpus.name, corpus.split)
+        check_hub(corpus)
 
 
 def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
-    """The files a corpus is read from, globs resolved, sources first; none for a named corpus."""
+    """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
     if isinstance(corpus, ParallelFiles):
         return _files(corpus.source, folder) + _files(corpus.target, folder)
     if isinstance(corpus, Text):
@@ -141,7 +196,10 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
 def called(corpus: Corpus) -> str:
     """What sentences call a corpus: its files, or its name and split."""
     if isinstance(corpus, Named):
-        return f"{corpus.name} ({corpus.split})"
+        chosen = corpus.pair or corpus.language
+        return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))
+    if isinstance(corpus, Hub):
+        return hub_name(corpus)
     if isinstance(corpus, ParallelFiles):
         return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
     return _listed(corpus.text if isinstance(corpus, Text) else corpus.file)

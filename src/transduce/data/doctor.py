@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.corpus import EXAMPLES, Pair, Tally, is_running, read_pairs
+from transduce.data.corpus import EXAMPLES, Pair, Tally, check_kind, is_running, read_pairs, text_of
 from transduce.data.tokens import UNKNOWN, Tokens, train_tokens
 from transduce.errors import DataError, TokensError
-from transduce.recipe import Corpus, Recipe, Text
+from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
 
 Severity = Literal["error", "warning", "note"]
@@ -106,6 +106,7 @@ def examine(recipe: Recipe) -> Diagnosis:
         split = _Split(name, corpus, data.folder)
         try:
             split.read(tokens)
+            check_kind(corpus, recipe)
         except (DataError, TokensError) as error:
             diagnosis.findings.append(
                 Finding("error", f"{name}: {error}", 1, [], "Mend the corpus, then check again.")
@@ -133,7 +134,7 @@ class _Split:
 
     def __init__(self, name: str, corpus: Corpus, folder: str | None) -> None:
         self.name, self.corpus, self.folder = name, corpus, folder
-        self.is_text, self.running = isinstance(corpus, Text), is_running(corpus)
+        self.is_text, self.running = text_of(corpus) is not None, is_running(corpus)
         self.noun = "line" if self.is_text else "pair"
         self.sides = ("target",) if self.is_text else ("source", "target")
         self.tally = Tally()

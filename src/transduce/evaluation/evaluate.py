@@ -20,7 +20,7 @@ from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
@@ -169,17 +169,22 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
 
 
 def _split_of(model: Model, folder: Path, split: str) -> Corpus:
-    splits = {"test": model.recipe.data.test, "valid": model.recipe.data.valid}
-    if split not in splits:
-        near = nearest(split, splits, "; there are test and valid")
-        raise DataError(f"there is no split {split}{near}")
-    chosen = splits[split]
-    if chosen is None:
+    """test or valid of a recipe; or, of a corpus by name, any other split that it has."""
+    data = model.recipe.data
+    splits = {"test": data.test, "valid": data.valid}
+    corpus = splits.get(split)
+    if corpus is not None:
+        return corpus
+    known = data.test or data.valid
+    if isinstance(known, Named):
+        return known.model_copy(update={"split": split, "limit": None})
+    if split in splits:
         others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
         raise DataError(
             f"the recipe of {folder} has no {split} set; give --split valid, or {others}"
         )
-    return chosen
+    near = nearest(split, splits, "; there are test and valid")
+    raise DataError(f"there is no split {split}{near}")
 
 
 def _evaluate_text(

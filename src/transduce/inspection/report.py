@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transduce.data.corpus import called
+from transduce.data.corpus import called, text_of
 from transduce.evaluation.metrics import decimals
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, Recipe, Text
+from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
 from transduce.storage import write_text
 from transduce.tasks import LanguageModel
@@ -94,7 +94,7 @@ def _word(value: Any) -> str:
 
 
 def _corpus(corpus: Corpus) -> str:
-    unit = "lines" if isinstance(corpus, Text) else "pairs"
+    unit = "lines" if text_of(corpus) else "pairs"
     first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
     return f"{first}{called(corpus)}"
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from transduce.data.batches import Batches
 from transduce.data.blocks import cut
-from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
-from transduce.data.corpus import check_files, is_running, read_pairs
+from transduce.data.cache import Encoded, Report, encode_corpus
+from transduce.data.corpus import check_files, check_kind, is_running, read_pairs
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
 from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.rules import RULES
+from transduce.storage import default_cache_folder
 from transduce.training.ranks import Ranks
 
 Say = Callable[[str], None]
@@ -47,6 +48,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
+            check_kind(corpus, recipe)
     tokens = _shared_tokens(data, folder, ranks)
     if recipe.task == "continue":
         say(f"Tokens: {len(tokens[1]):,}.")

@@ -9,7 +9,7 @@ import pytest
 
 from transduce import recipe
 from transduce.data import cache
-from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
 from transduce.errors import DataError
@@ -144,14 +144,6 @@ def test_named_corpora_are_kept_too(tmp_path: Path) -> None:
     second, _ = encode_corpus(corpus, data, CHARACTERS, CHARACTERS, tmp_path)
     assert same(first, second)
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_where_the_cache_is(monkeypatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_cache_folder() == Path("/somewhere/transduce")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert default_cache_folder() == Path("/home/me/.cache/transduce")
 
 
 def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_told(tmp_path: Path) -> None:
