@@ -104,7 +104,7 @@ def test_a_folder_has_one_run_at_a_time(task: Path, lives: Lives, tmp_path: Path
     with held(folder) as mine:
         assert mine
         lives.start(*command(task, folder))
-        assert lives.end() == 1, lives.told
+        assert lives.end() == 2, lives.told
         assert f"another run is training in {folder}" in " ".join(lives.told.split())
     lives.start(*command(task, folder, "train.steps=20"))
     assert lives.end() == 0, lives.told
