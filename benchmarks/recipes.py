@@ -19,7 +19,7 @@ of these files is a group, and its results are benchmarks/results/recipes_GROUP.
 Each seed is a process of its own with one thread for torch (`--jobs` at a time); each is trained
 into runs/benchmarks/NAME/SEED, scored, and written down as soon as it is done. What the results
 hold already is not done again, unless the experiment's recipe has changed; a run that was stopped
-goes on. After `--minutes` whatever still runs is stopped, and kept. On a GPU, `--share` lets small
+goes on. `--override KEY=VALUE` is of all experiments, for trials. After `--minutes` whatever still runs is stopped, and kept. On a GPU, `--share` lets small
 kernels of several processes run side by side (NVIDIA's MPS daemon, where it is installed).
 
 Corpora must be there before (`transduce corpus get NAME`), in $TRANSDUCE_DATA where that is set.
@@ -40,7 +40,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ class Experiment:
     metrics: list[str] | None = None
     also: list[str] = field(default_factory=list)
     ensemble: bool = False
+    added: tuple[str, ...] = ()
+    """Overrides of the command line, among the others."""
 
     @property
     def sets(self) -> list[str]:
@@ -107,13 +109,17 @@ def read_experiments() -> dict[str, Experiment]:
     return found
 
 
-def chosen(patterns: Sequence[str]) -> list[Experiment]:
+def chosen(patterns: Sequence[str], overrides: Sequence[str]) -> list[Experiment]:
     known = read_experiments()
     names = [name for pattern in patterns for name in known if fnmatch.fnmatchcase(name, pattern)]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             sys.exit(f"there is no experiment {pattern}; there are {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)]
+    several = [known[name] for name in dict.fromkeys(names)]
+    return [
+        replace(one, overrides=[*one.overrides, *overrides], added=tuple(overrides))
+        for one in several
+    ]
 
 
 # ------------------------------------------------------------------------- one process's work
@@ -336,7 +342,7 @@ def _start(experiment: Experiment, unit: str, work: Path) -> Job:
     log = work / experiment.name / f"{unit}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), experiment.name, "--unit", unit]
-    command += ["--work", str(work)]
+    command += ["--work", str(work), *(f"--override={one}" for one in experiment.added)]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "2"}
     with log.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
@@ -380,6 +386,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", help="share a GPU through MPS")
     parser.add_argument("--list", action="store_true", help="print the experiments and end")
     parser.add_argument("--table", action="store_true", help="print what is known and end")
+    parser.add_argument("--override", action="append", default=[], help="of all; for trials")
     parser.add_argument("--work", type=Path, default=WORK, help="where models are trained")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where figures go")
     parser.add_argument("--unit", help=argparse.SUPPRESS)
@@ -388,7 +395,7 @@ def main() -> None:
         for experiment in read_experiments().values():
             print(f"{experiment.group:16} {experiment.name:32} {' '.join(experiment.overrides)}")
         return
-    experiments, results = chosen(asked.names), Results(asked.results)
+    experiments, results = chosen(asked.names, asked.override), Results(asked.results)
     if asked.unit is not None:
         do_unit(experiments[0], asked.unit, asked.work)
         return
