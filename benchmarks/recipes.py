@@ -15,12 +15,14 @@ of these files is a group, and its results are benchmarks/results/recipes_GROUP.
       metrics: [bleu, chrf]               # default: as in the recipe
       also: [tokenised_bleu]              # further scores, from benchmarks/scores.py
       ensemble: true                      # score the seeds' models together, too
+      members: [one, other]               # instead of seeds: all models of these, together
 
 Each seed is a process of its own with one thread for torch (`--jobs` at a time); each is trained
 into runs/benchmarks/NAME/SEED, scored, and written down as soon as it is done. What the results
 hold already is not done again, unless the experiment's recipe has changed; a run that was stopped
-goes on. `--override KEY=VALUE` is of all experiments, for trials. After `--minutes` whatever still runs is stopped, and kept. On a GPU, `--share` lets small
-kernels of several processes run side by side (NVIDIA's MPS daemon, where it is installed).
+goes on. After `--minutes` whatever still runs is stopped, and kept. `--override KEY=VALUE` is of
+all experiments, for trials. On a GPU, `--share` lets small kernels of several processes run side by
+side (NVIDIA's MPS daemon, where it is installed).
 
 Corpora must be there before (`transduce corpus get NAME`), in $TRANSDUCE_DATA where that is set.
 Choose by validation: an experiment without `splits` never sees a test set.
@@ -70,6 +72,7 @@ class Experiment:
     metrics: list[str] | None = None
     also: list[str] = field(default_factory=list)
     ensemble: bool = False
+    members: list[str] = field(default_factory=list)
     added: tuple[str, ...] = ()
     """Overrides of the command line, among the others."""
 
@@ -81,6 +84,8 @@ class Experiment:
     @property
     def units(self) -> list[str]:
         """What is done in a process each: the seeds, and then all of them together."""
+        if self.members:
+            return [ENSEMBLE]
         return [str(seed) for seed in self.seeds] + [ENSEMBLE] * self.ensemble
 
     @property
@@ -92,7 +97,7 @@ class Experiment:
         # Where the corpora lie is no part of what was done.
         data = recipe.data.model_copy(update={"folder": None})
         said = [dump_recipe(recipe.model_copy(update={"seed": 0, "data": data}))]
-        said += [json.dumps([self.sets, self.decode, self.metrics, self.also])]
+        said += [json.dumps([self.sets, self.decode, self.metrics, self.also, self.members])]
         return sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
@@ -161,7 +166,9 @@ def _together(experiment: Experiment, work: Path) -> dict[str, Any]:
     from transduce.transducer import load
 
     device = load_recipe(experiment.recipe, experiment.overrides).train.device
-    folders = [work / experiment.name / str(seed) for seed in experiment.seeds]
+    known = read_experiments()
+    members = [known[name] for name in experiment.members] or [experiment]
+    folders = [work / member.name / str(seed) for member in members for seed in member.seeds]
     for folder in folders:
         if not (folder / "trained").exists():
             sys.exit(f"{folder} holds no trained model: the ensemble needs all seeds' models")
@@ -333,9 +340,9 @@ def _is_ready(
     """An ensemble waits for the models of its seeds."""
     if unit != ENSEMBLE:
         return True
-    left = [name for name, other in waiting if other != ENSEMBLE]
-    left += [job.experiment for job in running]
-    return experiment not in left
+    left = [one.name for one, other in waiting if other != ENSEMBLE]
+    left += [job.experiment.name for job in running if job.unit != ENSEMBLE]
+    return not set(left) & {experiment.name, *experiment.members}
 
 
 def _start(experiment: Experiment, unit: str, work: Path) -> Job:
