@@ -23,9 +23,10 @@ HEAD = [
     "## Recipes on public corpora",
     "",
     "Each row is what `python benchmarks/recipes.py EXPERIMENT` trained and scored, with the "
-    "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their standard deviation, and the 95 % bootstrap interval of the first seed's. All "
-    "choices were made on validation sets. Published figures are the authors' own; where the "
-    "protocol differs, a sentence says how.",
+    "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their "
+    "standard deviation, and the 95 % bootstrap interval of the first seed's. All choices were "
+    "made on validation sets. Published figures are the authors' own; where the protocol differs, "
+    "a sentence says how.",
     "",
 ]
 
