@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
     tried = {name: one for name, one in experiments.items() if name not in reported}
     lines = [f"### {shown['title']}", "", " ".join(shown["about"].split()), ""]
     for label, expression in shown["metrics"].items():
-        rows = [
-            row for name, one in reported.items() for row in _rows(name, one, expression, shown)
-        ]
+        rows = []
+        for name, one in reported.items():
+            rows += _rows(name, one, expression, shown) if _says(shown, label, name) else []
         if rows:
             head = [label, "set", "seeds", "mean", "interval", "together", "published"]
             lines += [*_table(head, rows), ""]
@@ -60,6 +61,11 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
         head = ["", *shown["metrics"], "overrides"]
         lines += [*_table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
     return [*lines, *_notes(shown), ""]
+
+
+def _says(shown: dict[str, Any], label: str, name: str) -> bool:
+    """Whether what is under a heading means something of an experiment."""
+    return not any(fnmatch(name, one) for one in shown.get("not_for", {}).get(label, ()))
 
 
 def _reported(one: dict[str, Any], shown: dict[str, Any]) -> bool:
@@ -144,7 +150,10 @@ def _facts(name: str, one: dict[str, Any]) -> list[str]:
 
 def _trial(name: str, one: dict[str, Any], shown: dict[str, Any]) -> list[str]:
     run = next(iter(one["runs"].values()))
-    scores = [_score(run, VALID, expression) for expression in shown["metrics"].values()]
+    scores = [
+        _score(run, VALID, expression) if _says(shown, label, name) else None
+        for label, expression in shown["metrics"].items()
+    ]
     overrides = [text for text in one["overrides"] if not text.startswith("data.t")]
     overrides = [text for text in overrides if not text.startswith("data.valid")]
     said = ", ".join(overrides) or f"as in the recipe `{one['recipe']}`"

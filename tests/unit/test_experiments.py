@@ -84,7 +84,8 @@ def test_the_page_has_ours_beside_the_published(
         "g": {
             "title": "A set",
             "about": "Of words.",
-            "metrics": {"word error rate, %": "100 - mean exact"},
+            "metrics": {"word error rate, %": "100 - mean exact", "words right": "exact"},
+            "not_for": {"words right": ["x-try-*"]},
             "published": [
                 {
                     "who": "Someone 2020",
@@ -112,6 +113,7 @@ def test_the_page_has_ours_beside_the_published(
     text = "\n".join(page.sections())
     row = "| `x` | test | 2 | 24.00 ± 1.41 | 24.00 to 26.00 | 20.00 | 21.5 (Someone 2020) |"
     assert row in text
-    assert "| `x-try-y` | 45.00 | model.width=8 |" in text
+    assert "| `x-try-y` | 45.00 |  | model.width=8 |" in text
+    assert "| `x` | test | 2 | 71.00 ± 1.41 | 69.00 to 71.00 | 75.00 |  |" in text
     assert "| `x` | 1,234 | 10 | 9 s | a CPU, torch 2, float32 | `python x` |" in text
     assert "- Someone 2020: A paper. In nothing." in text
