@@ -39,9 +39,10 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -370,19 +371,41 @@ def _finish(job: Job, work: Path, results: Results) -> bool:
 
 
 @contextmanager
-def shared_gpu(wanted: bool) -> Any:
+def shared_gpu(wanted: bool) -> Iterator[None]:
     """Kernels of different processes side by side, where NVIDIA's MPS daemon can be had."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if not wanted or control is None:
+    control = shutil.which("nvidia-cuda-mps-control") if wanted else None
+    if control is None:
         if wanted:
             print("There is no nvidia-cuda-mps-control here: processes take turns on the GPU.")
         yield
         return
-    subprocess.run([control, "-d"], check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        os.environ.update(places)
+        subprocess.run([control, "-d"], check=False)
+        try:
+            if not _gpu_answers():
+                print("MPS does not answer: processes take turns on the GPU.")
+                _quit(control)
+                for name in places:
+                    del os.environ[name]
+            yield
+        finally:
+            if "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+                _quit(control)
+
+
+def _gpu_answers() -> bool:
+    code = "import torch; torch.ones(4, device='cuda').sum().item()"
     try:
-        yield
-    finally:
-        subprocess.run([control], input=b"quit\n", check=False)
+        return subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _quit(control: str) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run([control], input=b"quit -t 5\n", check=False, timeout=15)
 
 
 def main() -> None:
