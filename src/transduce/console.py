@@ -165,7 +165,8 @@ def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
 def print_tagged(model: Model, file: Path) -> None:
     """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
     from transduce.data.conllu import read_sentences
-    from transduce.data.corpus import check_files, read_lines
+    from transduce.data.corpus import check_files
+    from transduce.data.files import read_lines
     from transduce.recipe import Columns
     from transduce.tasks import Tagger
 

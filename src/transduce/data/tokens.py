@@ -13,7 +13,8 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
-from transduce.data.corpus import locate, read_pairs
+from transduce.data.corpus import read_pairs
+from transduce.data.files import locate
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
