@@ -100,6 +100,7 @@ def build_labeller(
         word_dropout=settings.word_dropout,
         letters=letters.kind if letters else None,
         letters_width=letters.width if letters else 0,
+        ngrams=settings.ngrams,
     )
     if isinstance(settings.encoder, recipe.PooledEncoder):
         front.scale = 1.0  # no positions are added that it would have to be as large as

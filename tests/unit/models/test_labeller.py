@@ -11,7 +11,7 @@ from torch import nn
 from transduce import recipe
 from transduce.data.batches import collate
 from transduce.data.packing import pack
-from transduce.data.tokens import SPECIALS, UNKNOWN
+from transduce.data.tokens import BEGIN, SPECIALS, UNKNOWN
 from transduce.models import Labeller, build_labeller
 from transduce.nn.attention import attention_pool
 from transduce.nn.masks import padding
@@ -34,6 +34,12 @@ def labeller(
     given = {"width": 8, "dropout": 0.0, "decoder": None, "encoder": shape, **model}
     torch.manual_seed(1)
     return build_labeller(recipe.Model.model_validate(given), WORDS, 3, pooled=pooled).double()
+
+
+def filled(network: Labeller) -> None:
+    """N-grams begin at zero: give them something to say."""
+    if network.front.ngrams is not None:
+        nn.init.normal_(network.front.ngrams.table.weight)
 
 
 def test_the_lectures_classifier_has_640_066_parameters() -> None:
@@ -107,8 +113,12 @@ def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("pool", [None, "average", "attention", "last"])
-def test_neighbours_and_padding_change_nothing(encoder: str, pool: str | None) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average")
+@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+def test_neighbours_and_padding_change_nothing(
+    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+) -> None:
+    network = labeller(pool is not None, encoder, pool=pool or "average", ngrams=ngrams)
+    filled(network)
     batch = collate(SOURCES, None, ends=False)
     together = network.log_probabilities(batch.source_BS, batch.source_lengths_B)
     for row, words in enumerate(SOURCES):
@@ -141,8 +151,12 @@ def test_the_loss_is_torchs_over_labels_alone(pooled: bool, smoothing: float) ->
 
 @pytest.mark.parametrize("encoder", ["pooled", "transformer"])
 @pytest.mark.parametrize("pool", [None, "average", "last"])
-def test_packed_sequences_have_the_same_loss_and_gradient(encoder: str, pool: str | None) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average", width=16)
+@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+def test_packed_sequences_have_the_same_loss_and_gradient(
+    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+) -> None:
+    network = labeller(pool is not None, encoder, pool=pool or "average", width=16, ngrams=ngrams)
+    filled(network)
     assert network.packs(16)
     batch = collate(SOURCES * 40, (LABELS if pool else TAGS) * 40, ends=False)
     found = []
@@ -196,3 +210,19 @@ def test_word_dropout_makes_words_unknown_while_training_alone() -> None:
     assert 0.25 < float(hidden_T.double().mean()) < 0.35
     network.eval()
     assert (network.front(tokens_1T)[0] == table[5]).all()
+
+
+def test_ngrams_are_added_to_words_and_hidden_with_them() -> None:
+    network = labeller(pooled=True, ngrams={"size": 50})
+    filled(network)
+    front = network.front
+    assert front.ngrams is not None
+    tokens_1T, place_1T = torch.tensor([[4, 5, 6]]), torch.arange(3)[None]
+    network.eval()
+    pairs_1TD = front.ngrams(tokens_1T, place_1T, BEGIN)
+    torch.testing.assert_close(front(tokens_1T), front.table(tokens_1T) + pairs_1TD)
+    network.train()
+    front.word_dropout = 1.0
+    unknown_1T = torch.full_like(tokens_1T, UNKNOWN)
+    pairs_1TD = front.ngrams(unknown_1T, place_1T, BEGIN)
+    torch.testing.assert_close(front(tokens_1T), front.table(unknown_1T) + pairs_1TD)
