@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from transduce.cookbook import nearest
+from transduce.corpora import splits_of
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
@@ -176,7 +177,7 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
     if corpus is not None:
         return corpus
     known = data.test or data.valid
-    if isinstance(known, Named):
+    if isinstance(known, Named) and (split in splits_of(known.name) or split not in splits):
         return known.model_copy(update={"split": split, "limit": None})
     if split in splits:
         others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
