@@ -121,6 +121,9 @@ def run(
             "--input", "-i", help="A file, one source a line; .jsonl: one object; .conllu."
         ),
     ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="What each source has as a tag; repeatable.")
+    ] = None,
     prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
     include: Annotated[
         list[str] | None, typer.Option(help="A phrase each output must contain; repeatable.")
@@ -177,7 +180,13 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import conllu_input, print_outputs, print_tagged, read_requests
+    from transduce.console import (
+        check_tags,
+        conllu_input,
+        print_outputs,
+        print_tagged,
+        read_requests,
+    )
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
     from transduce.transducer import load
@@ -185,6 +194,7 @@ def run(
     place = str(pick_device(device))
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
+    check_tags(transducer, tag or [])
     tagged = conllu_input(sources, file)
     if tagged is not None:
         print_tagged(transducer, tagged)
@@ -219,7 +229,7 @@ def run(
     asked = {name: value for name, (value, usual) in settings.items() if value != usual}
     outputs = chain.from_iterable(
         transducer.run(**request, **asked)
-        for request in read_requests(sources, file, prefix, include or [], exclude or [])
+        for request in read_requests(sources, file, prefix, include or [], exclude or [], tag or [])
     )
     print_outputs(
         outputs,
@@ -323,6 +333,9 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    with_models: Annotated[
+        list[Path] | None, typer.Option("--with", help="A model to write with; repeatable.")
+    ] = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -335,8 +348,10 @@ def evaluate(
     from transduce.hardware import pick_device
     from transduce.inspection.report import write_card
     from transduce.interop.engine import exported_folder, open_model
+    from transduce.transducer import load
 
-    transducer = open_model(model, engine, str(pick_device(device)), precision)
+    place = str(pick_device(device))
+    transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
     result = evaluate_folder(
@@ -345,6 +360,7 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
+        with_models=[load(other, place, precision) for other in with_models or []],
         beam=beam,
         length_penalty=length_penalty,
     )

@@ -131,7 +131,7 @@ def _find(location: tuple[str | int, ...]) -> _Spot:
             path, key = (*path, step), fields[str(step)]
             tag, here, others = "", forms(key.annotation), {}
         elif isinstance(step, int):
-            path, here = (*path, step), {}
+            path, here = (*path, step), forms(key.annotation) if key else {}
         else:
             break
     part = next(iter(here.values())) if len(here) == 1 else None

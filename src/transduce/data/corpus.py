@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import islice, repeat, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.columns import format_of, read_columns
 from transduce.data.files import find_files, read_lines
 from transduce.data.hub import check_hub, hub_name, hub_rows
+from transduce.data.tags import with_tags
 from transduce.errors import DataError
-from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles, Recipe, Text
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Hub,
+    Misfit,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Text,
+    is_tagged,
+    plain_tag,
+)
 
 EXAMPLES = 5
+SEPARATOR = re.compile("[;|]")  # of tags in a column, besides white space
 
 # What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
 # or the two sides would slip against each other.
@@ -23,12 +37,16 @@ ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source and its target, and where they stand: file as the recipe has it, line from 1."""
+    """A source and its target, and where they stand: file as the recipe has it, line from 1.
+
+    A source that has tags begins with them: `<fre> bonjour`.
+    """
 
     source: str
     target: str
     file: str
     line: int
+    tags: tuple[str, ...] = ()
 
 
 @dataclass
@@ -66,6 +84,8 @@ def text_of(corpus: Corpus) -> Text | None:
 
     A trained model asks this of its recipe, far from what it was trained on.
     """
+    if isinstance(corpus, Mixture):
+        return next(filter(None, map(text_of, corpus.of)), None)
     if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
         files = listing.read(corpus.split, listing.example)
         return files if isinstance(files, Text) else None
@@ -113,8 +133,12 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    limit = corpus.limit
+    limit, own = corpus.limit, tuple(filter(None, [getattr(corpus, "tag", None)]))
     corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, Mixture):
+        turns = _in_turn([read_pairs(one, folder, tally) for one in corpus.of])
+        yield from islice((_tagged(pair, own) for pair in turns), limit)
+        return
     if isinstance(corpus, Text):
         pairs = _text_pairs(corpus, folder)
     elif isinstance(corpus, ParallelFiles):
@@ -125,8 +149,11 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    tags: Iterator[tuple[str, ...]] = repeat(())
+    if isinstance(corpus, Columns) and corpus.tags is not None:
+        tags = _tags_of_lines(corpus, folder)
     read = 0
-    for pair in pairs:
+    for pair, further in zip(pairs, tags, strict=False):
         if not pair.source.strip() and not isinstance(corpus, Text):
             tally.note("empty_source", pair.file, pair.line)
             continue
@@ -137,9 +164,40 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
             tally.note("odd_breaks", pair.file, pair.line)
         tally.pairs += 1
         read += 1
-        yield pair
+        yield _tagged(pair, (*own, *further))
         if read == limit:
             return
+
+
+def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
+    """The pair with tags before its source, and before those that it has."""
+    if not tags:
+        return pair
+    return replace(pair, source=with_tags(pair.source, tags), tags=(*tags, *pair.tags))
+
+
+def _tags_of_lines(corpus: Columns, folder: str | None) -> Iterator[tuple[str, ...]]:
+    """What stands in the column of tags: V;PST;3, or with | or spaces between them."""
+    assert corpus.tags is not None
+    for pair in _column_pairs(corpus.model_copy(update={"source": corpus.tags}), folder):
+        tags = SEPARATOR.sub(" ", pair.source).split()
+        for tag in tags:
+            try:
+                plain_tag(tag)
+            except Misfit as misfit:
+                raise DataError(f"{pair.file}:{pair.line}: the tag {misfit.said}") from None
+        yield tuple(tags)
+
+
+def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
+    """A pair of each, then the next of each, until the last of them ends."""
+    while several:
+        going_on = []
+        for pairs in several:
+            for pair in islice(pairs, 1):
+                yield pair
+                going_on.append(pairs)
+        several = going_on
 
 
 def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
@@ -157,13 +215,30 @@ def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
     return files, str(shelf)
 
 
+def tags_of(corpus: Corpus, folder: str | None) -> list[str]:
+    """Every tag that a source of the corpus begins with; nothing is read where there is none."""
+    if not _has_tags(corpus, folder):
+        return []
+    return sorted({tag for pair in read_pairs(corpus, folder) for tag in pair.tags})
+
+
+def _has_tags(corpus: Corpus, folder: str | None) -> bool:
+    if is_tagged(corpus):
+        return True
+    found, folder = resolved(corpus, folder)
+    return isinstance(found, Mixture) and any(_has_tags(one, folder) for one in found.of)
+
+
 def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
     return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
 
 
 def check_files(corpus: Corpus, folder: str | None) -> None:
     """Raise DataError if a file of the corpus is not there; nothing is read."""
-    if isinstance(corpus, ParallelFiles):
+    if isinstance(corpus, Mixture):
+        for one in corpus.of:
+            check_files(one, folder)
+    elif isinstance(corpus, ParallelFiles):
         _matched(corpus, folder)
     elif isinstance(corpus, Text):
         corpus_files(corpus, folder)
@@ -187,6 +262,9 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
 
 def called(corpus: Corpus) -> str:
     """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Mixture):
+        names = list(dict.fromkeys(map(called, corpus.of)))
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if isinstance(corpus, Named):
         chosen = corpus.pair or corpus.language
         return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,11 +22,13 @@ from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
+
+MOST_GROUPS = 50
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Item:
 
     source: str
     references: list[str]
+    group: str = ""
+    """The first of the source's tags, such as its language."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,23 @@ class Evaluation:
     metrics: dict[str, Metric]
     items: list[Item]
     outputs: list[Output]
+    groups: dict[str, dict[str, Metric]] = field(default_factory=dict)
+    """The same of the items of each group, where there are several."""
+    mean: dict[str, Metric] = field(default_factory=dict)
+    """The mean over the groups, each counting alike however many items it has."""
+    name: str = ""
+    """Under which the folder's metrics.json has it."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     """One item a pair; or, of a dictionary, one item a source with all its targets."""
     if not alternatives:
-        return [Item(pair.source, [pair.target]) for pair in pairs]
-    grouped: dict[str, list[str]] = {}
+        return [Item(pair.source, [pair.target], *pair.tags[:1]) for pair in pairs]
+    found: dict[str, Item] = {}
     for pair in pairs:
-        grouped.setdefault(pair.source, []).append(pair.target)
-    return [Item(source, references) for source, references in grouped.items()]
+        item = found.setdefault(pair.source, Item(pair.source, [], *pair.tags[:1]))
+        item.references.append(pair.target)
+    return list(found.values())
 
 
 class Answer(NamedTuple):
@@ -99,15 +111,68 @@ def evaluate(
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
     answers = [Answer.of(output) for output in outputs]
-    return Evaluation(judge(model, items, answers, metrics, bootstrap), items, outputs)
+    whole = judge(model, items, answers, metrics, bootstrap)
+    groups = _judge_groups(model, items, answers, metrics, bootstrap)
+    return Evaluation(whole, items, outputs, groups, mean_over(groups))
+
+
+def _judge_groups(
+    model: Model,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    metrics: Sequence[str],
+    bootstrap: int,
+) -> dict[str, dict[str, Metric]]:
+    """The metrics of each group, where there are several, and not too many to be told."""
+    names = sorted({item.group for item in items})
+    if not 1 < len(names) <= MOST_GROUPS:
+        return {}
+    found = {}
+    for name in names:
+        own = [place for place, item in enumerate(items) if item.group == name]
+        parts = ([items[place] for place in own], [answers[place] for place in own])
+        found[name] = judge(model, *parts, metrics, bootstrap)
+    return found
+
+
+def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
+    """The mean of each metric over the groups (the macro average).
+
+    Its interval follows from theirs, as they are independent: the distances to the ends, squared,
+    add up.
+    """
+    several = list(groups.values())
+    if not several:
+        return {}
+    means = {}
+    for name, first in several[0].items():
+        found = [metrics[name] for metrics in several]
+        mean = sum(metric.value for metric in found) / len(found)
+        lows = [metric.value - metric.low for metric in found if metric.low is not None]
+        highs = [metric.high - metric.value for metric in found if metric.high is not None]
+        whole = len(lows) == len(highs) == len(found)
+        low = mean - math.hypot(*lows) / len(found) if whole else None
+        high = mean + math.hypot(*highs) / len(found) if whole else None
+        means[name] = Metric(name, mean, low, high, first.higher_is_better)
+    return means
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
     """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
+    if evaluation.groups:
+        facts["mean"] = {name: metric.to_json() for name, metric in evaluation.mean.items()}
+        facts["groups"] = {
+            group: {name: _shortly(metric) for name, metric in metrics.items()}
+            for group, metrics in evaluation.groups.items()
+        }
     _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
     # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
+
+
+def _shortly(metric: Metric) -> dict[str, Any]:
+    return {"value": metric.value, "low": metric.low, "high": metric.high}
 
 
 def _write_metrics(
@@ -177,8 +242,12 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
     if corpus is not None:
         return corpus
     known = data.test or data.valid
-    if isinstance(known, Named) and (split in splits_of(known.name) or split not in splits):
-        return known.model_copy(update={"split": split, "limit": None})
+    if isinstance(known, Named) and _may_have(known, split):
+        return _other_split(known, split)
+    if isinstance(known, Mixture):
+        named = [one for one in known.of if isinstance(one, Named) and _may_have(one, split)]
+        if len(named) == len(known.of):
+            return Mixture(of=[_other_split(one, split) for one in named])
     if split in splits:
         others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
         raise DataError(
@@ -186,6 +255,16 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
         )
     near = nearest(split, splits, "; there are test and valid")
     raise DataError(f"there is no split {split}{near}")
+
+
+def _may_have(corpus: Named, split: str) -> bool:
+    """Whether to ask the corpus for a split; of one that no recipe knows it says itself that there
+    is none, and which there are."""
+    return split not in ("test", "valid") or split in splits_of(corpus.name)
+
+
+def _other_split(corpus: Named, split: str) -> Named:
+    return corpus.model_copy(update={"split": split, "limit": None})
 
 
 def _evaluate_text(
@@ -211,11 +290,13 @@ def evaluate_folder(
     split: str = "test",
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
+    with_models: Sequence[Model] = (),
     **settings: Any,
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
 
-    Of a language model the split is read, and nothing is decoded.
+    Of a language model the split is read, and nothing is decoded. What it writes together with
+    other models is not its own: that has another name.
     """
     data = model.recipe.data
     corpus: Corpus
@@ -228,9 +309,14 @@ def evaluate_folder(
     else:
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
-        return _evaluate_text(model, folder, split, corpus, names)
+        return replace(_evaluate_text(model, folder, split, corpus, names), name=split)
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
-    asked = {name: value for name, value in settings.items() if value is not None}
-    evaluation = evaluate(model, items, names, **asked)
-    write_evaluation(folder, split, evaluation, **asked)
+    facts = {name: value for name, value in settings.items() if value is not None}
+    asked = dict(facts)
+    if with_models:
+        asked["with_models"] = with_models
+        facts["models"] = 1 + len(with_models)
+        split = f"{split}-{facts['models']}-models"
+    evaluation = replace(evaluate(model, items, names, **asked), name=split)
+    write_evaluation(folder, split, evaluation, **facts)
     return evaluation
