@@ -122,6 +122,11 @@ class Characters(Part):
         "greatest of each feature over all spans of three letters (Ma and Hovy 2016)",
     )
     width: PositiveInt = Field(64, description="how much of model.width they take; even")
+    words: PositiveInt | None = Field(
+        None,
+        description="only so many words, the most frequent, have an embedding too: what is learnt "
+        "of the rare ones by their letters then holds for unknown ones",
+    )
 
 
 class NGrams(Part):

@@ -100,6 +100,7 @@ def build_labeller(
         word_dropout=settings.word_dropout,
         letters=letters.kind if letters else None,
         letters_width=letters.width if letters else 0,
+        own=letters.words + len(SPECIALS) if letters and letters.words else None,
         ngrams=settings.ngrams,
     )
     if isinstance(settings.encoder, recipe.PooledEncoder):

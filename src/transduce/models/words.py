@@ -44,6 +44,8 @@ class Spelling:
 class WordEmbedding(TokenEmbedding):
     """Words to vectors; with letters, the features of those take `letters_width` of the width.
 
+    The `own` first words, which are the most frequent, have a vector of their own in the table.
+
     While it trains, `word_dropout` of the words have the embedding of unknown ones, and nothing but
     their letters and neighbours to be told by, as unknown words will have.
     """
@@ -58,9 +60,11 @@ class WordEmbedding(TokenEmbedding):
         word_dropout: float = 0.0,
         letters: str | None = None,
         letters_width: int = 0,
+        own: int | None = None,
         ngrams: recipe.NGrams | None = None,
     ) -> None:
-        super().__init__(len(words), width - letters_width, positions, dropout)
+        own = min(own, len(words)) if own is not None else len(words)
+        super().__init__(own, width - letters_width, positions, dropout)
         self.word_dropout = word_dropout
         self.letters: RecurrentLetters | ConvolvedLetters | None = None
         self.spelled_VC: Tensor
@@ -73,7 +77,7 @@ class WordEmbedding(TokenEmbedding):
         self.ngrams = NGrams(ngrams.longest, ngrams.size, width) if ngrams else None
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
-        """tokens_BT → x_BTD; ids beyond the vocabulary are words that were added."""
+        """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone."""
         known_BT = tokens_BT
         if self.letters is not None:
             known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)

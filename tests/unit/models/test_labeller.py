@@ -194,6 +194,21 @@ def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -
     assert not any("spelled" in name for name in network.state_dict())
 
 
+def test_rare_words_are_known_by_their_letters_alone() -> None:
+    network = labeller(pooled=False, characters={"width": 4, "words": 2})
+    front = network.front
+    assert front.table.weight.shape == (len(SPECIALS) + 2, 4)
+    x_BTD = front(torch.tensor([[4, 5, 6, 7]]))
+    own = [4, 5, UNKNOWN, UNKNOWN]
+    torch.testing.assert_close(x_BTD[0, :, :4], front.table.weight[own] * front.scale)
+    assert (x_BTD[0, 2, 4:] - x_BTD[0, 3, 4:]).abs().max() > 1e-3
+    assert front.spelled == len(WORDS)
+    with front.also(["runs"]):
+        torch.testing.assert_close(front(torch.tensor([[len(WORDS)]]))[0, 0], x_BTD[0, 2])
+    more = labeller(pooled=False, characters={"width": 4, "words": 200})
+    assert more.front.table.weight.shape == (len(WORDS), 4)
+
+
 def test_long_words_keep_both_ends() -> None:
     spelling = labeller(pooled=False, characters={"width": 4}).front.spelling
     (long,) = spelling.spell(["a" * 10 + "x" * 30 + "b" * 10]).tolist()
