@@ -10,6 +10,7 @@ of these files is a group, and its results are benchmarks/results/recipes_GROUP.
       overrides: [model.width=256]        # as on the command line
       seeds: [1, 2, 3]                    # default: [1]
       splits: [test, test-2017]           # scored besides valid; default: none (a candidate)
+      files: {test-b: [FILE.en, FILE.de]} # further test sets: source and target
       decode: {beam: 5}                   # settings of Model.run; default: as in the recipe
       metrics: [bleu, chrf]               # default: as in the recipe
       also: [tokenised_bleu]              # further scores, from benchmarks/scores.py
@@ -64,10 +65,16 @@ class Experiment:
     overrides: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=lambda: [1])
     splits: list[str] = field(default_factory=list)
+    files: dict[str, list[str]] = field(default_factory=dict)
     decode: dict[str, Any] = field(default_factory=dict)
     metrics: list[str] | None = None
     also: list[str] = field(default_factory=list)
     ensemble: bool = False
+
+    @property
+    def sets(self) -> list[str]:
+        """All that it is scored on."""
+        return ["valid", *self.splits, *self.files]
 
     @property
     def units(self) -> list[str]:
@@ -83,7 +90,7 @@ class Experiment:
         # Where the corpora lie is no part of what was done.
         data = recipe.data.model_copy(update={"folder": None})
         said = [dump_recipe(recipe.model_copy(update={"seed": 0, "data": data}))]
-        said += [json.dumps([self.splits, self.decode, self.metrics, self.also])]
+        said += [json.dumps([self.sets, self.decode, self.metrics, self.also])]
         return sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
@@ -170,8 +177,11 @@ def _scores(
     settings = {**experiment.decode, "with_models": others} if others else experiment.decode
     metrics = None if experiment.metrics is None else ",".join(experiment.metrics)
     found = {}
-    for split in ["valid", *experiment.splits]:
-        evaluation = evaluate_folder(model, folder, split=split, metrics=metrics, **settings)
+    for split in experiment.sets:
+        files = tuple(Path(name) for name in experiment.files.get(split, ())) or (None, None)
+        evaluation = evaluate_folder(
+            model, folder, split=split, files=files, metrics=metrics, **settings
+        )
         found[split] = read_metrics(folder)[evaluation.name]
         hypotheses = [output.text for output in evaluation.outputs]
         references = [item.references for item in evaluation.items]
@@ -237,7 +247,7 @@ def table(experiments: Sequence[Experiment], results: Results) -> list[str]:
     for experiment in experiments:
         runs = results.of(experiment).get("runs", {})
         seeds = [runs[str(seed)] for seed in experiment.seeds if str(seed) in runs]
-        for split in ["valid", *experiment.splits]:
+        for split in experiment.sets:
             cells = []
             for name in _names(seeds, split):
                 values = [_value(run, split, name) for run in seeds]

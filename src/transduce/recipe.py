@@ -236,7 +236,18 @@ class Tokens(Part):
         "none",
         description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ",
     )
+    dropout: Share = Field(
+        0.0,
+        description="share of BPE subwords that training takes apart, each time anew (after "
+        "Provilkov et al. 2020)",
+    )
     file: File | None = Field(None, description="load this tokens file instead of training one")
+
+    @model_validator(mode="after")
+    def _made_of_others(self) -> Self:
+        if self.dropout and (self.level != "subword" or self.algorithm != "bpe"):
+            raise Misfit("dropout", f"is {self.dropout}, but only subwords of BPE come apart")
+        return self
 
 
 class TokensOfSides(Part):
@@ -311,6 +322,11 @@ class Train(Part):
     )
     warmup: NonNegativeInt = Field(1000, description="updates over which the rate rises")
     smoothing: Share = Field(0.1, description="label smoothing")
+    agreement: NonNegativeFloat = Field(
+        0.0,
+        description="how much two passes with other dropout must agree, R-Drop (Liang et al. 2021);"
+        " 0: one pass",
+    )
     clip: NonNegativeFloat = Field(1.0, description="largest gradient norm; 0 for none")
     average: Average | None = Field(None, description="average checkpoints at the end")
     ema: Share | None = Field(None, description="decay of a moving average of the weights")

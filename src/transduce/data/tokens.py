@@ -10,6 +10,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
@@ -199,6 +201,17 @@ class Tokens:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each token as a person would read it in a plot; spaces are ▁, odd bytes like <C3>."""
         return [self._piece(int(number)) for number in ids]
+
+    def halves(self) -> NDArray[np.int32]:
+        """[V, 2]: of each token the two that BPE made it of, or -1."""
+        found = np.full((len(self), 2), -1, np.int32)
+        merges = json.loads(self.to_json())["model"].get("merges") or []
+        numbers = self._tokenizer.get_vocab()
+        for one, other in merges:
+            whole = numbers[one + other]
+            if found[whole, 0] < 0:
+                found[whole] = numbers[one], numbers[other]
+        return found
 
     def names(self) -> list[str]:
         """What the tokens file itself calls each token, by id: no two are the same."""

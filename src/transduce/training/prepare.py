@@ -12,6 +12,7 @@ from transduce.data.batches import Batches
 from transduce.data.blocks import cut
 from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.corpus import check_files, check_kind, is_running, read_pairs
+from transduce.data.splitting import splitting
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
@@ -69,6 +70,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
     batches = _batches(train, recipe)
+    batches.vary = splitting(data, *tokens)
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "continue":
         given = given_text(pairs, tokens[1], is_running(data.valid))
