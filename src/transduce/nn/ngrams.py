@@ -9,6 +9,10 @@ from torch import Tensor, nn
 # weights lie where these numbers put them: never change them.
 PRIME, MULTIPLIER, SCATTER = 2**31 - 1, 630_360_016, 742_938_285
 
+# Adam moves a row that had one gradient as far as one that had hundreds. Most n-grams come once or
+# twice: unless their steps are smaller than those of words, training is learnt by heart.
+SCALE = 0.2
+
 
 class NGrams(nn.Module):
     """For each token, the sum of a vector for each n-gram that ends there, n from 2 to `longest`.
@@ -30,7 +34,7 @@ class NGrams(nn.Module):
         Tokens may be those of several sequences, one after the other in a row.
         """
         rows_BTN = self.rows(tokens_BT, place_BT, before)
-        x_BTD: Tensor = self.table(rows_BTN).sum(dim=2)
+        x_BTD: Tensor = self.table(rows_BTN).sum(dim=2) * SCALE
         return x_BTD
 
     def rows(self, tokens_BT: Tensor, place_BT: Tensor, before: int) -> Tensor:

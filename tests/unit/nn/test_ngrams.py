@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from transduce.nn.ngrams import MULTIPLIER, PRIME, SCATTER, NGrams
+from transduce.nn.ngrams import MULTIPLIER, PRIME, SCALE, SCATTER, NGrams
 
 BEFORE = 2
 
@@ -26,7 +26,8 @@ def test_each_token_has_the_sum_of_the_ngrams_that_end_there() -> None:
     for place in range(5):
         read = [BEFORE, BEFORE, *tokens][: place + 3]
         rows = [row(read[-n:], 50) for n in (2, 3)]
-        torch.testing.assert_close(found_1TD[0, place], ngrams.table.weight[rows].sum(dim=0))
+        expected_D = SCALE * ngrams.table.weight[rows].sum(dim=0)
+        torch.testing.assert_close(found_1TD[0, place], expected_D)
 
 
 def test_no_ngram_reaches_into_the_sequence_before_it() -> None:
