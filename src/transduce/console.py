@@ -266,6 +266,13 @@ def print_metrics(evaluation: Evaluation) -> None:
         print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
+    if evaluation.skipped:
+        pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
+        print(
+            f"transduce: {evaluation.skipped:,} {pairs} skipped, having another number of labels "
+            f"than of words; mend their lines",
+            file=sys.stderr,
+        )
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "

@@ -15,8 +15,8 @@ from transduce.corpora import splits_of
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, is_running, read_pairs
-from transduce.data.tokens import UNKNOWN
+from transduce.data.corpus import Pair, called, is_running, read_pairs
+from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
@@ -52,6 +52,8 @@ class Evaluation:
     """The mean over the groups, each counting alike however many items it has."""
     name: str = ""
     """Under which the folder's metrics.json has it."""
+    skipped: int = 0
+    """Pairs that could not be judged: with another number of labels than of words."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
@@ -63,6 +65,18 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
         item = found.setdefault(pair.source, Item(pair.source, [], *pair.tags[:1]))
         item.references.append(pair.target)
     return list(found.values())
+
+
+def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
+    """The pairs that can be judged: where each token has a label, those with as many of both."""
+    if RULES[task].labels != "words":
+        return pairs
+    sources = source_tokens.encode_batch([pair.source for pair in pairs])
+    return [
+        pair
+        for pair, ids in zip(pairs, sources, strict=True)
+        if len(ids) == len(pair.target.split())
+    ]
 
 
 class Answer(NamedTuple):
@@ -273,6 +287,8 @@ def _evaluate_text(
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
     given = given_text(pairs, model.target_tokens, running)
+    if not given.tokens:
+        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
     total, tokens = model.surprise(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
@@ -310,13 +326,20 @@ def evaluate_folder(
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
         return replace(_evaluate_text(model, folder, split, corpus, names), name=split)
-    items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
+    pairs = list(read_pairs(corpus, data.folder))
+    right = measurable(pairs, model.recipe.task, model.source_tokens)
+    if not right:
+        what = "with as many labels as words" if pairs else "with a source and a target"
+        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+    items = items_of(right, data.alternatives)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
     if with_models:
         asked["with_models"] = with_models
         facts["models"] = 1 + len(with_models)
         split = f"{split}-{facts['models']}-models"
-    evaluation = replace(evaluate(model, items, names, **asked), name=split)
+    evaluation = replace(
+        evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
+    )
     write_evaluation(folder, split, evaluation, **facts)
     return evaluation
