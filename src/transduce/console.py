@@ -179,7 +179,8 @@ def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
 def print_tagged(model: Model, file: Path) -> None:
     """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
     from transduce.data.conllu import read_sentences
-    from transduce.data.corpus import check_files, read_lines
+    from transduce.data.corpus import check_files
+    from transduce.data.files import read_lines
     from transduce.recipe import Columns
     from transduce.tasks import Tagger
 
@@ -265,6 +266,13 @@ def print_metrics(evaluation: Evaluation) -> None:
         print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
+    if evaluation.skipped:
+        pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
+        print(
+            f"transduce: {evaluation.skipped:,} {pairs} skipped, having another number of labels "
+            f"than of words; mend their lines",
+            file=sys.stderr,
+        )
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "

@@ -9,7 +9,7 @@ TEXT_METRICS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
 SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH = ("decode", "validation.beam")
 NOT_OF_LABELS = ("data.alternatives", "train.agreement", *SEARCH)
-LABELLING = ("model.pool", "model.characters", "model.word_dropout")
+LABELLING = ("model.pool", "model.characters", "model.ngrams", "model.word_dropout")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,12 @@ def listing_of(name: str) -> Listing | None:
     return FETCHED.get(name)
 
 
+def splits_of(name: str) -> list[str]:
+    """The parts that a corpus has, whether or not it is on this machine. Raises DataError."""
+    listing = listing_of(name)
+    return list(SPLITS if listing is None else listing.splits)
+
+
 def check_named(corpus: Named) -> None:
     """Raise DataError unless there is such a corpus, such a part of it, and it is here."""
     listing = listing_of(corpus.name)

@@ -30,10 +30,10 @@ from transduce.data.corpus import (
     called,
     corpus_files,
     is_running,
-    locate,
     read_pairs,
     told,
 )
+from transduce.data.files import locate
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
-from transduce.data.corpus import Pair, locate, read_pairs, tags_of
+from transduce.data.corpus import Pair, read_pairs, tags_of
+from transduce.data.files import locate
 from transduce.data.tags import without_tags
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text

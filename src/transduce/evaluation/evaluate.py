@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from transduce.cookbook import nearest
+from transduce.corpora import splits_of
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, is_running, read_pairs
-from transduce.data.tokens import UNKNOWN
+from transduce.data.corpus import Pair, called, is_running, read_pairs
+from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
@@ -51,6 +52,8 @@ class Evaluation:
     """The mean over the groups, each counting alike however many items it has."""
     name: str = ""
     """Under which the folder's metrics.json has it."""
+    skipped: int = 0
+    """Pairs that could not be judged: with another number of labels than of words."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
@@ -62,6 +65,18 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
         item = found.setdefault(pair.source, Item(pair.source, [], *pair.tags[:1]))
         item.references.append(pair.target)
     return list(found.values())
+
+
+def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
+    """The pairs that can be judged: where each token has a label, those with as many of both."""
+    if RULES[task].labels != "words":
+        return pairs
+    sources = source_tokens.encode_batch([pair.source for pair in pairs])
+    return [
+        pair
+        for pair, ids in zip(pairs, sources, strict=True)
+        if len(ids) == len(pair.target.split())
+    ]
 
 
 class Answer(NamedTuple):
@@ -241,10 +256,12 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
     if corpus is not None:
         return corpus
     known = data.test or data.valid
-    if isinstance(known, Named):
+    if isinstance(known, Named) and _may_have(known, split):
         return _other_split(known, split)
-    if isinstance(known, Mixture) and all(isinstance(one, Named) for one in known.of):
-        return Mixture(of=[_other_split(one, split) for one in known.of if isinstance(one, Named)])
+    if isinstance(known, Mixture):
+        named = [one for one in known.of if isinstance(one, Named) and _may_have(one, split)]
+        if len(named) == len(known.of):
+            return Mixture(of=[_other_split(one, split) for one in named])
     if split in splits:
         others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
         raise DataError(
@@ -252,6 +269,12 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
         )
     near = nearest(split, splits, "; there are test and valid")
     raise DataError(f"there is no split {split}{near}")
+
+
+def _may_have(corpus: Named, split: str) -> bool:
+    """Whether to ask the corpus for a split; of one that no recipe knows it says itself that there
+    is none, and which there are."""
+    return split not in ("test", "valid") or split in splits_of(corpus.name)
 
 
 def _other_split(corpus: Named, split: str) -> Named:
@@ -264,6 +287,8 @@ def _evaluate_text(
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
     given = given_text(pairs, model.target_tokens, running)
+    if not given.tokens:
+        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
     total, tokens = model.surprise(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
@@ -301,13 +326,20 @@ def evaluate_folder(
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
         return replace(_evaluate_text(model, folder, split, corpus, names), name=split)
-    items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
+    pairs = list(read_pairs(corpus, data.folder))
+    right = measurable(pairs, model.recipe.task, model.source_tokens)
+    if not right:
+        what = "with as many labels as words" if pairs else "with a source and a target"
+        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+    items = items_of(right, data.alternatives)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
     if with_models:
         asked["with_models"] = with_models
         facts["models"] = 1 + len(with_models)
         split = f"{split}-{facts['models']}-models"
-    evaluation = replace(evaluate(model, items, names, **asked), name=split)
+    evaluation = replace(
+        evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
+    )
     write_evaluation(folder, split, evaluation, **facts)
     return evaluation

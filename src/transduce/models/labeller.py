@@ -106,6 +106,8 @@ def build_labeller(
         word_dropout=settings.word_dropout,
         letters=letters.kind if letters else None,
         letters_width=letters.width if letters else 0,
+        own=letters.words + len(SPECIALS) if letters and letters.words else None,
+        ngrams=settings.ngrams,
     )
     if isinstance(settings.encoder, recipe.PooledEncoder):
         front.scale = 1.0  # no positions are added that it would have to be as large as
