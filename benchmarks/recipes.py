@@ -260,16 +260,18 @@ def table(experiments: Sequence[Experiment], results: Results) -> list[str]:
     lines = []
     for experiment in experiments:
         runs = results.of(experiment).get("runs", {})
-        seeds = [runs[str(seed)] for seed in experiment.seeds if str(seed) in runs]
+        units = [ENSEMBLE] if experiment.members else [str(seed) for seed in experiment.seeds]
+        seeds = [runs[unit] for unit in units if unit in runs]
         for split in experiment.sets:
             cells = []
             for name in _names(seeds, split):
                 values = [_value(run, split, name) for run in seeds]
                 spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
                 cells.append(f"{name} {statistics.mean(values):.2f}{spread}")
-                if ENSEMBLE in runs:
+                if experiment.ensemble and ENSEMBLE in runs:
                     cells[-1] += f" ({_value(runs[ENSEMBLE], split, name):.2f} together)"
-            seconds = max((run["training"]["seconds"] for run in seeds), default=0)
+            times = [run["training"]["seconds"] for run in seeds if "training" in run]
+            seconds = max(times, default=0)
             if cells:
                 head = f"{experiment.name:32} {split:10} {len(seeds)} seeds {seconds:5.0f} s  "
                 lines.append(head + "  ".join(cells))

@@ -61,9 +61,10 @@ def test_the_gradient_is_clipped_and_its_norm_told() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
-def test_packed_and_recorded_gradients_are_the_same(positions: str) -> None:
+@pytest.mark.parametrize("agreement", [0.0, 2.0])
+def test_packed_and_recorded_gradients_are_the_same(positions: str, agreement: float) -> None:
     """Every batch three times: run as it comes, recorded, replayed."""
-    settings = Train(clip=0.0)
+    settings = Train(clip=0.0, agreement=agreement)
     long = collate([list(range(4, 12)) * 20, [5]], [[7], list(range(4, 12)) * 12])
     cuts = [[batch(0, 1)], [batch(2, 3)], [long], [batch(1, 0), batch(3)]] * 3
     made = network(64, positions=positions).cuda()
