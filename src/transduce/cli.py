@@ -6,15 +6,17 @@ import os
 import sys
 import traceback
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from transduce import __version__
 from transduce.cores import count_cores
 from transduce.errors import TransduceError
+
+if TYPE_CHECKING:
+    from transduce.decoding.output import Output
 
 app = typer.Typer(
     help="Train, decode and look inside models that turn one sequence into another.",
@@ -169,7 +171,7 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import print_outputs, read_requests
+    from transduce.console import in_turn, print_outputs, read_requests
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
     from transduce.transducer import load
@@ -179,8 +181,9 @@ def run(
     transducer.workers = processes
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
-    outputs = chain.from_iterable(
-        transducer.run(
+
+    def answer(asked: dict[str, Any]) -> list[Output]:
+        return transducer.run(
             **asked,
             beam=beam,
             nbest=nbest,
@@ -203,9 +206,12 @@ def run(
             geometric=geometric,
             rescore=judge,
             rescore_weight=rescore_weight,
+            scores=scores or json or nbest > 1,
         )
-        for asked in read_requests(sources, file, prefix, include or [], exclude or [])
-    )
+
+    requests = read_requests(sources, file, prefix, include or [], exclude or [])
+    at_once = transducer.engine.at_once if transducer.engine and file else 1
+    outputs = in_turn(answer, requests, at_once)
     print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
 
 

@@ -6,7 +6,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from transduce.evaluation.evaluate import Evaluation
     from transduce.transducer import Output, Score
 
+    Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -74,6 +77,21 @@ def read_requests(
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
+
+
+def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
+    """The outputs of each group, in order, with so many groups under way at a time."""
+    if at_once == 1:  # what was typed is answered before the next line is read
+        yield from chain.from_iterable(map(run, requests))
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        under_way: deque[Future[list[Output]]] = deque()
+        for request in requests:
+            under_way.append(pool.submit(run, request))
+            if len(under_way) > at_once:
+                yield from under_way.popleft().result()
+        for group in under_way:
+            yield from group.result()
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

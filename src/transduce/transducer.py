@@ -115,7 +115,7 @@ class Transducer:
 
     def __call__(self, source: str, **settings: Any) -> str:
         """The best output's text for one source."""
-        return self.run([source], **settings)[0].text
+        return self.run([source], **{"scores": False, **settings})[0].text
 
     def run(
         self,
@@ -150,12 +150,10 @@ class Transducer:
         if chosen.groups > 1 and any(phrases):
             raise ModelError("phrases to include and groups each share out the beam: ask for one")
         filled = [index for index, tokens in enumerate(encoded) if tokens]
-        requests = [
-            Request(encoded[i], _seed(chosen.seed, sources[i]), starts[i], phrases[i], banned[i])
-            for i in filled
-        ]
+        seeds = [_seed(chosen.seed, source) if chosen.draws else 0 for source in sources]
+        requests = [Request(encoded[i], seeds[i], starts[i], phrases[i], banned[i]) for i in filled]
         # A second judge is shown the whole beam, and its best are given back.
-        searched = replace(chosen, nbest=chosen.hypotheses) if rescore else chosen
+        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rescore else chosen
         task = self._task(searched, with_models)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
@@ -171,8 +169,10 @@ class Transducer:
         for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
             if hypotheses:
                 output = self._output(encoded[index], hypotheses)
-                warning = warnings.get(index, "")
-                outputs[index] = replace(output, attention=maps.get(place), warning=warning)
+                if place in maps or index in warnings:
+                    warning = warnings.get(index, "")
+                    output = replace(output, attention=maps.get(place), warning=warning)
+                outputs[index] = output
             else:
                 why = task.failed.get(place) or self._nothing(with_models)
                 outputs[index] = Output("", NEVER, warning=why)
@@ -396,7 +396,7 @@ class Transducer:
             )
             for h in hypotheses
         ]
-        return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
+        return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
 
     # ------------------------------------------------------------------------------ disk
 

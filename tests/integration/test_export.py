@@ -69,6 +69,11 @@ def test_export_run_and_evaluate_by_the_command_line(trained: Path) -> None:
 
     plain = here("run", trained, "abcd", "edc")
     assert plain.stdout == here("run", trained, "--engine", "ctranslate2", "abcd", "edc").stdout
+    lines = trained.parent / "lines.txt"
+    lines.write_text("".join(f"{'abcde'[: 1 + n % 5]}\n" for n in range(900)))  # several groups
+    of_file = here("run", trained, "-i", lines).stdout
+    assert of_file == here("run", trained, "--engine", "ctranslate2", "-i", lines).stdout
+    assert len(of_file.splitlines()) == 900
     by_folder = here("evaluate", exported)  # it stands alone: no engine needs to be named
     assert by_folder.exit_code == 0, by_folder.output
     measured = json.loads((exported / "metrics.json").read_text())["test"]["metrics"]

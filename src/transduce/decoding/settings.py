@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from transduce.errors import ModelError
 
 WHOLE = ("beam", "nbest", "groups", "top_k", "seed", "samples", "no_repeat", "min_length")
-FLAGS = ("sample", "unknown", "geometric")
+FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
 FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat")
 UTILITIES = ("chrf", "bleu")
@@ -39,6 +39,8 @@ class Settings:
     unknown: bool = True
     geometric: bool = False
     rescore_weight: float = 1.0
+    scores: bool = True
+    """Whether scores are wanted; what needs none to search may leave them out as NaN."""
 
     @property
     def draws(self) -> int:
