@@ -284,11 +284,16 @@ def evaluate(
 @app.command()
 def export(
     model: ModelArgument,
-    to: Annotated[str, typer.Option(help="ctranslate2 or onnx.")],
+    to: Annotated[
+        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, in fewer bits.")
+    ],
     quantize: Annotated[
-        str | None, typer.Option(help="int8, int8_float32, float16 or bfloat16; ctranslate2 only.")
+        str | None,
+        typer.Option(help="int8 or bfloat16; for ctranslate2 int8_float32 or float16 as well."),
     ] = None,
-    folder: Annotated[Path | None, typer.Option(help="Default: MODEL/ENGINE.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx or MODEL/int8.")
+    ] = None,
     source: Annotated[
         Path | None, typer.Option(help="Compare on this file instead of the validation set;")
     ] = None,
@@ -298,7 +303,7 @@ def export(
         bool, typer.Option("--allow", help="Keep an export that says something else.")
     ] = False,
 ) -> None:
-    """Write a model for another engine, if it says the same there."""
+    """Write a model for another engine or in fewer bits, and compare."""
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(

@@ -32,10 +32,11 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, Frame, read_frame, why_no_weights, write_frame
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Lens, Network, Vocabulary, build
+from transduce.models.levels import unpack_levels
 from transduce.models.quantized import quantized
 from transduce.models.room import room_of, source_room
 from transduce.models.weights import set_weights, weights_of
-from transduce.nn.quantized import KINDS
+from transduce.nn.quantized import KINDS, has_bfloat16
 from transduce.recipe import Recipe
 from transduce.storage import read_tensors, write_tensors
 
@@ -414,13 +415,17 @@ class Transducer:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
         write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
 
-    def load_weights(self, path: Path) -> None:
-        weights, _ = read_tensors(path)
-        set_weights(self.network, weights, path)
+    def load_weights(self, path: Path) -> str:
+        """Read a file of weights; gives the precision that they were written for."""
+        weights, facts = read_tensors(path)
+        set_weights(self.network, unpack_levels(weights), path)
+        return str(facts.get("precision", "auto"))
 
 
 def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Transducer:
     """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
+
+    Of a folder exported in fewer bits, auto is that precision where the CPU has it.
 
     Raises ModelError that names the file that is missing or does not fit, CheckpointError where
     the weights are damaged, HardwareError where there is no such device.
@@ -431,9 +436,11 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Tr
     frame = read_frame(path)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
         model = Transducer.create(*frame)
-    model.load_weights(path / WEIGHTS)
+    stored = model.load_weights(path / WEIGHTS)
     model.network.eval()
-    return model.to(place).compute_in(precision)
+    # Elsewhere numbers of fewer bits are slower, or there are none.
+    fast = place.type == "cpu" and (stored != "bfloat16" or has_bfloat16())
+    return model.to(place).compute_in(stored if precision == "auto" and fast else precision)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from transduce.evaluation.metrics import TITLES, Metric, measure
 from transduce.interop.measure import Sayings
 from transduce.storage import write_json, write_text
 
+REPORT = "parity.json"
+
 # Rounding in another order of sums is below 1e-5; a wrong weight is far above.
 LARGEST_DIFFERENCE = 1e-3
 LEAST_IDENTICAL = 0.999
@@ -58,7 +60,7 @@ class Parity:
         return shown + [f"beyond the threshold: {fault}" for fault in self.faults]
 
     def write(self, folder: Path) -> None:
-        write_json(folder / "parity.json", asdict(self))
+        write_json(folder / REPORT, asdict(self))
         weights = self.quantize or "float32"
         text = f"# Exported to {self.engine}, {weights}\n\nMeasured on {self.pairs:,} pairs of "
         text += f"{self.data}, each engine in a process of its own:\n\n"

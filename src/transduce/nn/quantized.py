@@ -42,7 +42,7 @@ class QuantizedWeight:
         """x Wᵀ + b, in the type of x."""
         if self.kind == "int8":
             return self._multiply_int8(x_BTD, bias_F)
-        if not _has_bfloat16():
+        if not has_bfloat16():
             return F.linear(x_BTD, self._weight_FD.to(x_BTD.dtype), bias_F)
         if self._packed is None:
             half_FD = self._weight_FD.bfloat16().contiguous()
@@ -69,6 +69,7 @@ class QuantizedWeight:
         return y_BTF
 
 
-def _has_bfloat16() -> bool:
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16."""
     supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return supported
