@@ -139,22 +139,13 @@ class Ours(Engine):
 
     def _on_cpu(self, wish: Wish) -> Callable[[], Any]:
         """What `Transducer.run` does once text is tokens."""
-        from transduce.decoding.decode import Request, Task
-        from transduce.decoding.settings import Settings
+        from dataclasses import replace
 
-        settings = Settings(
-            beam=wish.beam,
-            length_penalty=1.0,
-            coverage=0.0,
-            no_repeat=0,
-        )
-        task = Task(
-            self.model._search_network,
-            settings,
-            self._bounds(wish.exact),
-            self.torch.device("cpu"),
-            vocabulary=len(self.model.target_tokens),
-        )
+        from transduce.decoding.decode import Request
+
+        settings = {"beam": wish.beam, "length_penalty": 1.0, "coverage": 0.0, "no_repeat": 0}
+        task = self.model._task(self.model._settings(settings), ())
+        task = replace(task, bounds=self._bounds(wish.exact))
         requests = [[Request(source) for source in batch] for batch in wish.batches()]
         return lambda: [found for batch in requests for found in task.run(batch)]
 

@@ -4,7 +4,8 @@
 
 Every system has a process of its own (decode_worker.py), so that none disturbs or brings down
 another; they take turns, round after round, and only one works at a time, on a CPU all on the same
-two cores: one process with two threads, and two processes with one thread each. Before anything is
+two cores: one process with two threads, and two processes with one thread each. The first call of
+each turn is not counted, whoever's turn it is. Before anything is
 timed, all must give the same log-probabilities in float32, and the share of equal greedy outputs is
 told. Sources have 32 tokens, outputs exactly 32; with --model, Multi30k's test sentences are
 translated too, by that model, to their natural ends. Prints tables and writes

@@ -32,18 +32,18 @@ SHORT = 32
 NAMES = {"ours": "transduce", "marian": "Hugging Face Marian", "torch": "torch.nn.Transformer"}
 
 
-def doubled(first: int, last: int) -> Iterator[int]:
+def grown(first: int, last: int, times: int) -> Iterator[int]:
     while first <= last:
         yield first
-        first *= 2
+        first *= times
 
 
 def points(arguments: argparse.Namespace) -> Iterator[tuple[str, int, Size, int]]:
     """What grows, how far, the model, and the length of its sentences."""
     size = SIZES[arguments.size]
-    for length in doubled(64, arguments.longest):
+    for length in grown(64, arguments.longest, 2):
         yield "length", length, size, length
-    for vocabulary in [1000 * n for n in doubled(1, arguments.largest // 1000)]:
+    for vocabulary in [1000 * n for n in grown(1, arguments.largest // 1000, 4)]:
         yield "vocabulary", vocabulary, replace(size, vocabulary=vocabulary), SHORT
 
 

@@ -349,9 +349,10 @@ def growth() -> list[str]:
 def growth_table(found: dict[str, Any], device: str) -> list[str]:
     systems = list(dict.fromkeys(row["system"] for row in found["rows"]))
     lines = [
-        f"One eager training step of Transformer-{found['size']} in {found['precision']} on "
-        f"{found['tokens']:,} source and as many target tokens: median time (fastest to slowest) "
-        f"and peak memory. `{found['facts']['command']}`, {versions(found['facts'])}.",
+        f"One training step (the peers eager) of Transformer-{found['size']} in "
+        f"{found['precision']} on {found['tokens']:,} source and as many target tokens: median "
+        f"time (fastest to slowest) and peak memory. `{found['facts']['command']}`, "
+        f"{versions(found['facts'])}.",
         "",
     ]
     picture = ROOT / "docs" / "figures" / f"growth_{device}.png"

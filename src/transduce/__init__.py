@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Transducer", "load"]
+__all__ = ["Model", "Transducer", "load"]
 
 if TYPE_CHECKING:
-    from transduce.transducer import Transducer, load
+    from transduce.transducer import Model, Transducer, load
 
 
 def __getattr__(name: str) -> Any:

@@ -7,16 +7,13 @@ import sys
 import traceback
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from transduce import __version__
 from transduce.cores import count_cores
 from transduce.errors import TransduceError
-
-if TYPE_CHECKING:
-    from transduce.decoding.output import Output
 
 app = typer.Typer(
     help="Train, decode and look inside models that turn one sequence into another.",
@@ -26,6 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+corpus_app = typer.Typer(rich_markup_mode=None)
+app.add_typer(corpus_app, name="corpus", help="List the corpora known by name, or get one.")
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
@@ -116,7 +116,9 @@ def run(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--input", "-i", help="A file, one source a line; .jsonl: one object."),
+        typer.Option(
+            "--input", "-i", help="A file, one source a line; .jsonl: one object; .conllu."
+        ),
     ] = None,
     prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
     include: Annotated[
@@ -146,6 +148,9 @@ def run(
         int | None, typer.Option(help="Write no sequence of so many tokens twice; 0: any.")
     ] = None,
     min_length: Annotated[int, typer.Option(help="Tokens of the shortest output.")] = 0,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of the longest output. Default: as in the recipe.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option(help="Write only tokens of this text; repeatable.")
     ] = None,
@@ -171,7 +176,13 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import in_turn, print_outputs, read_requests
+    from transduce.console import (
+        conllu_input,
+        in_turn,
+        print_outputs,
+        print_tagged,
+        read_requests,
+    )
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
     from transduce.transducer import load
@@ -179,47 +190,63 @@ def run(
     place = str(pick_device(device))
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
+    tagged = conllu_input(sources, file)
+    if tagged is not None:
+        print_tagged(transducer, tagged)
+        raise typer.Exit
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
-
-    def answer(asked: dict[str, Any]) -> list[Output]:
-        return transducer.run(
-            **asked,
-            beam=beam,
-            nbest=nbest,
-            length_penalty=length_penalty,
-            coverage=coverage,
-            groups=groups,
-            diversity=diversity,
-            sample=sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            seed=seed,
-            mbr=mbr,
-            samples=samples,
-            no_repeat=no_repeat,
-            min_length=min_length,
-            only=only,
-            unknown=unknown,
-            with_models=others,
-            geometric=geometric,
-            rescore=judge,
-            rescore_weight=rescore_weight,
-            scores=scores or json or nbest > 1,
-        )
-
+    settings: dict[str, tuple[Any, Any]] = {
+        "beam": (beam, None),
+        "nbest": (nbest, 1),
+        "length_penalty": (length_penalty, None),
+        "coverage": (coverage, None),
+        "groups": (groups, 1),
+        "diversity": (diversity, 0.5),
+        "sample": (sample, False),
+        "temperature": (temperature, 1.0),
+        "top_k": (top_k, 0),
+        "top_p": (top_p, 1.0),
+        "seed": (seed, 1),
+        "mbr": (mbr, None),
+        "samples": (samples, 32),
+        "no_repeat": (no_repeat, None),
+        "min_length": (min_length, 0),
+        "max_length": (max_length, None),
+        "only": (only, None),
+        "unknown": (unknown, True),
+        "with_models": (others, []),
+        "geometric": (geometric, False),
+        "rescore": (judge, None),
+        "rescore_weight": (rescore_weight, 1.0),
+    }
+    # Only what was asked for: a model of another task knows other settings.
+    asked = {name: value for name, (value, usual) in settings.items() if value != usual}
+    at_once = 1
+    if transducer.engine:
+        at_once = transducer.engine.at_once if file else 1
+        asked["scores"] = scores or json or nbest > 1  # an engine has to work for them
     requests = read_requests(sources, file, prefix, include or [], exclude or [])
-    at_once = transducer.engine.at_once if transducer.engine and file else 1
-    outputs = in_turn(answer, requests, at_once)
-    print_outputs(outputs, scores=scores, as_json=json, numbered=nbest > 1)
+    outputs = in_turn(lambda request: transducer.run(**request, **asked), requests, at_once)
+    print_outputs(
+        outputs,
+        scores=scores,
+        as_json=json,
+        numbered=nbest > 1,
+        show=transducer.show,
+        whole=transducer.recipe.task == "continue",  # such a text has lines of its own
+    )
 
 
 @app.command()
 def score(
     model: ModelArgument,
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A file of sources; or both in one TSV.")
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of sources, or both in one TSV; of a language model, texts or prompts.",
+        ),
     ],
     target: Annotated[
         Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
@@ -228,22 +255,74 @@ def score(
     engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
-    """Print the log-probability and the perplexity of given targets."""
-    from transduce.console import print_scores, read_lines_of
+    """Print the log-probability and the perplexity of given texts."""
+    from transduce.console import print_scores, read_lines_of, read_sources
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
+    from transduce.tasks import LanguageModel
 
     transducer = open_model(model, engine, str(pick_device(device)))
+    if isinstance(transducer, LanguageModel) and target is None:
+        texts = (transducer.score(some) for some in read_sources(None, source))
+        print_scores(texts, as_json=json, noun="texts")
+        return
     pairs = read_lines_of(source, target)
     print_scores((transducer.score(*some) for some in pairs), as_json=json)
 
 
 @app.command()
+def prompts(
+    model: ModelArgument,
+    file: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="A file, one prompt a line; an empty one too.")
+    ],
+    length: Annotated[int, typer.Option(min=1, help="Tokens to write after each prompt.")] = 40,
+    beam: Beam = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw tokens at random.")] = False,
+    temperature: Annotated[float, typer.Option(help="Below 1 is safer, above 1 bolder.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 1,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page for a browser, every step in it.")
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Compare what a language model expects after different prompts."""
+    from transduce.console import read_prompts
+    from transduce.hardware import pick_device
+    from transduce.inspection.page import write_prompts
+    from transduce.inspection.prompts import compare_folder
+    from transduce.inspection.table import print_comparison
+
+    comparison = compare_folder(
+        model,
+        read_prompts(file),
+        str(pick_device(device)),
+        precision,
+        max_length=length,
+        beam=beam,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    if html is not None:
+        write_prompts(comparison, html)
+    print_comparison(comparison)
+    if html is not None:
+        print(f"The page is {html}: open it in a browser.")
+
+
+@app.command()
 def evaluate(
     model: ModelArgument,
-    split: Annotated[str, typer.Option(help="test or valid, of the model's recipe.")] = "test",
+    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="Score on this file instead, one a line;")
+        Path | None,
+        typer.Option(help="Score on this file instead, one a line (or CoNLL-U, or a text);"),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,
@@ -347,6 +426,31 @@ def recipes(
         print_recipes()
     else:
         print_recipe(name)
+
+
+@corpus_app.command("list")
+def corpus_list() -> None:
+    """List the corpora that a recipe can name, their sizes and licences."""
+    from transduce.corpora.show import print_corpora
+
+    print_corpora()
+
+
+@corpus_app.command("get")
+def corpus_get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As `transduce corpus list` has it.")],
+    given: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Make it from files you have.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Default: $TRANSDUCE_DATA, or a cache folder."),
+    ] = None,
+) -> None:
+    """Fetch a corpus from its public home. Stopped, it goes on where it was."""
+    from transduce.corpora.show import get_and_tell
+
+    get_and_tell(name, given, to)
 
 
 def _processes(asked: int, many: bool) -> int:

@@ -9,21 +9,25 @@ import textwrap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest, sections, shipped
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, ModelError, RecipeError
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
+    from transduce.evaluation.metrics import Metric
+    from transduce.tasks import Model
     from transduce.transducer import Output, Score
 
     Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
+SENTENCES_AT_ONCE = 256
+MOST_PRINTED = {"confusion": 10, "labels": 40}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -71,12 +75,13 @@ def read_requests(
             for i, line in enumerate(group, start=1)
         ]
         number += len(group)
-        yield {
-            "sources": [line["source"] for line in lines],
+        wishes = {
             "prefix": [line.get("prefix", prefix) for line in lines],
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
+        asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
+        yield {"sources": [line["source"] for line in lines], **asked}
 
 
 def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -165,10 +170,56 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
     return texts
 
 
+def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
+    """The CoNLL-U file that is to be tagged, given with --input or as the only argument."""
+    from transduce.data.conllu import is_conllu
+
+    alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
+    if alone is None or not is_conllu(alone) or (file is None and not alone.is_file()):
+        return None
+    return alone
+
+
+def print_tagged(model: Model, file: Path) -> None:
+    """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
+    from transduce.data.conllu import read_sentences
+    from transduce.data.corpus import check_files, read_lines
+    from transduce.recipe import Columns
+    from transduce.tasks import Tagger
+
+    if not isinstance(model, Tagger):
+        raise ModelError(
+            f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
+        )
+    check_files(Columns(file=str(file)), None)
+    sentences = read_sentences(read_lines(str(file), None), str(file))
+    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
+        outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
+        for sentence, output in zip(some, outputs, strict=True):
+            if output.warning:
+                print(f"transduce: {file}:{sentence.line}: {output.warning}", file=sys.stderr)
+            print(sentence.filled(model.column, output.tokens), end="", flush=True)
+
+
+def read_prompts(file: Path) -> list[str]:
+    """The prompts of a file, one a line."""
+    return list(chain.from_iterable(read_sources(None, file)))
+
+
 def print_outputs(
-    outputs: Iterable[Output], *, scores: bool, as_json: bool, numbered: bool
+    outputs: Iterable[Output],
+    *,
+    scores: bool,
+    as_json: bool,
+    numbered: bool,
+    show: Callable[[Output], str] = lambda output: output.text,
+    whole: bool = False,
 ) -> None:
-    """One line a source; numbered, one line a hypothesis with the number of its source first."""
+    """One line a source; numbered, one line a hypothesis with the number of its source first.
+
+    `whole`: texts with their own line breaks, an empty line between any two.
+    """
+    first = True
     for number, output in enumerate(outputs, start=1):
         if output.warning:
             print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
@@ -178,24 +229,29 @@ def print_outputs(
         for hypothesis in output.alternatives or [output]:
             columns = [str(number)] if numbered else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
-            columns += [" ".join(hypothesis.text.splitlines())]
+            if whole:
+                lines = ["\t".join(columns)] if columns else []
+                print("\n".join([*([] if first else [""]), *lines, show(hypothesis)]), flush=True)
+                first = False
+                continue
+            columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
 
 
-def print_scores(groups: Iterable[list[Score]], *, as_json: bool) -> None:
-    """One line a pair: log-probability, perplexity; at the end, of all, on standard error."""
+def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "pairs") -> None:
+    """One line each: log-probability, perplexity; at the end, of all, on standard error."""
     from transduce.decoding.output import perplexity
 
-    pairs, tokens, total = 0, 0, 0.0
+    count, tokens, total = 0, 0, 0.0
     for score in chain.from_iterable(groups):
-        pairs, tokens = pairs + 1, tokens + len(score.tokens)
+        count, tokens = count + 1, tokens + len(score.tokens)
         total += score.log_probability
         if as_json:
             print(json.dumps(score.to_json(), ensure_ascii=False))
         else:
             print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
     print(
-        f"{pairs:,} pairs, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"{count:,} {noun}, {tokens:,} tokens: log-probability {total:.4f}, "
         f"perplexity {perplexity(total, tokens):.4f}",
         file=sys.stderr,
     )
@@ -207,6 +263,40 @@ def print_metrics(evaluation: Evaluation) -> None:
         signature = metric.details.get("signature")
         if signature:
             print(f"  {signature}")
+        for line in _table(metric):
+            print(f"  {line}")
+    counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
+    unknown = max(counts, default=0)
+    if unknown:
+        print(
+            f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
+            f"<unk>, whatever they are, and the figures are too low",
+            file=sys.stderr,
+        )
+
+
+def _table(metric: Metric) -> list[str]:
+    """What there is to say of few labels: which were taken for which, and how good each is."""
+    labels = metric.details.get("labels", [])
+    if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
+        counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
+        head = ["right, then said", *labels]
+        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
+    if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
+        rows = [["label", "precision", "recall", "F1", "count"]]
+        for label, of_label in labels.items():
+            shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
+            rows.append([label, *shown, f"{of_label['count']:,}"])
+        return _aligned(rows)
+    return []
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows as columns, the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
@@ -221,7 +311,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         numbers = (row.median, row.mean, row.most_below)
         shown = [f"{number:,.1f}" for number in numbers]
         table.add_row(row.split, row.side, row.unit, f"{row.least:,}", *shown, f"{row.greatest:,}")
-    console.print(f"Pairs: {', '.join(f'{n:,} {split}' for split, n in diagnosis.pairs.items())}")
+    counts = ", ".join(f"{n:,} {split}" for split, n in diagnosis.pairs.items())
+    console.print(f"{diagnosis.noun.title()}s: {counts}")
     console.print(table)
     colours = {"error": "red", "warning": "yellow", "note": "cyan"}
     for finding in diagnosis.findings:

@@ -16,7 +16,7 @@ from transduce.inspection.report import write_card
 from transduce.training import train
 from transduce.training.checkpoint import STATE
 from transduce.training.progress import read_log
-from transduce.transducer import Transducer
+from transduce.transducer import Model
 
 # In no dictionary: made for films, books and this demo.
 NEW_WORDS = ["gryffindor", "westeros", "transduceful", "zorblax", "quibbleberry", "unbluetoothable"]
@@ -82,7 +82,7 @@ def _examples(evaluation: Evaluation) -> Table:
     return table
 
 
-def _draw(model: Transducer, folder: Path) -> None:
+def _draw(model: Model, folder: Path) -> None:
     panels = []
     for output in model.run(PICTURED, attention=True):
         assert output.attention is not None

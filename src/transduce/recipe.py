@@ -5,13 +5,11 @@ Every key's description below is what `transduce recipes --keys` and docs/recipe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -22,13 +20,46 @@ from pydantic import (
     model_validator,
 )
 
+from transduce.blueprint import (
+    Characters,
+    Decoder,
+    Encoder,
+    Model,
+    PooledEncoder,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from transduce.part import Misfit, Part, Share
+from transduce.rules import RULES
 
-class Misfit(ValueError):
-    """Keys that do not go together: the key to blame, and what is said of it after its name."""
-
-    def __init__(self, key: str, said: str) -> None:
-        super().__init__(f"{key} {said}".strip())
-        self.key, self.said = key, said
+__all__ = [
+    "Average",
+    "Characters",
+    "Columns",
+    "Corpus",
+    "Data",
+    "Decode",
+    "Decoder",
+    "Encoder",
+    "MetricName",
+    "Misfit",
+    "Model",
+    "Named",
+    "ParallelFiles",
+    "Part",
+    "PooledEncoder",
+    "Recipe",
+    "RecurrentDecoder",
+    "RecurrentEncoder",
+    "Tokens",
+    "TokensOfSides",
+    "Train",
+    "TransformerDecoder",
+    "TransformerEncoder",
+    "Validation",
+]
 
 
 def _plain_name(name: str) -> str:
@@ -39,18 +70,12 @@ def _plain_name(name: str) -> str:
 
 
 # A string in an annotation is what errors and the list of keys call such a value.
-Share = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, AfterValidator(_plain_name), "a plain name"]
 File = Annotated[str, Field(min_length=1), "a file name"]
 Files = Annotated[
     File | Annotated[list[File], Field(min_length=1)], "a file name, a glob, or a list of them"
 ]
 Column = Annotated[NonNegativeInt | str, "a number from 0, or a name"]
-
-
-class Part(BaseModel):
-    # Strict, as `seed: yes` should be an error and not 1.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # ---------------------------------------------------------------------------------------- data
@@ -65,33 +90,75 @@ class ParallelFiles(Part):
 
 
 class Columns(Part):
-    """TSV, JSONL or Parquet files that hold both sides; plain, .gz or .xz."""
+    """TSV, JSONL, Parquet or CoNLL-U files that hold both sides; plain, .gz or .xz."""
 
-    file: Files = Field(description="their names end in .tsv, .jsonl or .parquet")
-    source: Column = Field(0, description="the column of the source; numbers are for TSV only")
-    target: Column = Field(1, description="the column of the target; numbers are for TSV only")
+    file: Files = Field(description="their names end in .tsv, .jsonl, .parquet or .conllu")
+    source: Column = Field(
+        0, description="the column of the source; numbers are for TSV only; in CoNLL-U: form"
+    )
+    target: Column = Field(
+        1, description="the column of the target; numbers are for TSV only; in CoNLL-U: upos, xpos"
+    )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
 class Named(Part):
-    """A corpus that transduce knows by name."""
+    """A corpus that transduce knows by name: `transduce corpus list` lists them."""
 
-    name: Annotated[str, "a name"] = Field(description="cmudict, copy or reverse")
-    split: Literal["train", "valid", "test"] = Field(description="which part of it")
+    name: Annotated[str, "a name"] = Field(description="such as cmudict or multi30k")
+    split: Literal["train", "valid", "test", "test-2017", "test-coco"] = Field(
+        description="which part of it; the last two are of multi30k"
+    )
+    pair: Annotated[str, "two languages, such as en-de"] | None = Field(
+        None, description="from which into which; multi30k and udhr need it"
+    )
+    language: Annotated[str, "a language"] | None = Field(
+        None, description="sigmorphon2020 needs it; all: each source begins with its language"
+    )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+
+
+class Hub(Part):
+    """A dataset of the Hugging Face hub, or a folder of such form: pip install transduce[hub]."""
+
+    hub: Annotated[str, "the name of a dataset"] = Field(description="such as wmt14")
+    config: Annotated[str, "a name"] | None = Field(
+        None, description="which of its configurations, such as de-en"
+    )
+    split: Annotated[str, "the name of a split"] = Field(description="such as train or validation")
+    source: Annotated[str, "the name of a column"] = Field(
+        description="the column of the source; translation.de is de within translation"
+    )
+    target: Annotated[str, "the name of a column"] = Field(description="the column of the target")
+    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+
+
+class Text(Part):
+    """Text files, plain, .gz or .xz, that a language model learns to continue."""
+
+    text: Files = Field(description="read one after the other")
+    lines: Literal["joined", "apart"] = Field(
+        "joined", description="one running text, or each line a text of its own, with an end"
+    )
+    limit: PositiveInt | None = Field(None, description="read only the first so many lines")
+
+    @property
+    def running(self) -> bool:
+        return self.lines == "joined"
 
 
 def _corpus_form(value: Any) -> str:
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    if "file" in keys:
-        return "columns"
-    return "named" if "name" in keys else "parallel"
+    telling = {"text": "text", "file": "columns", "name": "named", "hub": "hub"}
+    return next((form for key, form in telling.items() if key in keys), "parallel")
 
 
 Corpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
-    | Annotated[Named, Tag("named")],
+    | Annotated[Named, Tag("named")]
+    | Annotated[Hub, Tag("hub")]
+    | Annotated[Text, Tag("text")],
     Discriminator(_corpus_form),
 ]
 
@@ -99,9 +166,10 @@ Corpus = Annotated[
 class Tokens(Part):
     """How text is cut into tokens."""
 
-    level: Literal["character", "subword", "word", "symbol", "byte"] = Field(
+    level: Literal["character", "subword", "word", "symbol", "byte", "label"] = Field(
         "subword",
-        description="what a token is; symbol: whatever white space separates (phones, tags)",
+        description="what a token is; symbol: whatever white space separates (phones, tags); "
+        "label: a whole text",
     )
     algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
     size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
@@ -141,7 +209,9 @@ class Data(Part):
     alternatives: bool = Field(
         False, description="pairs of the same source are alternatives, any of them right"
     )
-    max_length: PositiveInt = Field(256, description="the longest side of a pair, in tokens")
+    max_length: PositiveInt = Field(
+        256, description="the longest side of a pair, in tokens; of running text, a block"
+    )
     overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
     streaming: bool = Field(
         False, description="read the corpus as it is needed: for what memory does not hold"
@@ -149,151 +219,6 @@ class Data(Part):
     pool: PositiveInt = Field(
         200_000, description="when streaming, how many pairs are shuffled and bucketed at a time"
     )
-
-
-# --------------------------------------------------------------------------------------- model
-
-
-class _Transformer(Part):
-    kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
-    layers: PositiveInt = Field(6, description="blocks one upon the other")
-    heads: PositiveInt = Field(8, description="attention heads; they divide the width")
-    feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
-    activation: Literal["relu", "gelu", "swiglu"] = Field(
-        "relu", description="between them; swiglu has a gate"
-    )
-    norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
-    norm_position: Literal["pre", "post"] = Field(
-        "pre", description="before each sublayer (trains easily) or after it (the paper)"
-    )
-    attention_dropout: Share = Field(0.0, description="of attention weights")
-    activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
-    positions: Literal["sinusoidal", "fourier", "learned", "rotary", "none"] = Field(
-        "sinusoidal", description="how the order of tokens is told"
-    )
-    combine: Literal["add", "concatenate"] = Field(
-        "add", description="positions added to the embeddings, or half of the width beside them"
-    )
-    max_positions: PositiveInt = Field(
-        1024, description="longest sequence for learned, half the period for fourier positions"
-    )
-
-    @model_validator(mode="after")
-    def _something_to_combine(self) -> Self:
-        if self.positions in ("rotary", "none") and self.combine == "concatenate":
-            if self.positions == "rotary":
-                why = "rotary positions turn queries and keys, there is nothing to put beside them"
-            else:
-                why = "there are no positions to put beside the embeddings"
-            raise Misfit("combine", f"is concatenate, but {why}; leave it out")
-        return self
-
-
-class TransformerEncoder(_Transformer):
-    """Encoder: self-attention over the whole source (Vaswani et al. 2017)."""
-
-
-class TransformerDecoder(_Transformer):
-    """Decoder: masked self-attention, and attention to the source."""
-
-
-Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
-Score = Literal[
-    "cosine", "additive", "location", "general", "dot", "scaled-dot", "additive-free", "none"
-]
-
-
-class RecurrentEncoder(Part):
-    """Reads the source token by token, forwards, backwards or both."""
-
-    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
-    cell: Cell = Field("lstm", description="the recurrent unit")
-    layers: PositiveInt = Field(1, description="layers one upon the other")
-    bidirectional: bool = Field(True, description="half of the width reads backwards")
-    reverse: bool = Field(False, description="read the source from its end (Sutskever 2014)")
-    skip: bool = Field(False, description="input to every layer, output from every layer")
-
-
-class RecurrentDecoder(Part):
-    """Writes the target token by token, with attention to the source or without."""
-
-    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
-    cell: Cell = Field("lstm", description="the recurrent unit")
-    layers: PositiveInt = Field(1, description="layers one upon the other")
-    attention: Score = Field(
-        "general", description="alignment score; none: the encoder's final state is all it gets"
-    )
-    context: Literal["input", "output", "both"] = Field(
-        "output", description="where the attended source enters: the next input, the output"
-    )
-    max_positions: PositiveInt = Field(
-        1024, description="longest source that location attention can point into"
-    )
-    skip: bool = Field(False, description="input to every layer, output from every layer")
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return str(value.get("kind", "transformer"))
-    return str(getattr(value, "kind", "transformer"))
-
-
-Encoder = Annotated[
-    Annotated[TransformerEncoder, Tag("transformer")]
-    | Annotated[RecurrentEncoder, Tag("recurrent")],
-    Discriminator(_kind),
-]
-Decoder = Annotated[
-    Annotated[TransformerDecoder, Tag("transformer")]
-    | Annotated[RecurrentDecoder, Tag("recurrent")],
-    Discriminator(_kind),
-]
-
-
-class Model(Part):
-    preset: Annotated[str, "the name of a preset"] | None = Field(
-        None, description="a shape by name; the other keys override it"
-    )
-    width: PositiveInt = Field(512, description="width of embeddings and hidden states")
-    dropout: Share = Field(0.1, description="of embeddings and of each sublayer's output")
-    tie: Literal["all", "target", "none"] = Field(
-        "target",
-        description="which embeddings are one: all (source, target, output), target and output",
-    )
-    encoder: Encoder = Field(TransformerEncoder(), description="reads the source")
-    decoder: Decoder = Field(TransformerDecoder(), description="writes the target")
-
-    @model_validator(mode="after")
-    def _shapes_fit(self) -> Self:
-        if self.width % 2:
-            raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
-        for name, part in (("encoder", self.encoder), ("decoder", self.decoder)):
-            if isinstance(part, RecurrentEncoder | RecurrentDecoder):
-                continue
-            share, rest = divmod(self.width, part.heads)
-            if rest:
-                raise Misfit(
-                    f"{name}.heads",
-                    f"is {part.heads}, which does not divide model.width, {self.width}",
-                )
-            if part.positions == "rotary" and share % 2:
-                raise Misfit(
-                    f"{name}.heads",
-                    f"is {part.heads}, which leaves {share} of model.width, {self.width}, for each "
-                    f"head; rotary positions need an even number there",
-                )
-            if part.combine == "concatenate" and self.width % 4:
-                raise Misfit(
-                    f"{name}.combine",
-                    f"is concatenate, which gives positions half of model.width, {self.width}; "
-                    f"that half must be even",
-                )
-        sides = [getattr(part, "combine", "add") for part in (self.encoder, self.decoder)]
-        if self.tie == "all" and sides[0] != sides[1]:
-            raise Misfit(
-                "tie", "is all, which needs the same combine in model.encoder and model.decoder"
-            )
-        return self
 
 
 # ------------------------------------------------------------------------------------ training
@@ -350,7 +275,23 @@ class Train(Part):
         return self
 
 
-MetricName = Literal["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]
+MetricName = Literal[
+    "bleu",
+    "chrf",
+    "ter",
+    "wer",
+    "cer",
+    "per",
+    "exact",
+    "accuracy",
+    "known",
+    "unknown",
+    "f1",
+    "calibration",
+    "perplexity",
+    "bits_per_character",
+    "bits_per_byte",
+]
 
 
 class Validation(Part):
@@ -377,18 +318,118 @@ class Decode(Part):
         0, description="no sequence of so many tokens is written twice; 0: any may be"
     )
     max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
-    max_extra: NonNegativeInt = Field(20, description="longest output: ratio x source + extra")
+    max_extra: NonNegativeInt = Field(
+        20, description="longest output: ratio x source + extra; of a language model, these tokens"
+    )
+
+
+PARTS = ("encoder", "decoder")
+
+
+def _task(name: str) -> str:
+    if name not in RULES:
+        raise Misfit("", f"is {name}; it must be one of {', '.join(RULES)}")
+    return name
 
 
 class Recipe(Part):
     name: Name = Field("model", description="what the run is called; its folder is runs/NAME")
+    task: Annotated[str, AfterValidator(_task), "the name of a task"] = Field(
+        "transduce",
+        description="what the model does: "
+        + "; ".join(f"{name}: a {rules.about}" for name, rules in RULES.items()),
+    )
     seed: NonNegativeInt = Field(1, description="of weights, order, dropout and sampling")
     data: Data = Field(description="what it learns from")
     model: Model = Field(Model(), description="what learns")
     train: Train = Field(Train(), description="how it learns")
     validation: Validation = Field(Validation(), description="how it is watched")
     decode: Decode = Field(Decode(), description="how it is used")
-    metrics: list[MetricName] = Field(["bleu", "chrf"], description="how it is judged")
+    metrics: list[MetricName] = Field(
+        ["bleu", "chrf"], description="how it is judged; each task has metrics of its own"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_task_has_it(cls, values: Any) -> Any:
+        """What a recipe does not say, as its task has it: parts left out, levels, metrics."""
+        rules = (
+            RULES.get(str(values.get("task", "transduce"))) if isinstance(values, dict) else None
+        )
+        if rules is None:
+            return values
+        filled = {"metrics": list(rules.judged_by), **values}
+        absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
+        filled["model"] = _below(absent, filled.get("model", {}))
+        if rules.target_level is not None:
+            levels = {"source": rules.source_level, "target": rules.target_level}
+            tokens = {side: {"level": level} if level else {} for side, level in levels.items()}
+            data = filled.get("data")
+            if isinstance(data, dict) and "both" not in (data.get("tokens") or {}):
+                filled["data"] = _below({"tokens": tokens}, data)
+        return filled
+
+    @model_validator(mode="after")
+    def _keys_are_the_tasks(self) -> Self:
+        rules = RULES[self.task]
+        it = f"a {rules.about} (task: {self.task})"
+        for part in PARTS:
+            if f"model.{part}" not in rules.without and getattr(self.model, part) is None:
+                raise Misfit(f"model.{part}", "has nothing under it; give it keys, or leave it out")
+        for key, value in _set_among(rules.without, self):
+            raise Misfit(key, f"is {value}, but that is not for {it}; leave it out")
+        if rules.target_level is not None and self.data.tokens.both is not None:
+            raise Misfit(
+                "data.tokens.both",
+                f"is one vocabulary, but the labels of {it} have one of their own; write source "
+                f"instead",
+            )
+        for side, level in (("source", rules.source_level), ("target", rules.target_level)):
+            tokens = getattr(self.data.tokens, side)
+            if level is not None and tokens.level != level:
+                raise Misfit(
+                    f"data.tokens.{side}.level", f"is {tokens.level}; for {it} it must be {level}"
+                )
+        for name in self.metrics:
+            if name not in rules.metrics:
+                known = ", ".join(rules.metrics)
+                raise Misfit("metrics", f"has {name}, which does not judge {it}; there are {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _text_is_continued(self) -> Self:
+        """Text without sources is for language models, and they learn from nothing else."""
+        continued = self.task == "continue"
+        corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        for split, corpus in corpora.items():
+            if corpus is None or isinstance(corpus, Named):
+                continue
+            if continued != isinstance(corpus, Text):
+                wanted = "text alone, as in {text: FILE}" if continued else "sources and targets"
+                raise Misfit(
+                    f"data.{split}",
+                    f"does not fit task: {self.task}, which learns from {wanted}",
+                )
+        if not continued:
+            return self
+        texts = {split: corpus for split, corpus in corpora.items() if isinstance(corpus, Text)}
+        for split, corpus in texts.items():
+            if corpus.lines != texts.get("train", corpus).lines:
+                raise Misfit(
+                    f"data.{split}.lines",
+                    f"is {corpus.lines}; it must be as in data.train",
+                )
+        if self.data.tokens.both is None:
+            raise Misfit("data.tokens", "has two sides; a language model has one: use both")
+        if isinstance(self.model.decoder, RecurrentDecoder) and (
+            self.model.decoder.attention != "none"
+        ):
+            raise Misfit(
+                "model.decoder.attention",
+                f"is {self.model.decoder.attention}, but a language model has no source to attend "
+                f"to; set it to none",
+            )
+        return self
 
     @model_validator(mode="after")
     def _choices_fit(self) -> Self:
@@ -411,7 +452,7 @@ class Recipe(Part):
                 f"model.decoder.attention is none",
             )
         longest = self.data.max_length + 1  # END comes on top
-        for name, part in (("encoder", self.model.encoder), ("decoder", self.model.decoder)):
+        for name, part in self.model.parts.items():
             limited = (
                 getattr(part, "positions", "") == "learned"
                 or getattr(part, "attention", "") == "location"
@@ -423,3 +464,30 @@ class Recipe(Part):
                     f"is {room}, but data.max_length lets {longest} tokens through",
                 )
         return self
+
+
+def _below(under: Mapping[str, Any], values: Any) -> Any:
+    """What was written, on top of `under`; what cannot be mixed stays as it is."""
+    if not isinstance(values, dict):
+        return values
+    mixed = {**under, **values}
+    for key, value in under.items():
+        if isinstance(value, dict) and key in values:
+            mixed[key] = _below(value, values[key])
+    return mixed
+
+
+def _set_among(keys: tuple[str, ...], whole: Part) -> Iterator[tuple[str, Any]]:
+    """Those of the keys, or of the keys below them, that are not as without being said."""
+    for key in keys:
+        here: Any = whole
+        for step in key.split("."):
+            usual = type(here).model_fields[step].default
+            here = getattr(here, step)
+        if key.removeprefix("model.") in PARTS:
+            usual = None
+        if isinstance(here, Part) and isinstance(usual, Part):
+            below = _set_among(tuple(type(here).model_fields), here)
+            yield from ((f"{key}.{name}", value) for name, value in below)
+        elif here != usual:
+            yield key, "given" if isinstance(here, Part) else here

@@ -6,8 +6,8 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,11 @@ def write_json(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
 
 
+def default_cache_folder() -> Path:
+    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+
+
 def make_folder(path: Path) -> None:
     """Make a folder and those above it; CheckpointError where that cannot be."""
     try:
@@ -33,6 +38,41 @@ def make_folder(path: Path) -> None:
         raise CheckpointError(
             f"the folder {path} cannot be made ({error.strerror or error}); choose another one"
         ) from None
+
+
+def empty(folder: Path) -> None:
+    """Remove all that is in a folder; the folder itself stays, and who holds it holds it still."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """A folder that nobody else can hold meanwhile; false where somebody does.
+
+    A process that dies, however it dies, lets go of it. Where the system has no such locks, all may
+    have it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        except OSError:  # some network drives know no locks
+            yield True
+        else:
+            yield True
+    finally:
+        os.close(handle)
 
 
 def sweep(folder: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from transduce import Transducer, load
 from transduce.cookbook import load_recipe
-from transduce.data.sources import cmudict
+from transduce.corpora.made import cmudict
 from transduce.decoding import decode
 from transduce.training import train
 from transduce.transducer import Output

@@ -354,3 +354,24 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     assert group.end(60) == [2, 2]
     assert "Traceback" not in group.said(0) + group.said(1)
     assert "was lost before the first update" in group.said(1)
+
+
+def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> None:
+    """Blocks, and the windows of validation, are dealt out like anything else."""
+    text = "".join(f"line {number % 37} of {number % 11}\n" for number in range(300))
+    (tmp_path / "text.txt").write_text(text)
+    (tmp_path / "tiny.yaml").write_text(
+        "task: continue\n"
+        "data: {train: {text: text.txt}, valid: {text: text.txt, limit: 40}, max_length: 16,\n"
+        "  tokens: {both: {level: character}}}\n"
+        "model: {width: 16, dropout: 0.0, decoder: {layers: 1, heads: 2, feed_forward: 16}}\n"
+        "train: {warmup: 2, smoothing: 0.0}\n"
+    )
+    alone, both = (finish(tmp_path, tmp_path / f"of-{n}", n, EXACT) for n in (1, 2))
+    parted = finish(tmp_path, tmp_path / "parted", 2, [*EXACT, "train.shard=true"])
+    assert losses(alone) == pytest.approx(losses(both), rel=1e-5)
+    assert losses(alone) == pytest.approx(losses(parted), rel=1e-5)
+    assert len(losses(both)) == 12
+    for step, record in log(alone, "valid").items():
+        for name in ("loss", "perplexity", "bits_per_character", "bits_per_byte"):
+            assert record[name] == pytest.approx(log(both, "valid")[step][name], rel=1e-5)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from lives import Lives, check_same, command
-from transduce.storage import read_tensors
+from transduce.storage import held, read_tensors
 from transduce.training.checkpoint import settle_state
 
 STATE = "state/training.safetensors"
@@ -96,3 +96,15 @@ def test_a_terminal_that_goes_away(task: Path, tmp_path: Path) -> None:
     process.wait(timeout=60)
     assert step_saved(folder) > 20
     assert step_saved(folder) < 400
+
+
+def test_a_folder_has_one_run_at_a_time(task: Path, lives: Lives, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with held(folder) as mine:
+        assert mine
+        lives.start(*command(task, folder))
+        assert lives.end() == 2, lives.told
+        assert f"another run is training in {folder}" in " ".join(lives.told.split())
+    lives.start(*command(task, folder, "train.steps=20"))
+    assert lives.end() == 0, lives.told

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from language import language_model
 from transduce import cli, cookbook
 from transduce.cookbook import parse_recipe
 from transduce.data.tokens import Tokens
@@ -33,7 +34,10 @@ model:
 decode: {beam: 2, max_ratio: 1, max_extra: 2}
 metrics: [per, exact]
 """
-COMMANDS = ["demo", "train", "run", "score", "evaluate", "export", "check", "recipes"]
+COMMANDS = [
+    *("demo", "train", "run", "score", "prompts", "evaluate"),
+    *("export", "check", "recipes", "corpus"),
+]
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +135,9 @@ def test_version(transduce: Transduce) -> None:
         (["train", "pronounce", "trian.lr=3"], "on the command line: unknown key trian; did you"),
         (["check", "pronouce"], "did you mean pronounce?"),
         (["recipes", "pronouce"], "there is no shipped recipe pronouce; did you mean pronounce?"),
+        (["corpus"], "Missing command; see transduce corpus --help"),
+        (["corpus", "gte"], "No such command 'gte'. Did you mean 'get'?"),
+        (["corpus", "get", "multi3k"], "no corpus named multi3k; did you mean multi30k?"),
         (["run", "/no/where", "x"], "there is no folder /no/where"),
         (["evaluate", "/no/where"], "there is no folder /no/where"),
         (["run", "/", "x"], "/ is not a model folder: it has no model.safetensors"),
@@ -455,3 +462,65 @@ def test_evaluate_scores_writes_and_renews_the_card(
 )
 def test_evaluate_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
     assert said in sentence(transduce("evaluate", folder, *typed))
+
+
+# ------------------------------------------------------------------------------ language models
+
+
+@pytest.fixture(scope="session")
+def speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "speaker"
+    model = language_model()
+    model.network.float()
+    model.save(path)
+    return path
+
+
+def test_texts_that_are_continued_keep_their_lines(transduce: Transduce, speaker: Path) -> None:
+    asked = ("run", speaker, "--max-length", 5)
+    alone = transduce(*asked, "tea\nand")
+    assert (alone.status, alone.err) == (0, "")
+    assert alone.out.startswith("tea\nand")
+    assert len(alone.out) == len("tea\nand") + 5 + 1
+    piped = transduce(*asked, stdin=b"tea\n\ncup\n")
+    texts = piped.out.split("\n\n")
+    assert piped.out.startswith("tea")
+    assert texts[-1].startswith("cup")
+    several = transduce(*asked, "tea", "--beam", 3, "--nbest", 2, "--scores")
+    assert re.match(r"1\t-\d+\.\d{4}\ntea", several.out)
+    assert several.out.count("\n1\t-") == 1
+    values = json.loads(transduce(*asked, "tea", "--json").out)
+    assert len(values["tokens"]) == 5
+
+
+def test_scores_of_texts_and_of_what_follows_prompts(
+    transduce: Transduce, speaker: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts").write_text("tea cup\na\tb\n")
+    (tmp_path / "prompts").write_text("tea\na\n")
+    (tmp_path / "rest").write_text(" cup\n\tb\n")
+    whole = transduce("score", speaker, tmp_path / "texts")
+    assert whole.err.startswith("2 texts, 10 tokens: log-probability")
+    heads = transduce("score", speaker, tmp_path / "prompts")
+    tails = transduce("score", speaker, tmp_path / "prompts", tmp_path / "rest")
+    for one, *parts in zip(whole.lines, heads.lines, tails.lines, strict=True):
+        values = [float(part.split("\t")[0]) for part in parts]
+        assert float(one.split("\t")[0]) == pytest.approx(sum(values), abs=2e-4)
+
+
+def test_prompts_of_a_file(
+    transduce: Transduce, speaker: Path, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prompts").write_text("tea\n\nuncle\n")
+    page = tmp_path / "page.html"
+    ended = transduce("prompts", speaker, tmp_path / "prompts", "--length", 3, "--html", page)
+    assert (ended.status, ended.err) == (0, "")
+    assert "(nothing)" in ended.out
+    assert f"The page is {page}" in ended.out.replace("\n", "")
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    said = sentence(transduce("prompts", folder, tmp_path / "prompts"))
+    assert "prompts are for language models" in said
+    (tmp_path / "empty").write_text("")
+    assert "there is no prompt" in sentence(transduce("prompts", speaker, tmp_path / "empty"))
+    strange = transduce("prompts", speaker, tmp_path / "prompts", "--top-k", 3)
+    assert "ask for sample too" in sentence(strange)

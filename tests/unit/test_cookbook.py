@@ -83,8 +83,8 @@ def complaint(text: str, *overrides: str) -> str:
         ("model: {encoder: recurrent}\n", "did you mean model.encoder.kind: recurrent?"),
         (
             "model: {encoder: {kind: transfomer}}\n",
-            "my.yaml:4: model.encoder.kind is transfomer; it must be transformer or recurrent; did "
-            "you mean transformer?",
+            "my.yaml:4: model.encoder.kind is transfomer; it must be transformer or recurrent or "
+            "pooled; did you mean transformer?",
         ),
         ("model: {decoder: {kind: }}\n", "model.decoder.kind is null; it must be transformer or"),
         (
@@ -157,7 +157,7 @@ def test_a_file_that_is_no_recipe(text: str, said: str) -> None:
         ("{file: a.tsv, sorce: 1}", ["did you mean data.train.source?"]),
         (
             "{name: copy, split: trian}",
-            ["data.train.split is trian; it must be train, valid or test"],
+            ["data.train.split is trian; it must be train, valid, test, test-2017 or test-coco"],
         ),
         (
             "{name: copy, split: train, source: a}",

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce.cookbook import parse_recipe
+from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.errors import RecipeError
 from transduce.recipe import Columns, Named, ParallelFiles, Recipe
+from transduce.rules import RULES
 
 DATA = """data:
   train: {source: a, target: b}
@@ -64,7 +65,8 @@ def test_no_number_is_infinite(value: str) -> None:
         ("seed=yes", "a whole number of at least 0"),
         ("data.streaming=1", "true or false"),
         ("train.schedule=linea", "inverse-sqrt, linear, cosine or constant; did you mean linear?"),
-        ("metrics=bleu", "wer, cer, per, exact or accuracy; write [bleu]"),
+        ("metrics=bleu", "a list of bleu, chrf, "),
+        ("metrics=bleu", "; write [bleu]"),
         ("data.train.source=[]", "a file name, a glob, or a list of them"),
         ("data.train.source=[a, 5]", "a file name, a glob, or a list of them"),
         ("data.train.target=''", "a file name, a glob, or a list of them"),
@@ -127,7 +129,7 @@ def test_a_name_stays_inside_runs(name: str) -> None:
             "decode:\n  coverage: 0.2\n",
             "my.yaml:8: decode.coverage is 0.2, but it is counted by attention to the source",
         ),
-        ("validation: {metric: blue}\n", "or accuracy; did you mean bleu?"),
+        ("validation: {metric: blue}\n", "; did you mean bleu?"),
     ],
 )
 def test_what_does_not_go_together(text: str, said: str) -> None:
@@ -147,3 +149,61 @@ def test_a_recipe_cannot_be_changed_by_accident() -> None:
     recipe = read()
     with pytest.raises(ValueError, match="frozen"):
         recipe.seed = 2  # type: ignore[misc]
+
+
+# --------------------------------------------------------------------------------------- tasks
+
+FILES = "{train: {file: a.tsv}, valid: {file: a.tsv}}"
+
+
+def test_a_task_fills_in_what_is_not_said() -> None:
+    for task, levels in (("classify", ("subword", "label")), ("tag", ("symbol", "symbol"))):
+        recipe = read(f"task: {task}\ndata: {FILES}\nmodel: {{preset: transformer-tiny}}\n")
+        assert recipe.model.decoder is None
+        assert recipe.model.encoder.layers == 2
+        tokens = recipe.data.tokens
+        assert (tokens.source.level, tokens.target.level) == levels
+        assert recipe.metrics == list(RULES[task].judged_by)
+        assert parse_recipe(dump_recipe(recipe), "again", Path("/data")) == recipe
+    source = f"task: classify\ndata: {FILES}\n"
+    assert read(source, "data.tokens.source.level=word").data.tokens.target.level == "label"
+
+
+@pytest.mark.parametrize(
+    ("task", "override", "said"),
+    [
+        (
+            "classify",
+            "model.decoder.layers=2",
+            "model.decoder is given, but that is not for a class",
+        ),
+        ("classify", "model.tie=none", "model.tie is none, but that is not for a classifier"),
+        ("classify", "decode.beam=4", "decode.beam is 4, but that is not for a classifier"),
+        ("classify", "decode={no_repeat: 2}", "decode.no_repeat is 2, but that is not for a"),
+        ("classify", "validation.beam=2", "validation.beam is 2, but that is not for a classifier"),
+        ("classify", "data.alternatives=true", "data.alternatives is True, but that is not for"),
+        ("classify", "model.characters.width=8", "model.characters is given, but that is"),
+        ("classify", "model.encoder=null", "model.encoder has nothing under it"),
+        ("classify", "metrics=[bleu]", "metrics has bleu, which does not judge a classifier"),
+        ("classify", "data.tokens={both: {}}", "data.tokens.both is one vocabulary, but the lab"),
+        ("classify", "data.tokens.target.level=word", "data.tokens.target.level is word; for a cl"),
+        ("tag", "data.tokens.source.level=word", "data.tokens.source.level is word; for a tagger"),
+        ("tag", "model.pool=last", "model.pool is last, but that is not for a tagger (task: tag)"),
+        ("tag", "model.characters.width=7", "model.characters.width is 7; it must be even"),
+        ("tag", "model.characters.width=512", "must be even, and below the 512 that model.width"),
+        ("transduce", "model.pool=last", "model.pool is last, but that is not for a sequence-to-"),
+        ("transduce", "model.word_dropout=0.1", "model.word_dropout is 0.1, but that is not for"),
+        ("transduce", "model.decoder=null", "model.decoder has nothing under it"),
+        ("transduce", "task=translate", "task is translate; it must be one of transduce, classify"),
+    ],
+)
+def test_keys_that_mean_nothing_to_a_task_are_told(task: str, override: str, said: str) -> None:
+    complained = complaint(f"task: {task}\ndata: {FILES}\n", override)
+    assert complained.startswith(f"on the command line: {said}") or said in complained
+    assert complained.count("\n") == 0
+
+
+def test_any_encoder_goes_with_any_task() -> None:
+    for task in (name for name, rules in RULES.items() if "model.encoder" not in rules.without):
+        for kind in ("pooled", "recurrent", "transformer"):
+            read(f"task: {task}\ndata: {FILES}\nmodel: {{encoder: {{kind: {kind}}}}}\n")

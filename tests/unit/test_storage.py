@@ -14,6 +14,8 @@ from torch import Tensor
 from transduce import storage
 from transduce.errors import CheckpointError
 from transduce.storage import (
+    empty,
+    held,
     make_folder,
     read_tensors,
     sweep,
@@ -283,3 +285,26 @@ def test_files_written_before_headers_were_summed_can_be_read(tmp_path: Path) ->
     save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a", metadata)
     tensors, facts = read_tensors(tmp_path / "a")
     assert same(tensors, facts, {"matrix": TENSORS["matrix"]})
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert storage.default_cache_folder() == Path("/somewhere/transduce")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert storage.default_cache_folder() == Path("/home/me/.cache/transduce")
+
+
+def test_a_folder_is_held_by_one(tmp_path: Path) -> None:
+    with held(tmp_path) as first:
+        with held(tmp_path) as second:
+            assert (first, second) == (True, False)
+        (tmp_path / "inner").mkdir()
+        (tmp_path / "inner" / "file").write_text("x")
+        (tmp_path / "file").write_text("x")
+        empty(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        with held(tmp_path) as third:  # emptied, it is still the same folder
+            assert not third
+    with held(tmp_path) as again:
+        assert again

@@ -17,7 +17,7 @@ from transduce.data.tokens import END, Tokens
 from transduce.decoding import decode
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
 from transduce.folder import WEIGHTS
-from transduce.models.lens import attentions
+from transduce.models.lens import Lens, attentions
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
 from transduce.transducer import Output, Transducer, load
@@ -226,10 +226,34 @@ def test_the_network_is_left_in_the_mode_it_was_in(training: bool) -> None:
     assert texts(model.run(WORDS)) == texts(model.run(WORDS))  # without dropout inside
     assert model.network.training == training
     assert model.network.decoder.training == training
-    model.network.head = None  # type: ignore[assignment]
+    model.network.decoder.norm = None  # type: ignore[assignment]
     with pytest.raises(TypeError):
         model.run(WORDS)
     assert model.network.training == training
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_it_searches_with_the_weights_of_now(precision: str) -> None:
+    model = make().compute_in(precision)
+    model.network.float()
+    before = [output.log_probability for output in model.run(WORDS)]
+    assert [output.log_probability for output in model.run(WORDS)] == before
+    with torch.no_grad():
+        model.network.decoder.blocks[0].feed_forward.contract.weight.normal_()
+    after = [output.log_probability for output in model.run(WORDS)]
+    fresh = make().compute_in(precision)
+    fresh.network.float()
+    fresh.network.load_state_dict(model.network.state_dict())
+    assert after == [output.log_probability for output in fresh.run(WORDS)] != before
+
+
+def test_a_lens_sees_a_search() -> None:
+    model = make()
+    expected = model.run(["tea"], beam=1)[0]
+    with Lens(model.network, "decoder.*.cross_attention") as lens:
+        assert model.run(["tea"], beam=1)[0] == expected
+    steps = len(expected.tokens)  # END among them
+    assert {weights.shape[2] for weights in lens.weights.values()} == {steps}
 
 
 def test_training_goes_on_after_use() -> None:
@@ -815,3 +839,17 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
     assert texts(fast) == texts(slow)
     for mine, other in zip(fast, slow, strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_in_training_it_searches_with_the_weights_of_now() -> None:
+    """A fused optimizer changes weights without counting up their versions."""
+    model = make()
+    model.network.float().train()  # of float32 weights there are copies laid out for products
+    before = [output.log_probability for output in model.run(WORDS)]
+    for parameter in model.network.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    torch.optim.AdamW(model.network.parameters(), lr=0.1, fused=True).step()
+    after = [output.log_probability for output in model.run(WORDS)]
+    fresh = make()
+    fresh.network.float().load_state_dict(model.network.state_dict())
+    assert after == [output.log_probability for output in fresh.run(WORDS)] != before

@@ -152,13 +152,20 @@ def _unknown_key(detail: ErrorDetails, complaints: Complaints) -> str:
         needs = [name for name, known in spot.part.model_fields.items() if known.is_required()]
         sentence = (
             f"{prefix}{key} does not go with {' and '.join(f'{prefix}{name}' for name in needs)}; "
-            f"a corpus is given by source and target, by file, or by name and split"
+            "a corpus is given by source and target, by file, by text, by name and split, or by hub"
         )
     else:
-        near = nearest(key, spot.part.model_fields, _elsewhere(key, prefix), prefix)
+        # The same word further down is nearer than another one that is spelt alike here.
+        below = [dotted for dotted in dotted_keys() if _ends(dotted, prefix, key)] if prefix else []
+        elsewhere = _elsewhere(key, prefix)
+        near = elsewhere if below else nearest(key, spot.part.model_fields, elsewhere, prefix)
         sentence = f"unknown key {prefix}{key}{near}"
     complaints.add((*spot.path, key), sentence)
     return sentence
+
+
+def _ends(dotted: str, prefix: str, key: str) -> bool:
+    return dotted.startswith(prefix) and dotted.endswith(f".{key}")
 
 
 def _elsewhere(key: str, prefix: str) -> str:

@@ -16,6 +16,7 @@ from transduce.cookbook.keys import show
 from transduce.errors import RecipeError
 from transduce.presets import PRESETS
 from transduce.recipe import Recipe
+from transduce.rules import RULES
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -205,7 +206,10 @@ def _expand_preset(values: dict[str, Any], complaints: Complaints) -> None:
     if name is None:
         return
     if str(name) in PRESETS:
-        values["model"] = _merge(PRESETS[str(name)], model)
+        rules = RULES.get(str(values.get("task", "transduce")))
+        without = rules.without if rules else ()
+        shape = {k: v for k, v in PRESETS[str(name)].items() if f"model.{k}" not in without}
+        values["model"] = _merge(shape, model)
         return
     near = nearest(str(name), PRESETS, f"; there are {', '.join(PRESETS)}")
     complaints.add(("model", "preset"), f"there is no preset {show(name)}{near}")

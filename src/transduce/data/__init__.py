@@ -1,7 +1,7 @@
 """Data: pairs from files, their tokens, and the batches a model learns from."""
 
 from transduce.data.batches import Batch, Batches, Portion, Position, collate, ordered
-from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.corpus import Pair, Tally, check_files, read_pairs
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, train_tokens
@@ -24,7 +24,6 @@ __all__ = [
     "Tokens",
     "check_files",
     "collate",
-    "default_cache_folder",
     "encode_corpus",
     "ordered",
     "read_pairs",

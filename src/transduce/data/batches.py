@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.data.blocks import cut_anywhere
 from transduce.data.cache import Encoded, check_some_left
 from transduce.data.stream import Stream
 from transduce.data.tokens import BEGIN, END, PAD
@@ -27,9 +28,10 @@ class Batch:
 
     Lengths stay on the CPU, so that nobody has to wait for a device to know them.
 
-    Source rows end with END; target rows start with BEGIN and end with END. `target_lengths_B`
-    counts what is predicted: END, but not BEGIN. `lines` are lines of the files, for messages;
-    `rows` are rows of the `Encoded` corpus, which bring results back into its order.
+    Source rows end with END; target rows start with BEGIN and end with END (labels have no END on
+    either side, blocks of running text none in the target). `target_lengths_B` counts what is
+    predicted: not BEGIN. `lines` are lines of the files, for messages; `rows` are rows of the
+    `Encoded` corpus, which bring results back into its order.
     """
 
     source_BS: Tensor
@@ -88,9 +90,15 @@ Row = Sequence[int] | NDArray[np.int32]
 
 
 def collate(
-    sources: Sequence[Row], targets: Sequence[Row] | None, lines: Sequence[int] | None = None
+    sources: Sequence[Row],
+    targets: Sequence[Row] | None,
+    lines: Sequence[int] | None = None,
+    ends: bool = True,
 ) -> Batch:
-    """A batch from rows of ids without specials; without targets where a model is being used."""
+    """A batch from rows of ids without specials; without targets where a model is being used.
+
+    `ends`, here and below: whether END is put at the end of rows.
+    """
     rows = np.arange(len(sources))
     encoded_targets = targets if targets is not None else [[]] * len(sources)
     encoded = Encoded(
@@ -99,7 +107,7 @@ def collate(
         lines=np.asarray(rows + 1 if lines is None else lines, np.int64),
         numbers=rows,
     )
-    return _batch(encoded, rows, with_targets=targets is not None)
+    return _batch(encoded, rows, ends, with_targets=targets is not None)
 
 
 def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -108,15 +116,18 @@ def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return np.concatenate([empty, *(np.asarray(row, np.int32) for row in rows)]), offsets
 
 
-def _batch(encoded: Encoded, rows: NDArray[np.int64], with_targets: bool = True) -> Batch:
+def _batch(
+    encoded: Encoded, rows: NDArray[np.int64], ends: bool, with_targets: bool = True
+) -> Batch:
     source_BS, source_lengths_B = _padded(
-        encoded.source_ids, encoded.source_offsets, rows, begin=False
+        encoded.source_ids, encoded.source_offsets, rows, False, ends
     )
     real, places = int(source_lengths_B.sum()), source_BS.size
     target_BT, target_lengths_B = None, None
     target_tokens = 0
     if with_targets:
-        padded, lengths = _padded(encoded.target_ids, encoded.target_offsets, rows, begin=True)
+        end = ends and encoded.whole
+        padded, lengths = _padded(encoded.target_ids, encoded.target_offsets, rows, True, end)
         target_tokens = int(lengths.sum())
         real, places = real + target_tokens, places + padded.size - len(rows)
         target_BT, target_lengths_B = torch.from_numpy(padded), torch.from_numpy(lengths)
@@ -133,19 +144,24 @@ def _batch(encoded: Encoded, rows: NDArray[np.int64], with_targets: bool = True)
 
 
 def _padded(
-    ids: NDArray[np.int32], offsets: NDArray[np.int64], rows: NDArray[np.int64], begin: bool
+    ids: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    begin: bool,
+    end: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows with END, and BEGIN where asked, side by side; their lengths with END."""
+    """Rows side by side, with BEGIN and END where asked; their lengths without BEGIN."""
     starts, lengths_B = offsets[rows], offsets[rows + 1] - offsets[rows]
     width = int(lengths_B.max(initial=0))
     places = np.arange(width)
     real = places < lengths_B[:, None]
     first = int(begin)
-    padded = np.full((len(rows), first + width + 1), PAD, np.int64)
+    padded = np.full((len(rows), max(first + width + int(end), 1)), PAD, np.int64)
     padded[:, :first] = BEGIN
     padded[:, first : first + width][real] = ids[(starts[:, None] + places)[real]]
-    padded[np.arange(len(rows)), first + lengths_B] = END
-    return padded, lengths_B + 1
+    if end:
+        padded[np.arange(len(rows)), first + lengths_B] = END
+    return padded, lengths_B + int(end)
 
 
 # ------------------------------------------------------------------------------------ the order
@@ -177,12 +193,22 @@ class Batches:
     A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
     longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
     the same on every run and machine, and on any number of processes that share the batches.
+    With `block`, the corpus is running text, cut into blocks of so many tokens, each time anew.
     """
 
-    def __init__(self, corpus: Encoded | Stream, tokens: int = 4096, seed: int = 1) -> None:
+    def __init__(
+        self,
+        corpus: Encoded | Stream,
+        tokens: int = 4096,
+        seed: int = 1,
+        ends: bool = True,
+        block: int | None = None,
+    ) -> None:
         self.corpus = corpus
         self.tokens = tokens
         self.seed = seed
+        self.ends = ends
+        self.block = block
 
     def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
         """Batches from `start` on, each with the position of the batch after it.
@@ -190,7 +216,7 @@ class Batches:
         Beginning at a position that was given goes on exactly as if it had not been left.
         """
         for encoded, rows, following in self._planned(start):
-            yield _batch(encoded, rows), following
+            yield _batch(encoded, rows, self.ends), following
 
     def updates(
         self, size: int, start: Position | None = None, rank: int = 0, count: int = 1
@@ -204,10 +230,10 @@ class Batches:
         while some := list(islice(planned, size)):
             tokens = sum(
                 int((encoded.target_offsets[rows + 1] - encoded.target_offsets[rows]).sum())
-                + len(rows)
+                + len(rows) * (self.ends and encoded.whole)
                 for encoded, rows, _ in some
             )
-            own = [_batch(encoded, rows) for encoded, rows, _ in some[rank::count]]
+            own = [_batch(encoded, rows, self.ends) for encoded, rows, _ in some[rank::count]]
             yield Portion(own, tokens, some[-1][2])
 
     def _planned(
@@ -216,8 +242,8 @@ class Batches:
         position = start or Position()
         while True:
             seen = position.pool > 0 or position.batch > 0
-            for encoded, last in self._pools(position.pool):
-                plan = self._plan(encoded, position)
+            for pool, last in self._pools(position.pool):
+                encoded, plan = self._plan(pool, position)
                 for number in range(position.batch, len(plan)):
                     seen = True
                     if number + 1 < len(plan):
@@ -238,20 +264,27 @@ class Batches:
             return _one_ahead(self.corpus.pools(start))
         return iter([(self.corpus, True)][start:])
 
-    def _plan(self, encoded: Encoded, position: Position) -> list[NDArray[np.int64]]:
+    def _plan(
+        self, encoded: Encoded, position: Position
+    ) -> tuple[Encoded, list[NDArray[np.int64]]]:
+        """The rows of a pool, and which of them are a batch."""
         entropy = [self.seed, position.epoch, position.pool]
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        if self.block is not None:
+            encoded = cut_anywhere(encoded, self.block, random)
         plan = _plan(encoded, self.tokens, random)
-        return [plan[number] for number in random.permutation(len(plan))]
+        return encoded, [plan[number] for number in random.permutation(len(plan))]
 
 
-def ordered(encoded: Encoded, tokens: int = 4096, rank: int = 0, count: int = 1) -> Iterator[Batch]:
+def ordered(
+    encoded: Encoded, tokens: int = 4096, rank: int = 0, count: int = 1, ends: bool = True
+) -> Iterator[Batch]:
     """One pass in order of length, always the same; `batch.rows` lead back to corpus order.
 
     Process `rank` of `count` gets every count-th batch.
     """
     for rows in _plan(encoded, tokens, None)[rank::count]:
-        yield _batch(encoded, rows)
+        yield _batch(encoded, rows, ends)
 
 
 def _after(position: Position, last: bool) -> Position:
@@ -279,7 +312,7 @@ def _plan(
 ) -> list[NDArray[np.int64]]:
     """Rows of each batch, by length; `random` shuffles those of equal lengths."""
     sources, targets = encoded.lengths
-    sources, targets = sources + 1, targets + 2
+    sources, targets = sources + 1, targets + 2 * encoded.whole
     order = random.permutation(len(encoded)) if random is not None else np.arange(len(encoded))
     # By target, then by source, which rises and falls in turn so that a batch that spans two
     # target lengths still has like sources. Or by the longer side: better where batches are so

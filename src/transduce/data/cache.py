@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -22,12 +23,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from transduce import recipe
-from transduce.data.corpus import EXAMPLES, Pair, Tally, corpus_files, locate, read_pairs
+from transduce.data.corpus import (
+    EXAMPLES,
+    Pair,
+    Tally,
+    called,
+    corpus_files,
+    is_running,
+    locate,
+    read_pairs,
+    told,
+)
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
+from transduce.recipe import Corpus
 
-Corpus = recipe.ParallelFiles | recipe.Columns | recipe.Named
-FORMAT = 1  # raise when what a cache file holds changes
+FORMAT = 2  # raise when what a cache file holds changes
 DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
 
@@ -46,6 +57,9 @@ class Encoded:
     target_offsets: NDArray[np.int64]
     lines: NDArray[np.int64]
     numbers: NDArray[np.int64]
+
+    whole: ClassVar[bool] = True
+    """Whether a target is all there is: a piece of running text is not, and has no END."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -73,6 +87,8 @@ class Report:
     overlong_examples: list[str] = field(default_factory=list)
     max_length: int = 0
     overlong_done: Literal["skip", "cut"] = "skip"
+    unaligned: int = 0
+    unaligned_examples: list[str] = field(default_factory=list)
     source_tokens: int = 0
     target_tokens: int = 0
     source_unknown: int = 0
@@ -82,14 +98,11 @@ class Report:
     def sentences(self) -> list[str]:
         """A warning for each oddity, for people."""
         found = self.tally.sentences()
-        if self.overlong:
-            noun = "pair" if self.overlong == 1 else "pairs"
-            done = "skipped" if self.overlong_done == "skip" else "cut"
-            more = ", …" if self.overlong > len(self.overlong_examples) else ""
-            found.append(
-                f"{self.overlong:,} {noun} longer than {self.max_length} tokens {done} "
-                f"({', '.join(self.overlong_examples)}{more})"
-            )
+        what = "with another number of labels than of words skipped"
+        found += told(self.unaligned, what, self.unaligned_examples)
+        done = "skipped" if self.overlong_done == "skip" else "cut"
+        what = f"longer than {self.max_length} tokens {done}"
+        found += told(self.overlong, what, self.overlong_examples)
         for side, unknown, count in (
             ("source", self.source_unknown, self.source_tokens),
             ("target", self.target_unknown, self.target_tokens),
@@ -106,20 +119,23 @@ def encode_corpus(
     source_tokens: Tokens,
     target_tokens: Tokens,
     cache_folder: Path | None,
+    aligned: bool = False,
 ) -> tuple[Encoded, Report]:
     """A corpus as ids, from the cache where the same was tokenised the same way before.
 
-    Without `cache_folder` nothing is kept. A cache that cannot be read is made anew; one that
-    cannot be written is told of in the report. Raises DataError if nothing is left to learn from.
+    Where pairs are to be `aligned`, each token of a source has one of the target; other pairs are
+    skipped and counted. Without `cache_folder` nothing is kept. A cache that cannot be read is made
+    anew; one that cannot be written is told of in the report. Raises DataError if nothing is left
+    to learn from.
     """
     if cache_folder is None:
-        return _encode_anew(corpus, data, source_tokens, target_tokens)
-    key = _key(corpus, data, source_tokens, target_tokens)
+        return _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
+    key = _key(corpus, data, source_tokens, target_tokens, aligned)
     path = Path(cache_folder).expanduser() / f"{key}.safetensors"
     kept = _load(path, len(source_tokens), len(target_tokens))
     if kept is not None:
         return kept
-    encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens)
+    encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
     try:
         _save(path, encoded, report)
     except (OSError, SafetensorError) as error:
@@ -130,11 +146,6 @@ def encode_corpus(
     return encoded, report
 
 
-def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
-
-
 def encode_pairs(
     pairs: Iterable[Pair],
     data: recipe.Data,
@@ -142,18 +153,33 @@ def encode_pairs(
     target_tokens: Tokens,
     report: Report,
     first_number: int = 0,
+    aligned: bool = False,
+    running: bool = False,
 ) -> Encoded:
-    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`."""
+    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`.
+
+    Where pairs are to be `aligned`, so are those with other numbers of tokens on the two sides. The
+    targets of `running` text are lines of any length, whose ids joined are the text's.
+    """
     report.max_length, report.overlong_done = data.max_length, data.overlong
     parts: dict[str, list[NDArray[np.int64]]] = {}
     number = first_number
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
         sources = source_tokens.encode_batch([pair.source for pair in some])
-        targets = target_tokens.encode_batch([pair.target for pair in some])
+        if running:
+            targets = target_tokens.encode_lines([(pair.target, pair.line == 1) for pair in some])
+        else:
+            targets = target_tokens.encode_batch([pair.target for pair in some])
         kept = []
         for row, pair in enumerate(some):
-            if max(len(sources[row]), len(targets[row])) > data.max_length:
+            if aligned and len(sources[row]) != len(targets[row]):
+                report.unaligned += 1
+                if len(report.unaligned_examples) < EXAMPLES:
+                    report.unaligned_examples.append(f"{pair.file}:{pair.line}")
+                continue
+            longest = max(len(sources[row]), len(targets[row]))
+            if longest > data.max_length and not running:
                 report.overlong += 1
                 if len(report.overlong_examples) < EXAMPLES:
                     report.overlong_examples.append(f"{pair.file}:{pair.line}")
@@ -193,11 +219,12 @@ def encode_pairs(
 
 
 def _encode_anew(
-    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens
+    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
 ) -> tuple[Encoded, Report]:
     report = Report()
     pairs = read_pairs(corpus, data.folder, report.tally)
-    encoded = encode_pairs(pairs, data, source_tokens, target_tokens, report)
+    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus))
+    encoded = encode(pairs, data, source_tokens, target_tokens, report)
     check_some_left(len(encoded), corpus, report)
     return encoded, report
 
@@ -206,22 +233,19 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     """Raise DataError where every pair of a corpus was skipped."""
     if count:
         return
-    if isinstance(corpus, recipe.Named):
-        name = corpus.name
-    else:
-        given = corpus.file if isinstance(corpus, recipe.Columns) else corpus.source
-        name = given if isinstance(given, str) else ", ".join(given)
     reasons = "; ".join(report.sentences()) or "there is none"
     raise DataError(
-        f"no pair of {name} is left to use: {reasons}; mend the files, raise data.max_length, or "
-        "set data.overlong=cut"
+        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
+        "data.max_length, or set data.overlong=cut"
     )
 
 
 # -------------------------------------------------------------------------------- files on disk
 
 
-def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -> str:
+def _key(
+    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
+) -> str:
     """A hash over all that the arrays depend on: contents, not names or dates of files."""
     digest = sha256()
 
@@ -231,12 +255,16 @@ def _key(corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens
 
     settings = corpus.model_dump(
         mode="json",
-        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target"},
+        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target", "text"},
     )
-    add(json.dumps([FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong]))
+    add(
+        json.dumps(
+            [FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong, aligned]
+        )
+    )
     add(source_tokens.to_json())
     add(target_tokens.to_json())
-    if isinstance(corpus, recipe.Named):
+    if isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, data.folder):
             add(pair.source)
             add(pair.target)

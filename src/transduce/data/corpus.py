@@ -1,4 +1,4 @@
-"""Reading pairs: a stream of source and target text from parallel files, tables, or by name."""
+"""Reading pairs: a stream of source and target text from files, by name, or from the hub."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transduce.data.sources import check_name, named_pairs
+from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
+from transduce.data.conllu import COLUMNS, read_sentences
+from transduce.data.hub import check_hub, hub_name, hub_rows
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles
+from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles, Recipe, Text
 
 EXAMPLES = 5
-FORMATS = (".tsv", ".jsonl", ".parquet")
+FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
 PARQUET_ROWS = 8192
 
 # What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
@@ -56,44 +58,87 @@ class Tally:
 
     def sentences(self) -> list[str]:
         """A warning for each oddity that was seen."""
-        told = {
+        oddities = {
             "empty_source": "with an empty source skipped",
             "empty_target": "with an empty target skipped",
             "odd_breaks": "with a line break other than \\n inside kept as they are",
         }
         found = []
-        for oddity, what in told.items():
-            count = getattr(self, oddity)
-            if count:
-                noun = "pair" if count == 1 else "pairs"
-                places = self.examples.get(oddity, [])
-                more = ", …" if count > len(places) else ""
-                found.append(f"{count:,} {noun} {what} ({', '.join(places)}{more})")
+        for oddity, what in oddities.items():
+            found += told(getattr(self, oddity), what, self.examples.get(oddity, []))
         return found
 
 
-def read_pairs(
-    corpus: ParallelFiles | Columns | Named, folder: str | None, tally: Tally | None = None
-) -> Iterator[Pair]:
+def text_of(corpus: Corpus) -> Text | None:
+    """The text that a corpus is, whether or not it is on this machine; None where it has sources.
+
+    A trained model asks this of its recipe, far from what it was trained on.
+    """
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        files = listing.read(corpus.split, listing.example)
+        return files if isinstance(files, Text) else None
+    return corpus if isinstance(corpus, Text) else None
+
+
+def is_running(corpus: Corpus) -> bool:
+    """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
+    text = text_of(corpus)
+    return text is not None and text.running
+
+
+def check_kind(corpus: Corpus, recipe: Recipe) -> None:
+    """Raise DataError if a corpus by name is not what the task of a recipe learns from.
+
+    Of files the recipe knows it by itself.
+    """
+    continued = recipe.task == "continue"
+    if continued and text_of(corpus) is None:
+        what, wanted = "has sources and targets", "learns from text alone"
+    elif not continued and text_of(corpus) is not None:
+        what, wanted = "is text alone", "learns from sources and targets"
+    elif is_running(corpus) != is_running(recipe.data.train):
+        lines = "joined" if is_running(corpus) else "apart"
+        what, wanted = f"has its lines {lines}", "needs them as in data.train"
+    else:
+        return
+    raise DataError(f"{called(corpus)} {what}, but task: {recipe.task} {wanted}")
+
+
+def told(count: int, what: str, places: list[str]) -> list[str]:
+    """A warning of so many pairs, and where the first of them are; none of none."""
+    if not count:
+        return []
+    noun = "pair" if count == 1 else "pairs"
+    more = ", …" if count > len(places) else ""
+    return [f"{count:,} {noun} {what} ({', '.join(places)}{more})"]
+
+
+def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
     """Stream the pairs of a corpus; `folder` is where relative paths start.
 
     Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
+    A line of text is a target without a source; of running text, with its line break.
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    if isinstance(corpus, ParallelFiles):
+    limit = corpus.limit
+    corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, Text):
+        pairs = _text_pairs(corpus, folder)
+    elif isinstance(corpus, ParallelFiles):
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Hub):
+        pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
-        named = named_pairs(corpus.name, corpus.split)
-        pairs = (Pair(s, t, corpus.name, line) for line, (s, t) in enumerate(named, start=1))
+        pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
     read = 0
     for pair in pairs:
-        if not pair.source.strip():
+        if not pair.source.strip() and not isinstance(corpus, Text):
             tally.note("empty_source", pair.file, pair.line)
             continue
-        if not pair.target.strip():
+        if not pair.target.strip() and not is_running(corpus):
             tally.note("empty_target", pair.file, pair.line)
             continue
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
@@ -101,26 +146,67 @@ def read_pairs(
         tally.pairs += 1
         read += 1
         yield pair
-        if read == corpus.limit:
+        if read == limit:
             return
 
 
-def check_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> None:
+def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
+    """A fetched corpus as the files that it is, and where their names start; others as they are.
+
+    Raises DataError where there is no such corpus, or it is not on this machine.
+    """
+    if not isinstance(corpus, Named):
+        return corpus, folder
+    check_named(corpus)
+    listing = listing_of(corpus.name)
+    if listing is None:
+        return corpus, folder
+    files, shelf = files_of(corpus, listing)
+    return files, str(shelf)
+
+
+def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
+    return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
+
+
+def check_files(corpus: Corpus, folder: str | None) -> None:
     """Raise DataError if a file of the corpus is not there; nothing is read."""
     if isinstance(corpus, ParallelFiles):
         _matched(corpus, folder)
+    elif isinstance(corpus, Text):
+        corpus_files(corpus, folder)
     elif isinstance(corpus, Columns):
         for name in corpus_files(corpus, folder):
             _format(name)
+    elif isinstance(corpus, Named):
+        check_named(corpus)
     else:
-        check_name(corpus.name, corpus.split)
+        check_hub(corpus)
 
 
-def corpus_files(corpus: ParallelFiles | Columns | Named, folder: str | None) -> list[str]:
-    """The files a corpus is read from, globs resolved, sources first; none for a named corpus."""
+def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
+    """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
     if isinstance(corpus, ParallelFiles):
         return _files(corpus.source, folder) + _files(corpus.target, folder)
+    if isinstance(corpus, Text):
+        return _files(corpus.text, folder)
     return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+
+
+def called(corpus: Corpus) -> str:
+    """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Named):
+        chosen = corpus.pair or corpus.language
+        return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))
+    if isinstance(corpus, Hub):
+        return hub_name(corpus)
+    if isinstance(corpus, ParallelFiles):
+        return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
+    return _listed(corpus.text if isinstance(corpus, Text) else corpus.file)
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
 
 
 def locate(name: str, folder: str | None) -> Path:
@@ -171,7 +257,7 @@ def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]
 
 def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
     for source_name, target_name in _matched(corpus, folder):
-        sources, targets = _lines(source_name, folder), _lines(target_name, folder)
+        sources, targets = read_lines(source_name, folder), read_lines(target_name, folder)
         for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:
                 more = 1 + sum(1 for _ in (sources if target is None else targets))
@@ -184,8 +270,14 @@ def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]
             yield Pair(source, target, source_name, line)
 
 
-def _lines(name: str, folder: str | None) -> Iterator[str]:
-    """The lines of a text file without their ends. Raises DataError."""
+def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
+    for name in _files(corpus.text, folder):
+        for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
+            yield Pair("", text, name, line)
+
+
+def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
+    """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
     line = 0
     try:
         with _open(locate(name, folder)) as file:
@@ -195,7 +287,8 @@ def _lines(name: str, folder: str | None) -> Iterator[str]:
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
                     bare = bare.removeprefix(b"\xef\xbb\xbf")
-                yield bare.decode("utf-8")
+                text = bare.decode("utf-8")
+                yield text + "\n" if breaks and raw.endswith(b"\n") else text
     except UnicodeDecodeError as error:
         start, bad = error.start, error.object[error.start]
         if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -238,7 +331,12 @@ def _format(name: str) -> str:
 
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
-    readers = {".tsv": _tsv_pairs, ".jsonl": _jsonl_pairs, ".parquet": _parquet_pairs}
+    readers = {
+        ".tsv": _tsv_pairs,
+        ".jsonl": _jsonl_pairs,
+        ".parquet": _parquet_pairs,
+        ".conllu": _conllu_pairs,
+    }
     for name in _files(corpus.file, folder):
         yield from readers[_format(name)](name, folder, corpus)
 
@@ -247,7 +345,7 @@ def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]
     wanted = (corpus.source, corpus.target)
     header = any(isinstance(column, str) for column in wanted)
     numbers: list[int] = [] if header else [int(column) for column in wanted]
-    for line, text in enumerate(_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder), start=1):
         fields = text.split("\t")
         if line == 1 and header:
             numbers = [
@@ -267,7 +365,7 @@ def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]
 
 def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
     keys = _names(corpus)
-    for line, text in enumerate(_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder), start=1):
         if not text.strip():
             continue
         try:
@@ -322,6 +420,17 @@ def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[P
         ) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _conllu_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+    """The words of each sentence, and a column of theirs; numbers mean form and upos."""
+    source = corpus.source if isinstance(corpus.source, str) else "form"
+    target = corpus.target if isinstance(corpus.target, str) else "upos"
+    for column in (source, target):
+        _column(name, column, list(COLUMNS))
+    for sentence in read_sentences(read_lines(name, folder), name):
+        sides = [" ".join(sentence.column(column)) for column in (source, target)]
+        yield Pair(sides[0], sides[1], name, sentence.line)
 
 
 def _names(corpus: Columns) -> tuple[str, str]:

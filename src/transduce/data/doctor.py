@@ -14,10 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.corpus import EXAMPLES, Pair, Tally, read_pairs
+from transduce.data.corpus import EXAMPLES, Pair, Tally, check_kind, is_running, read_pairs, text_of
 from transduce.data.tokens import UNKNOWN, Tokens, train_tokens
 from transduce.errors import DataError, TokensError
-from transduce.recipe import Columns, Named, ParallelFiles, Recipe
+from transduce.recipe import Corpus, Recipe
+from transduce.rules import RULES
 
 Severity = Literal["error", "warning", "note"]
 AT_ONCE = 4096
@@ -25,6 +26,7 @@ EXCERPT = 40
 MANY_UNKNOWN = 0.01  # a larger share of unknown tokens is worth a warning
 FEW_TOKENS = 3  # shorter sides have wild length ratios
 DEVIATIONS = 4
+LONG = 40  # letters of a line that hardly comes twice in running text by chance
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 REPLACEMENT = "\ufffd"
@@ -61,6 +63,8 @@ class Diagnosis:
     """All that was found. `ok` unless there is an error."""
 
     pairs: dict[str, int] = field(default_factory=dict)
+    """How many there are in each split; of text, lines."""
+    noun: str = "pair"
     lengths: list[Lengths] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -102,18 +106,23 @@ def examine(recipe: Recipe) -> Diagnosis:
         split = _Split(name, corpus, data.folder)
         try:
             split.read(tokens)
+            check_kind(corpus, recipe)
         except (DataError, TokensError) as error:
             diagnosis.findings.append(
                 Finding("error", f"{name}: {error}", 1, [], "Mend the corpus, then check again.")
             )
             continue
         splits[name] = split
+        diagnosis.noun = split.noun
         diagnosis.pairs[name] = split.tally.pairs
         diagnosis.lengths += split.length_table()
-        diagnosis.findings += _alone(split, data.max_length, data.overlong)
+        alone = _text_alone if split.is_text else _alone
+        diagnosis.findings += alone(split, recipe)
     if "train" in splits:
         for name in ("valid", "test"):
-            if name in splits:
+            if name in splits and splits[name].is_text:
+                diagnosis.findings += _text_against(splits["train"], splits[name])
+            elif name in splits:
                 diagnosis.findings += _against(splits["train"], splits[name])
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))
@@ -123,10 +132,11 @@ def examine(recipe: Recipe) -> Diagnosis:
 class _Split:
     """One corpus read through: hashes and lengths of every pair, examples of what is odd."""
 
-    def __init__(
-        self, name: str, corpus: ParallelFiles | Columns | Named, folder: str | None
-    ) -> None:
+    def __init__(self, name: str, corpus: Corpus, folder: str | None) -> None:
         self.name, self.corpus, self.folder = name, corpus, folder
+        self.is_text, self.running = text_of(corpus) is not None, is_running(corpus)
+        self.noun = "line" if self.is_text else "pair"
+        self.sides = ("target",) if self.is_text else ("source", "target")
         self.tally = Tally()
         self.unit = "words"
         self.characters: dict[str, Counter[str]] = {"source": Counter(), "target": Counter()}
@@ -147,17 +157,17 @@ class _Split:
             for pair in some:
                 self._look(pair, number)
                 number += 1
-            for place, side in enumerate(("source", "target")):
+            for side in self.sides:
                 texts = [str(getattr(pair, side)) for pair in some]
                 self._sizes[side, "long"].extend(map(len, texts))
                 if tokens:
-                    ids = tokens[place].encode_batch(texts)
+                    ids = tokens[side == "target"].encode_batch(texts)
                     self._sizes[side, "units"].extend(map(len, ids))
                     self.unknown[side] += sum(row.count(UNKNOWN) for row in ids)
                 else:
                     self._sizes[side, "units"].extend(len(text.split()) for text in texts)
         if not number:
-            raise DataError("no pair is left to use; every one has an empty side")
+            raise DataError(f"no {self.noun} is left to use; every one has an empty side")
 
     def _look(self, pair: Pair, number: int) -> None:
         self.characters["source"].update(pair.source)
@@ -169,7 +179,7 @@ class _Split:
             self.control.append(number)
         if REPLACEMENT in both:
             self.replacement.append(number)
-        if pair.source == pair.target:
+        if pair.source == pair.target and not self.is_text:
             self.copies.append(number)
 
     def sizes(self, side: str, what: str = "units") -> NDArray[np.int32]:
@@ -183,13 +193,13 @@ class _Split:
 
     def length_table(self) -> list[Lengths]:
         table = []
-        for side in ("source", "target"):
+        for side in self.sides:
             for what, unit in (("long", "characters"), ("units", self.unit)):
                 sizes = self.sizes(side, what)
                 table.append(
                     Lengths(
                         split=self.name,
-                        side=side,
+                        side=self.called(side),
                         unit=unit,
                         least=int(sizes.min()),
                         median=float(np.median(sizes)),
@@ -199,6 +209,10 @@ class _Split:
                     )
                 )
         return table
+
+    def called(self, side: str) -> str:
+        """What people are told of a side: text has but one."""
+        return "text" if self.is_text else side
 
     def excerpts(self, numbers: Iterable[int]) -> list[str]:
         """The first few of these pairs as file:line and a bit of text; reads up to them again."""
@@ -211,9 +225,9 @@ class _Split:
         for number in wanted:
             pair = next(islice(pairs, number - start, None))
             start = number + 1
-            found.append(
-                f"{pair.file}:{pair.line}: {_excerpt(pair.source)} → {_excerpt(pair.target)}"
-            )
+            target = _excerpt(pair.target.rstrip("\n"))
+            shown = target if self.is_text else f"{_excerpt(pair.source)} → {target}"
+            found.append(f"{pair.file}:{pair.line}: {shown}")
         return found
 
 
@@ -234,14 +248,15 @@ def _finding(
     listed = list(numbers)
     if not listed:
         return []
-    noun = "pair" if len(listed) == 1 else "pairs"
+    noun = split.noun if len(listed) == 1 else f"{split.noun}s"
     sentence = f"{split.name}: {len(listed):,} {noun} {what}"
     return [Finding(severity, sentence, len(listed), split.excerpts(listed), mend)]
 
 
-def _alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
+def _alone(split: _Split, recipe: Recipe) -> list[Finding]:
     """What is odd in a split by itself."""
-    name, tally = split.name, split.tally
+    name, tally, labels = split.name, split.tally, RULES[recipe.task].labels
+    max_length, overlong = recipe.data.max_length, recipe.data.overlong
     found: list[Finding] = []
     for side, count in (("source", tally.empty_source), ("target", tally.empty_target)):
         if count:
@@ -283,14 +298,23 @@ def _alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
             long,
             "Raise data.max_length, split the pairs, or leave it at that.",
         )
-    odd = _odd_ratios(sources, targets)
-    found += _finding(
-        split,
-        "warning" if len(odd) > 0.01 * len(sources) else "note",
-        f"of unlikely lengths for each other (in {split.unit})",
-        odd,
-        "Look whether they belong together.",
-    )
+    if labels == "words":
+        found += _finding(
+            split,
+            "warning",
+            "with another number of labels than of words, to be skipped",
+            np.flatnonzero(sources != targets),
+            "Give each word one label; white space separates both.",
+        )
+    elif labels == "none":
+        odd = _odd_ratios(sources, targets)
+        found += _finding(
+            split,
+            "warning" if len(odd) > 0.01 * len(sources) else "note",
+            f"of unlikely lengths for each other (in {split.unit})",
+            odd,
+            "Look whether they belong together.",
+        )
     found += _finding(
         split,
         "note" if len(split.copies) < 0.1 * len(sources) else "warning",
@@ -299,21 +323,82 @@ def _alone(split: _Split, max_length: int, overlong: str) -> list[Finding]:
         split.copies if len(split.copies) < len(sources) else [],
         "Remove them if the sides should be of different languages.",
     )
-    found += _finding(
+    return found + _odd_characters(split)
+
+
+def _odd_characters(split: _Split) -> list[Finding]:
+    return _finding(
         split,
         "warning",
         "with control characters or odd line breaks",
         split.control,
         "Remove the characters, or write spaces instead.",
-    )
-    found += _finding(
+    ) + _finding(
         split,
         "warning",
         "with the replacement character U+FFFD, the trace of a wrong conversion",
         split.replacement,
         "Convert the original text again, from its real encoding.",
     )
-    return found
+
+
+def _text_alone(split: _Split, recipe: Recipe) -> list[Finding]:
+    """What is odd in text by itself; of running text only that it is repeated, or too short."""
+    name, sizes = split.name, split.sizes("target")
+    max_length, overlong = recipe.data.max_length, recipe.data.overlong
+    found: list[Finding] = []
+    total = int(sizes.sum())
+    if split.running and split.unit == "tokens" and total <= max_length:
+        what = f"{name}: {total:,} tokens of text, less than a block (data.max_length)"
+        found.append(Finding("warning", what, 1, [], "Give more text, or lower data.max_length."))
+    if empty := split.tally.empty_target:
+        what = f"{name}: {empty:,} empty {'line' if empty == 1 else 'lines'}"
+        places = split.tally.examples["empty_target"]
+        found.append(Finding("note", what, empty, places, "They are skipped."))
+    hashes = split.hashes("pair")
+    _, first = np.unique(hashes, return_index=True)
+    repeated = np.ones(len(hashes), bool)
+    repeated[first] = False
+    repeated &= _telling(split)
+    found += _finding(
+        split,
+        "warning" if repeated.mean() > 0.1 else "note",
+        f"{_kind_of(split)}repeating an earlier one exactly",
+        np.flatnonzero(repeated),
+        "Remove the repetitions, unless they are meant to weigh more.",
+    )
+    if not split.running and split.unit == "tokens":
+        done = "skipped" if overlong == "skip" else "cut"
+        found += _finding(
+            split,
+            "warning",
+            f"longer than data.max_length = {max_length} tokens, to be {done}",
+            np.flatnonzero(sizes > max_length),
+            "Raise data.max_length, or join the lines (lines: joined).",
+        )
+    return found + _odd_characters(split)
+
+
+def _telling(split: _Split) -> NDArray[np.bool_]:
+    """The lines that say something if they come twice: in running text, the long ones."""
+    lengths = split.sizes("target", "long")
+    return lengths >= LONG if split.running else np.ones(len(lengths), bool)
+
+
+def _kind_of(split: _Split) -> str:
+    return f"of {LONG} letters or more " if split.running else ""
+
+
+def _text_against(train: _Split, other: _Split) -> list[Finding]:
+    """What stands in valid or test and in train, and characters that do not."""
+    leaked = np.isin(other.hashes("pair"), train.hashes("pair")) & _telling(other)
+    return _finding(
+        other,
+        "warning" if leaked.mean() > 0.01 else "note",
+        f"{_kind_of(other)}standing in train as well",
+        np.flatnonzero(leaked),
+        "Remove them from train, if scores should be of unseen text.",
+    ) + _new_characters(train, other)
 
 
 def _odd_ratios(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -345,7 +430,12 @@ def _against(train: _Split, other: _Split) -> list[Finding]:
         np.flatnonzero(sources),
         "Remove these sources from train, if scores should be of unseen ones.",
     )
-    for side in ("source", "target"):
+    return found + _new_characters(train, other)
+
+
+def _new_characters(train: _Split, other: _Split) -> list[Finding]:
+    found: list[Finding] = []
+    for side in other.sides:
         new = {
             letter: count
             for letter, count in other.characters[side].most_common()
@@ -355,13 +445,13 @@ def _against(train: _Split, other: _Split) -> list[Finding]:
             shown = [f"{_excerpt(c)} (U+{ord(c):04X}), {n:,} times" for c, n in new.items()]
             what = (
                 f"{other.name}: {len(new):,} {'character' if len(new) == 1 else 'characters'} of "
-                f"the {side} never seen in train"
+                f"the {other.called(side)} never seen in train"
             )
             mend = "Write them another way (data.tokens normalize: nfkc), or use level: byte."
             found.append(Finding("note", what, len(new), shown[:EXAMPLES], mend))
         share = other.unknown_share(side)
         if share > 0:
-            what = f"{other.name}: {share:.2%} of the {side} tokens are unknown"
+            what = f"{other.name}: {share:.2%} of the {other.called(side)} tokens are unknown"
             severity: Severity = "warning" if share > MANY_UNKNOWN else "note"
             mend = "Use a smaller level (subword, character, byte), or raise the size."
             found.append(Finding(severity, what, other.unknown[side], [], mend))

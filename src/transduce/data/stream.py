@@ -12,9 +12,10 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from transduce import recipe
-from transduce.data.cache import Corpus, Encoded, Report, encode_pairs
-from transduce.data.corpus import Pair, read_pairs
+from transduce.data.cache import Encoded, Report, encode_pairs
+from transduce.data.corpus import Pair, is_running, read_pairs
 from transduce.data.tokens import Tokens
+from transduce.recipe import Corpus
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,19 @@ class Stream:
         source_tokens: Tokens,
         target_tokens: Tokens,
         share: Share | None = None,
+        aligned: bool = False,
     ) -> None:
         self.corpus = corpus
         self.report = Report()
         self._data = data
         self._share = share or Share()
         self._encode = partial(
-            encode_pairs, data=data, source_tokens=source_tokens, target_tokens=target_tokens
+            encode_pairs,
+            data=data,
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            aligned=aligned,
+            running=is_running(corpus),
         )
 
     def pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:

@@ -1,10 +1,11 @@
-"""Tokens: text to numbers and back, as characters, subwords, words, symbols or bytes."""
+"""Tokens: text to numbers and back, as characters, subwords, words, symbols, bytes or labels."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ class Tokens:
 
     Lossless are characters, subwords and bytes (for characters seen in training; a literal ▁ is
     read as a space by subwords). Words are not: they come back with one space between any two.
-    Symbols come back with one space between them, however many there were.
+    Symbols come back with one space between them, however many there were. A label is a whole text,
+    whatever it holds.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -148,6 +150,29 @@ class Tokens:
             raise TokensError(_HALF_CHARACTER) from None
         return [encoding.ids for encoding in found]
 
+    def encode_lines(self, lines: Sequence[tuple[str, bool]]) -> list[list[int]]:
+        """The ids of lines of running text, line breaks included, and whether each begins a text.
+
+        Joined, they are the ids of the joined text: only a text's first line has a space put
+        before it, where tokens are subwords.
+        """
+        whole = self.encode_batch([line for line, begins in lines if begins])
+        following = self._going_on.encode_batch([line for line, begins in lines if not begins])
+        sides = (iter(following), iter(whole))
+        return [next(sides[begins]) for _, begins in lines]
+
+    @cached_property
+    def _going_on(self) -> Tokens:
+        """The same tokens for what goes on where another text ended."""
+        if self.level != "subword":
+            return self
+        parts = json.loads(self.to_json())
+        steps = (parts["normalizer"] or {}).get("normalizers", [])
+        if not any(step["type"] == "Prepend" for step in steps):
+            return self
+        parts["normalizer"]["normalizers"] = [s for s in steps if s["type"] != "Prepend"]
+        return Tokens.from_json(json.dumps(parts))
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; all four specials are dropped."""
         if not self._fused:
@@ -164,10 +189,15 @@ class Tokens:
         """What the tokens file itself calls each token, by id: no two are the same."""
         return [self._tokenizer.id_to_token(number) or f"<{number}>" for number in range(len(self))]
 
+    def normalized(self, text: str) -> str:
+        """The text as it is before it is cut: lower-cased and so on, as was asked for."""
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
         """The characters (at the level of words and symbols: the words) that have no token."""
         found: Counter[str] = Counter()
-        whole = self.level in ("word", "symbol")
+        whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
         while some := list(islice(remaining, 1024)):
             try:
@@ -185,8 +215,7 @@ class Tokens:
 
     def _one_by_one(self, text: str) -> list[int]:
         """What the tokenizer would say, twenty times faster: one look for each letter or byte."""
-        normalizer = self._tokenizer.normalizer
-        text = text if normalizer is None else normalizer.normalize_str(text)
+        text = self.normalized(text)
         if self.level == "character":
             return [self._vocabulary.get(letter, UNKNOWN) for letter in text]
         try:
@@ -209,7 +238,7 @@ class Tokens:
             return SPACE if byte == 0x20 else shown
         if self.level == "character":
             return SPACE if piece == " " else str(piece)
-        return str(piece).replace(_JOINER, "") if self.level == "symbol" else str(piece)
+        return str(piece).replace(_JOINER, "") if self.level in ("symbol", "label") else str(piece)
 
 
 class _Known(dict[int, str]):
@@ -300,6 +329,10 @@ def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
         )
+    elif settings.level == "label":
+        steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+        steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + _JOINER))
+        tokenizer.decoder = decoders.Replace("<" + _JOINER, "<")
     elif settings.level == "symbol":
         steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + _JOINER))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -315,6 +348,7 @@ def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
                 pre_tokenizers.Split(SPACE, "merged_with_next"),
+                pre_tokenizers.Split("\n", "isolated"),
                 pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
             ]
         )
@@ -390,6 +424,8 @@ def _level_of(tokenizer: Tokenizer) -> str:
         return "byte"
     if parts["model"]["type"] != "WordLevel":
         return "subword"
+    if parts["pre_tokenizer"] is None:
+        return "label"
     if '"Punctuation"' in cut:
         return "word"
     return "character" if '"Split"' in cut else "symbol"

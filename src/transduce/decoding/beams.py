@@ -13,7 +13,15 @@ from torch import Tensor
 from transduce.data.tokens import BEGIN, END, PAD
 from transduce.decoding.include import Include
 from transduce.decoding.parts import NEVER, Part, Parts
-from transduce.decoding.search import Hypothesis, Stepper, hypotheses_of, penalty, shrinks
+from transduce.decoding.search import (
+    Hypothesis,
+    Stepper,
+    best,
+    hypotheses_of,
+    penalty,
+    remaining,
+    shrinks,
+)
 
 
 def beam(
@@ -108,7 +116,8 @@ def beam(
                 whole[rows_B] = part
             if left == 0:
                 break
-            row_B = waiting_B.nonzero().squeeze(1)
+            row_B = remaining(waiting_B.view(-1, groups)[:, 0], left // groups)
+            row_B = (row_B[:, None] * groups + torch.arange(groups, device=device)).flatten()
             rows_B, limits_B = rows_B[row_B], limits_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
@@ -129,13 +138,13 @@ def _candidates(
     if include is not None:
         return include.prefer(reached_BNV, count)
     if groups == 1:
-        return reached_BNV.flatten(1).topk(count, dim=1).indices
+        return best(reached_BNV.flatten(1), count)
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []
     for group in range(groups):
         wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
-        index_BC = wished_BNV.flatten(1).topk(count, dim=1).indices
+        index_BC = best(wished_BNV.flatten(1), count)
         alive_BN = reached_BGNV[:, group].flatten(1).gather(1, index_BC[:, :N]) > NEVER
         taken_BV.scatter_add_(1, index_BC[:, :N] % V, alive_BN.to(taken_BV.dtype))
         taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety

@@ -20,6 +20,7 @@ from transduce.decoding.parts import (
     Exclude,
     MinLength,
     NoRepeat,
+    OpenEnd,
     Part,
     Prefix,
     Vocabulary,
@@ -58,17 +59,24 @@ class Request:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest output, END counted: ratio x source + extra, and never more than `room`."""
+    """The longest output, END counted: ratio x source + extra, and never more than `room`.
+
+    With `most`, so many tokens and END instead.
+    """
 
     ratio: float
     extra: int
     room: int
+    most: int | None = None
 
     def limit(self, request: Request, least: int) -> int:
         """What is asked for has to fit: it raises the limit, up to the room."""
         usual = int((len(request.source) + 1) * self.ratio) + self.extra
         asked = max(len(request.prefix) + request.included, least)
-        return max(1, min(max(usual, asked + 1 + (self.extra if asked else 0)), self.room))
+        wished = max(usual, asked + 1 + (self.extra if asked else 0))
+        if self.most is not None:
+            wished = max(self.most, asked) + 1
+        return max(1, min(wished, self.room))
 
     def fits(self, request: Request, least: int) -> bool:
         return max(len(request.prefix) + request.included, least) < self.room
@@ -91,6 +99,10 @@ class Task:
     """Processes that share the requests, on a CPU."""
     fast: FastSearch | None = None
     """Where there is one, it does what needs no parts."""
+    prompted: bool = False
+    """Whether sources are prompts to go on with; those of a batch are then of one length."""
+    endless: bool = False
+    """Whether no output ends by itself."""
     failed: dict[int, str] = field(default_factory=dict)
     """Requests that could not be served, by their place, and why."""
 
@@ -101,12 +113,17 @@ class Task:
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
         possible = self._run_fast(self.possible(requests), requests, found)
         sizes = [self._places(request) for request in requests]
-        widths = [self._hypotheses(request) for request in requests]
-        for width in sorted(set(widths)):  # a neighbour's phrases must not widen another's beam
-            of_width = [place for place in possible if widths[place] == width]
-            for places in pack(of_width, sizes, PLACES):
+        kinds = [self._kind(request) for request in requests]
+        for kind in sorted(set(kinds)):
+            of_kind = [place for place in possible if kinds[place] == kind]
+            for places in pack(of_kind, sizes, PLACES):
                 self._attempt(places, requests, found)
         return found
+
+    def _kind(self, request: Request) -> tuple[int, int]:
+        """What requests of one batch have in common: a neighbour's phrases must not widen another's
+        beam, and prompts are read together."""
+        return self._hypotheses(request), len(request.source) if self.prompted else 0
 
     def _run_together(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
         def work(places: list[int]) -> Found:
@@ -265,6 +282,8 @@ class Task:
             parts.append(Include([request.include for request in requests], limits_B, device))
         if any(request.prefix for request in requests):
             parts.append(Prefix([request.prefix for request in requests], device))
+        if self.prompted:
+            parts.append(OpenEnd(self.endless))
         if settings.coverage:
             assert self.attention is not None
             parts.append(Coverage(self.attention, lengths_B.to(device), settings.coverage))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
+from transduce.models.packed import version
 
-STEPS = 8  # between two looks of the host
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
 MOST_POOLS = 6
@@ -32,13 +33,16 @@ def has_fast_search(network: Network) -> bool:
 class FastSearch:
     """Greedy and beam search over slots; pools and their recorded steps are kept for the next call.
 
-    The network given is the one that counts: its weights, which may be in training, are copied into
-    the one that searches at every call.
+    The network given is the one that counts: its weights are copied into the one that searches,
+    again whenever they have changed.
     """
 
     network: Network
     precision: torch.dtype = torch.float32
     _pools: dict[Shape, Slots] = field(default_factory=dict)
+
+    _copied: object = None
+    """The version of the weights that the copy has."""
 
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
@@ -52,7 +56,7 @@ class FastSearch:
         least: int = 0,
     ) -> list[list[Hypothesis]]:
         """The hypotheses of each job, in order, best first."""
-        torch._foreach_copy_(list(self._copy.parameters()), list(self.network.parameters()))
+        self._copy_weights()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
@@ -62,10 +66,23 @@ class FastSearch:
         # The longest first: it has the fewest slots, and shows at once whether memory is enough.
         for (source, target), places in sorted(classes.items(), reverse=True):
             wanted = next((count for count in (1, 8, 64) if len(places) <= count), 512)
-            slots = min(wanted, _power_of_2(self._room() // (rows * target + source)))
-            shape = Shape(slots, rows, source, target, nbest, length_penalty, least)
+            shape = Shape(wanted, rows, source, target, nbest, length_penalty, least)
+            if shape not in self._pools:
+                most = _power_of_2(self._room() // (rows * target + source))
+                shape = replace(shape, slots=min(wanted, most))
             _work(self._pool(shape), jobs, places, found)
         return found
+
+    def learned(self) -> None:
+        """The weights may have changed since the last call."""
+        self._copied = None
+
+    def _copy_weights(self) -> None:
+        now = version(self.network)
+        if self._copied != now:
+            weights: list[Tensor] = list(self.network.parameters())
+            torch._foreach_copy_(list(self._copy.parameters()), weights)
+            self._copied = now
 
     def free(self) -> None:
         """Give back the memory of all pools."""
@@ -97,18 +114,23 @@ def _work(
 ) -> None:
     """All jobs at these places through one pool, whose slots are filled again as they come free."""
     waiting = sorted(places, key=lambda place: -len(jobs[place].source))
+    free = list(range(pool.shape.slots))
     held: dict[int, int] = {}
     while waiting or held:
-        free = [slot for slot in range(pool.shape.slots) if slot not in held]
         # New ones enter together: each entry costs a pass through the encoder.
         if waiting and (not held or 8 * len(free) >= pool.shape.slots):
-            entering, waiting = waiting[: len(free)], waiting[len(free) :]
-            pool.fill(free[: len(entering)], [jobs[place] for place in entering])
-            held |= dict(zip(free, entering, strict=False))
-        working = pool.go(STEPS)
+            count = min(len(free), len(waiting))
+            entering, waiting = waiting[:count], waiting[count:]
+            slots, free = free[:count], free[count:]
+            pool.fill(slots, [jobs[place] for place in entering])
+            held |= dict(zip(slots, entering, strict=True))
+        working = pool.go()
+        if sum(working) == len(held):
+            continue
         ended = [slot for slot in held if not working[slot]]
-        for slot, hypotheses in zip(ended, pool.take(ended) if ended else (), strict=True):
+        for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
             found[held.pop(slot)] = hypotheses
+        free += ended
 
 
 def _round_up(length: int) -> int:

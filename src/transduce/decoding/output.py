@@ -19,18 +19,25 @@ class Output:
     tokens: list[str] = field(default_factory=list)
     source_tokens: list[str] = field(default_factory=list)
     log_probability: float = 0.0
+    probabilities: list[float] = field(default_factory=list)
+    """Of labels: how sure the model is of each of the tokens."""
     attention: NDArray[np.float32] | None = None
     """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
     alternatives: list[Output] = field(default_factory=list)
     """All nbest hypotheses, this one first; empty unless more than one was asked for."""
     warning: str = ""
     """Why this is not all that was asked for; mostly empty."""
+    ids: list[int] = field(default_factory=list)
+    """The numbers of the tokens, without END."""
 
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
         values: dict[str, Any] = {"text": self.text, "score": score, "tokens": self.tokens}
-        if self.attention is not None:
+        if self.probabilities:
+            values["probabilities"] = [round(value, 6) for value in self.probabilities]
+        if self.attention is not None or self.probabilities:
             values["source_tokens"] = self.source_tokens
+        if self.attention is not None:
             values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]

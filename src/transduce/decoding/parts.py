@@ -44,6 +44,7 @@ class Parts:
         # A prefix that was given stands, whatever else is asked for: it has the last word.
         self.parts = sorted(parts, key=lambda part: isinstance(part, Prefix))
         self.closes = any(isinstance(part, Coverage) for part in parts)
+        self.open = any(isinstance(part, OpenEnd) for part in parts)
 
     def reorder(self, index_R: Tensor) -> None:
         for part in self.parts:
@@ -64,6 +65,8 @@ class Parts:
         if last_R is not None:
             going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
             log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)
+            if self.open:
+                log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(last_R, 0.0)
         return log_probs_RV
 
     def closing(self) -> Tensor:
@@ -93,6 +96,20 @@ class MinLength(Part):
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         if written_RT.shape[1] < self.least:
+            banned_RV[:, END] = True
+
+
+class OpenEnd(Part):
+    """A text that goes on beyond the limit has no end there: to cut it costs nothing.
+
+    With `endless` it has none before either.
+    """
+
+    def __init__(self, endless: bool) -> None:
+        self.endless = endless
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        if self.endless:
             banned_RV[:, END] = True
 
 

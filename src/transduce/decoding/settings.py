@@ -9,10 +9,21 @@ from numbers import Integral, Real
 
 from transduce.errors import ModelError
 
-WHOLE = ("beam", "nbest", "groups", "top_k", "seed", "samples", "no_repeat", "min_length")
+WHOLE = (
+    "beam",
+    "nbest",
+    "groups",
+    "top_k",
+    "seed",
+    "samples",
+    "no_repeat",
+    "min_length",
+    "max_length",
+)
 FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
 FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat")
+OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
 
 
@@ -35,6 +46,7 @@ class Settings:
     samples: int = 32
     no_repeat: int | None = None
     min_length: int = 0
+    max_length: int | None = None
     only: Sequence[str] | None = None
     unknown: bool = True
     geometric: bool = False
@@ -54,12 +66,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name in FLAGS or name in OTHERS or (value is None and name in FROM_RECIPE):
+            if name in FLAGS or name in OTHERS or (value is None and name in OPTIONAL):
                 continue
             whole = name in WHOLE
             fits = isinstance(value, Integral if whole else Real) and math.isfinite(value)
             _require(fits, name, repr(value), "a whole number" if whole else "a number")
-        for name, least in [("beam", 1), ("nbest", 1), ("groups", 1), ("samples", 2)]:
+        for name, least in [
+            ("beam", 1),
+            ("nbest", 1),
+            ("groups", 1),
+            ("samples", 2),
+            ("max_length", 1),
+        ]:
             value = getattr(self, name)
             _require(value is None or value >= least, name, value, f"{least} or more")
         for name in ("no_repeat", "min_length", "coverage", "diversity"):
@@ -82,6 +100,10 @@ class Settings:
             raise ModelError("temperature, top_k and top_p shape sampling: ask for sample too")
         if drawn and self.groups > 1:
             raise ModelError("groups share a beam; samples are independent: ask for one of the two")
+        if self.max_length is not None and self.max_length < self.min_length:
+            raise ModelError(
+                f"min_length is {self.min_length}, but max_length only {self.max_length}"
+            )
         if self.mbr and self.nbest > self.samples:
             raise ModelError(
                 f"mbr chooses {self.nbest} out of {self.samples}: ask for more samples"

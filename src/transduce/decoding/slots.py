@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -22,10 +23,14 @@ from transduce.decoding.search import Hypothesis, penalty
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.kernels import kernels
-from transduce.nn.masks import padding
+from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.past import OwnPast, SourcePast
+from transduce.nn.short_attention import LONGEST
 
-CHUNK = 4096  # logits that one program searches
+# Logits that one program searches, and its warps: one finds the best of many together with others,
+# and many of few by itself.
+ONE_OF, MANY_OF = (4096, 8), (512, 1)
+STEPS = 8  # between two looks of the host
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,11 @@ class Slots:
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
         self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
-        self._advance = Recorded(self._step, network)
+        self.report_BNE = torch.zeros(
+            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
+        )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
+        self._seen = np.zeros(self.report_BNE.shape)
+        self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     # ------------------------------------------------------------------------------ in and out
@@ -115,12 +124,15 @@ class Slots:
         """New sentences into these slots, whatever was there before."""
         count = 1 << (len(jobs) - 1).bit_length()
         # As few different sizes as may be; what is left over says the last one again.
-        rows = np.zeros((count, self.shape.source + 3), np.int64)
-        for row, slot, job in zip(rows, slots, jobs, strict=False):
-            length = len(job.source)
-            row[:3] = slot, job.limit, length + 1
-            row[3 : 3 + length] = job.source
-            row[3 + length] = END
+        rows = np.zeros((count, 3 + self.shape.source), np.int64)
+        lengths = np.array([len(job.source) for job in jobs])
+        rows[: len(jobs), 0] = slots
+        rows[: len(jobs), 1] = [job.limit for job in jobs]
+        rows[: len(jobs), 2] = lengths + 1
+        tokens = chain.from_iterable(job.source for job in jobs)
+        sources = rows[: len(jobs), 3:]
+        sources[np.arange(self.shape.source) < lengths[:, None]] = np.fromiter(tokens, np.int64)
+        sources[np.arange(len(jobs)), lengths] = END
         rows[len(jobs) :] = rows[len(jobs) - 1]
         if count not in self._entries:
             still_BE = torch.zeros(rows.shape, dtype=torch.int64, device=self.device)
@@ -136,10 +148,9 @@ class Slots:
             rows_BE, [1, 1, 1, self.shape.source], dim=1
         )
         slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
-        mask = padding(lengths_B, self.shape.source)
-        memory = self.network.encoder(self.network.front(source_BS), lengths_B, mask)
+        states_BSD = self._encode(source_BS, lengths_B)
         for block, past in zip(self.decoder.stack, self.source, strict=True):
-            past.store_BSE.index_copy_(0, slots_B, block.project_memory(memory.states_BSD))
+            past.store_BSE.index_copy_(0, slots_B, block.project_memory(states_BSD))
         beam = self.shape.beam
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
         self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
@@ -150,25 +161,51 @@ class Slots:
         self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
         self.ended_BN.index_fill_(0, slots_B, NEVER)
 
+    def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """The encoder's states; what comes after a source's end does not matter."""
+        B, S = source_BS.shape
+        network, x_BSD = self.network, self.network.front(source_BS)
+        half = x_BSD.is_cuda and x_BSD.dtype == torch.bfloat16
+        if not half or S > LONGEST or not network.packs(S):
+            memory = network.encoder(x_BSD, lengths_B, padding(lengths_B, S))
+            return memory.states_BSD  # type: ignore[no-any-return]
+        # All in one row, for the kernels of short sequences: each source, then its padding.
+        starts_B = torch.arange(0, B * S, S, device=self.device)
+        ends_2B = torch.stack([starts_B + lengths_B, starts_B + S], dim=1).flatten()
+        offsets = torch.cat([starts_B[:1], ends_2B]).int()
+        mask = Mask(segments=Segments(offsets, offsets, S))
+        memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
+        return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
+
+    def go(self) -> list[bool]:
+        """A few steps on; whether each slot still has work."""
+        self._advance()
+        self._seen = self.report_BNE.cpu().numpy()
+        working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
+        return working
+
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""
-        slots_b = torch.tensor(slots, device=self.device)
-        kept = (self.ended_BN, self.total_BN, self.ended_BNT)
-        scores, totals, tokens = (of_all[slots_b].cpu().numpy() for of_all in kept)
-        sizes = (tokens == END).argmax(axis=2)
-        found: list[list[Hypothesis]] = [[] for _ in slots]
-        for b, n in zip(*np.nonzero(scores > NEVER), strict=True):
-            ids = tokens[b, n, : sizes[b, n]].tolist()
-            found[b].append(Hypothesis(ids, float(scores[b, n]), float(totals[b, n])))
+        seen = self._seen[slots]
+        tokens = seen[:, :, 3:].astype(np.int64)
+        sizes = (tokens == END).argmax(axis=2).tolist()
+        scores, totals, written = seen[:, :, 1].tolist(), seen[:, :, 2].tolist(), tokens.tolist()
+        found: list[list[Hypothesis]] = []
+        for of_one in zip(written, sizes, scores, totals, strict=True):
+            each = [Hypothesis(ids[:end], *worth) for ids, end, *worth in zip(*of_one, strict=True)]
+            found.append([hypothesis for hypothesis in each if hypothesis.score > NEVER])
         return found
 
-    def go(self, steps: int) -> list[bool]:
-        """So many steps; whether each slot still has work."""
-        for _ in range(steps):
-            self._advance()
-        return self.open_B.tolist()
-
     # ------------------------------------------------------------------------------- one step
+
+    def _steps(self) -> None:
+        for _ in range(STEPS):
+            self._step()
+        # All that the host wants to see in one piece: each look at the device is waited for.
+        open_BN = self.open_B[:, None].expand_as(self.ended_BN)
+        values_BN3 = torch.stack([open_BN.float(), self.ended_BN, self.total_BN], dim=2)
+        self.report_BNE[:, :, :3] = values_BN3
+        self.report_BNE[:, :, 3:] = self.ended_BNT
 
     def _step(self) -> None:
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
@@ -228,14 +265,15 @@ class Slots:
         logits_RV = head.products(features_RD)
         R, V = logits_RV.shape
         if self.device.type == "cuda":
-            chunks = -(-V // CHUNK)
+            chunk, warps = ONE_OF if count == 1 else MANY_OF
+            chunks = -(-V // chunk)
             values_RC = torch.empty(R, chunks * count, device=self.device)
             tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=self.device)
             masses_RC = torch.empty(R, chunks, device=self.device)
             kernels().top_tokens[(R, chunks)](
                 logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
                 V, shape.beam, shape.least,
-                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=CHUNK, num_warps=8,
+                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
             )  # fmt: skip
             return values_RC, tokens_RC, masses_RC
         logits_RV = logits_RV + head.bias

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
-from transduce.data.corpus import Pair, read_pairs
+from transduce.data.conllu import is_conllu
+from transduce.data.corpus import Pair, is_running, read_pairs
+from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.metrics import Metric, measure
+from transduce.evaluation.labels import Labelled, measure_labels
+from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
+from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Corpus, MetricName, ParallelFiles
+from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
+from transduce.rules import RULES
 from transduce.storage import write_json, write_text
-from transduce.transducer import Output, Transducer
+from transduce.tasks import LanguageModel, Tagger
+from transduce.transducer import Model, Output
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,43 @@ def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     return [Item(source, references) for source, references in grouped.items()]
 
 
+class Answer(NamedTuple):
+    """Of an output, what it is judged by."""
+
+    text: str
+    labels: list[str]
+    probabilities: list[float]
+
+    @classmethod
+    def of(cls, output: Output) -> Answer:
+        return cls(output.text, output.tokens, output.probabilities)
+
+
+def judge(
+    model: Model,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    metrics: Sequence[str],
+    bootstrap: int = 1000,
+) -> dict[str, Metric]:
+    """Measure answers against the items' references, as text or label by label: see the task."""
+    labels = RULES[model.recipe.task].labels
+    if labels == "none":
+        references = [item.references for item in items]
+        return measure(metrics, [answer.text for answer in answers], references, bootstrap)
+    judged = []
+    for item, answer in zip(items, answers, strict=True):
+        reference = item.references[0]
+        right = reference.split() if labels == "words" else [" ".join(reference.split())]
+        words = item.source.split() if {"known", "unknown"} & set(metrics) else []
+        encoded = model.source_tokens.encode_batch(words)
+        known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
+        judged.append(Labelled(answer.labels, right, answer.probabilities, known))
+    return measure_labels(metrics, judged, bootstrap)
+
+
 def evaluate(
-    model: Transducer,
+    model: Model,
     items: list[Item],
     metrics: Sequence[str],
     *,
@@ -56,25 +97,30 @@ def evaluate(
 ) -> Evaluation:
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
-    texts = [output.text for output in outputs]
-    measured = measure(metrics, texts, [item.references for item in items], bootstrap=bootstrap)
-    return Evaluation(measured, items, outputs)
+    answers = [Answer.of(output) for output in outputs]
+    return Evaluation(judge(model, items, answers, metrics, bootstrap), items, outputs)
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
     """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
-    values = read_metrics(folder)
-    measured = {name: metric.to_json() for name, metric in evaluation.metrics.items()}
-    values[split] = {"items": len(evaluation.items), **facts, "metrics": measured}
-    write_json(folder / "metrics.json", values)
+    _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
     # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
 
 
+def _write_metrics(
+    folder: Path, split: str, metrics: dict[str, Metric], items: int, **facts: Any
+) -> None:
+    values = read_metrics(folder)
+    measured = {name: metric.to_json() for name, metric in metrics.items()}
+    values[split] = {"items": items, **facts, "metrics": measured}
+    write_json(folder / "metrics.json", values)
+
+
 @torch.inference_mode()
 def loss_and_tokens(
-    model: Transducer, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
+    model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
     """The summed negative log-probability, without smoothing, of so many target tokens.
 
@@ -84,7 +130,7 @@ def loss_and_tokens(
     seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens, rank, count):
+    for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
         on_device = batch.to(model.device)
         assert on_device.target_BT is not None
         loss = model.network.loss(
@@ -96,9 +142,8 @@ def loss_and_tokens(
     return float(total), seen
 
 
-def _metric_names(given: str) -> list[str]:
+def _metric_names(given: str, known: Sequence[str]) -> list[str]:
     """The names in `bleu, chrf`; checked now, not after an hour of decoding."""
-    known = get_args(MetricName)
     names = [name.strip() for name in given.lower().split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -109,8 +154,57 @@ def _metric_names(given: str) -> list[str]:
     return names
 
 
+def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """Files to score on, and the one that names the results."""
+    if isinstance(model, LanguageModel):
+        if source is None or target is not None:
+            raise DataError("another text to score on is given with --source alone")
+        lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
+        return Text(text=str(source.resolve()), lines=lines), source
+    if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    if source is None or target is None:
+        raise DataError("other files to score on need both --source and --target")
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+
+
+def _split_of(model: Model, folder: Path, split: str) -> Corpus:
+    """test or valid of a recipe; or, of a corpus by name, any other split that it has."""
+    data = model.recipe.data
+    splits = {"test": data.test, "valid": data.valid}
+    corpus = splits.get(split)
+    if corpus is not None:
+        return corpus
+    known = data.test or data.valid
+    if isinstance(known, Named):
+        return known.model_copy(update={"split": split, "limit": None})
+    if split in splits:
+        others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
+        raise DataError(
+            f"the recipe of {folder} has no {split} set; give --split valid, or {others}"
+        )
+    near = nearest(split, splits, "; there are test and valid")
+    raise DataError(f"there is no split {split}{near}")
+
+
+def _evaluate_text(
+    model: LanguageModel, folder: Path, split: str, corpus: Corpus, names: Sequence[str]
+) -> Evaluation:
+    running = is_running(corpus)
+    pairs = read_pairs(corpus, model.recipe.data.folder)
+    given = given_text(pairs, model.target_tokens, running)
+    total, tokens = model.surprise(given.texts)
+    measured = metrics_of(names, total, given, model.window)
+    if running:
+        plain, _ = model.surprise(in_blocks(given, model.window))
+        loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
+        measured = {"loss": loss, **measured}
+    _write_metrics(folder, split, measured, tokens)
+    return Evaluation(measured, [], [])
+
+
 def evaluate_folder(
-    model: Transducer,
+    model: Model,
     folder: Path,
     *,
     split: str = "test",
@@ -118,30 +212,24 @@ def evaluate_folder(
     metrics: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Score a model on a split of its recipe, or on two files; write it down in its folder."""
+    """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
+
+    Of a language model the split is read, and nothing is decoded.
+    """
     data = model.recipe.data
-    names = _metric_names(metrics) if metrics is not None else list(model.recipe.metrics)
+    corpus: Corpus
+    known = RULES[model.recipe.task].metrics
+    names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     if any(files):
-        source, target = files
-        if source is None or target is None:
-            raise DataError("other files to score on need both --source and --target")
-        corpus: Corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
+        corpus, name = _other_corpus(model, *files)
         # Never the name of a split of the recipe: its results are kept.
-        split = target.name if target.suffix else f"{target.name}.txt"
+        split = name.name if name.suffix else f"{name.name}.txt"
     else:
-        splits = {"test": data.test, "valid": data.valid}
-        if split not in splits:
-            near = nearest(split, splits, "; there are test and valid")
-            raise DataError(f"there is no split {split}{near}")
-        chosen = splits[split]
-        if chosen is None:
-            raise DataError(
-                f"the recipe of {folder} has no {split} set; give --split valid, or --source and "
-                f"--target"
-            )
-        corpus = chosen
+        corpus = _split_of(model, folder, split)
+    if isinstance(model, LanguageModel):
+        return _evaluate_text(model, folder, split, corpus, names)
     items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
-    evaluation = evaluate(model, items, names, **settings)
     asked = {name: value for name, value in settings.items() if value is not None}
+    evaluation = evaluate(model, items, names, **asked)
     write_evaluation(folder, split, evaluation, **asked)
     return evaluation

@@ -23,6 +23,13 @@ HIGHER_IS_BETTER: dict[str, bool] = {
     "per": False,
     "exact": True,
     "accuracy": True,
+    "known": True,
+    "unknown": True,
+    "f1": True,
+    "calibration": False,
+    "perplexity": False,
+    "bits_per_character": False,
+    "bits_per_byte": False,
 }
 
 # What the field calls them. The percentages say so; BLEU and chrF are by custom bare numbers.
@@ -35,16 +42,39 @@ TITLES = {
     "per": "PER",
     "exact": "exact match",
     "accuracy": "accuracy",
+    "known": "accuracy on known words",
+    "unknown": "accuracy on unknown words",
+    "f1": "macro F1",
+    "calibration": "calibration error",
+    "bits_per_character": "bits per character",
+    "bits_per_byte": "bits per byte",
 }
-_BARE_NUMBERS = ("bleu", "chrf", "ter")
+_BARE_NUMBERS = {
+    "bleu": 1,
+    "chrf": 1,
+    "ter": 1,
+    "loss": 4,
+    "perplexity": 3,
+    "bits_per_character": 4,
+    "bits_per_byte": 4,
+}
+"""Those that are no percentages, and their decimals."""
 
-Details = dict[str, float | int | str]
+Details = dict[str, Any]
 Statistics = npt.NDArray[np.float64]  # one row an item; a corpus is the sum of its rows
+
+
+def decimals(name: str) -> int:
+    """How many of them a value of this metric is shown with."""
+    return max(_BARE_NUMBERS.get(name, 2), 2)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measured number, from 0 to 100, with its 95 % bootstrap interval where there is one."""
+    """One measured number, with its 95 % bootstrap interval where there is one.
+
+    It is from 0 to 100, but where a language model's surprise is measured.
+    """
 
     name: str
     value: float
@@ -55,7 +85,7 @@ class Metric:
 
     def __str__(self) -> str:
         bare = self.name in _BARE_NUMBERS
-        decimals, unit = (1, "") if bare else (2, " %")
+        decimals, unit = (_BARE_NUMBERS[self.name], "") if bare else (2, " %")
         text = f"{TITLES.get(self.name, self.name)} {self.value:.{decimals}f}{unit}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
@@ -93,7 +123,7 @@ def measure(
     metrics = {}
     for name in dict.fromkeys(names):
         statistics, score, details = _MEASURES[name](name, hypotheses, references)
-        low, high = _interval(statistics, score, bootstrap, seed)
+        low, high = interval(statistics, score, bootstrap, seed)
         value = score(statistics.sum(axis=0))
         metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
     return metrics
@@ -124,7 +154,7 @@ def _check(
 # ----------------------------------------------------------------------------------- intervals
 
 
-def _interval(
+def interval(
     statistics: Statistics, score: Callable[[Statistics], float], bootstrap: int, seed: int
 ) -> tuple[float | None, float | None]:
     """The middle 95 % of the scores of resampled corpora."""
@@ -247,7 +277,7 @@ def _exact(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     ]
     statistics = np.array(rows, dtype=np.float64)
     correct, items = (int(count) for count in statistics.sum(axis=0))
-    return statistics, _share, {"correct": correct, "items": items}
+    return statistics, share, {"correct": correct, "items": items}
 
 
 def _accuracy(
@@ -264,10 +294,10 @@ def _accuracy(
         rows.append(max(candidates, key=lambda row: row[0] / row[1] if row[1] else 1.0))
     statistics = np.array(rows, dtype=np.float64)
     correct, positions = (int(count) for count in statistics.sum(axis=0))
-    return statistics, _share, {"correct": correct, "positions": positions}
+    return statistics, share, {"correct": correct, "positions": positions}
 
 
-def _share(total: Statistics) -> float:
+def share(total: Statistics) -> float:
     right, count = (float(part) for part in total)
     # Nothing was asked and nothing was said: that is right.
     return 100.0 * right / count if count else 100.0

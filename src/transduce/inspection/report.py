@@ -5,21 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.data.corpus import called, text_of
+from transduce.evaluation.metrics import decimals
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, RecurrentDecoder, RecurrentEncoder
+from transduce.recipe import Corpus, Recipe
+from transduce.rules import RULES
 from transduce.storage import write_text
-from transduce.transducer import Transducer
+from transduce.tasks import LanguageModel
+from transduce.transducer import Model
 
 
-def write_card(model: Transducer, folder: Path) -> None:
+def write_card(model: Model, folder: Path) -> None:
     """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in."""
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
+    files = "" if isinstance(model, LanguageModel) else " --target FILE"
     lines = [
         f"# {recipe.name}",
         "",
-        f"A sequence-to-sequence model of {parameters:,} parameters, trained with transduce.",
+        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
         "",
         "## Use",
         "",
@@ -31,12 +36,9 @@ def write_card(model: Transducer, folder: Path) -> None:
         "",
         "## What it is",
         "",
-        f"- Encoder: {_part(recipe.model.encoder)}",
-        f"- Decoder: {_part(recipe.model.decoder)}",
-        f"- Width {recipe.model.width}, dropout {recipe.model.dropout}, "
-        f"tied embeddings: {recipe.model.tie}",
-        f"- Source tokens: {len(model.source_tokens):,} ({model.source_tokens.level}), "
-        f"target tokens: {len(model.target_tokens):,} ({model.target_tokens.level})",
+        *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
+        f"- {_whole(recipe)}",
+        *_tokens(model),
         f"- Trained on {_corpus(recipe.data.train)}, chosen by {recipe.validation.metric} on "
         f"{_corpus(recipe.data.valid)}",
         *_training(metrics.get("training", {})),
@@ -49,15 +51,42 @@ def write_card(model: Transducer, folder: Path) -> None:
         "",
         "It has seen its training corpus and nothing else: other domains, spellings and scripts "
         "are unknown to it, and it answers all the same. Measure it on your own data "
-        "(`transduce evaluate --source FILE --target FILE`) before you rely on it.",
+        f"(`transduce evaluate --source FILE{files}`) before you rely on it.",
     ]
     write_text(folder / "README.md", "\n".join(lines) + "\n")
 
 
+def _tokens(model: Model) -> list[str]:
+    source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
+    if isinstance(model, LanguageModel):
+        return [f"- Tokens: {target}; reads {model.window} of them at once"]
+    return [f"- Source tokens: {source}, target tokens: {target}"]
+
+
 def _part(part: Any) -> str:
-    kind = "recurrent" if isinstance(part, RecurrentEncoder | RecurrentDecoder) else "Transformer"
+    kind = "Transformer" if part.kind == "transformer" else part.kind
     plain = part.model_dump(exclude={"kind"})
-    return f"{kind}, " + ", ".join(f"{key} {_word(value)}" for key, value in plain.items())
+    return ", ".join([kind, *(f"{key} {_word(value)}" for key, value in plain.items())])
+
+
+def _whole(recipe: Recipe) -> str:
+    """The model's own keys, as far as they mean something to its task."""
+    names = {
+        "width": "width",
+        "dropout": "dropout",
+        "word_dropout": "word dropout",
+        "tie": "tied embeddings:",
+        "pool": "pool:",
+    }
+    without = RULES[recipe.task].without
+    told = [
+        f"{name} {getattr(recipe.model, key)}"
+        for key, name in names.items()
+        if f"model.{key}" not in without
+    ]
+    if recipe.model.characters is not None:
+        told.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(told).capitalize()
 
 
 def _word(value: Any) -> str:
@@ -65,16 +94,9 @@ def _word(value: Any) -> str:
 
 
 def _corpus(corpus: Corpus) -> str:
-    first = f"the first {corpus.limit:,} pairs of " if corpus.limit else ""
-    if isinstance(corpus, Named):
-        return f"{first}{corpus.name} ({corpus.split})"
-    if isinstance(corpus, Columns):
-        return f"{first}{_files(corpus.file)}"
-    return f"{first}{_files(corpus.source)} and {_files(corpus.target)}"
-
-
-def _files(names: str | list[str]) -> str:
-    return names if isinstance(names, str) else ", ".join(names)
+    unit = "lines" if text_of(corpus) else "pairs"
+    first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
+    return f"{first}{called(corpus)}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:
@@ -96,7 +118,7 @@ def _scores(metrics: dict[str, Any]) -> list[str]:
             better = "higher" if metric["higher_is_better"] else "lower"
             rows.append(
                 f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
-                f"| {metric['value']:.2f} | {interval} |"
+                f"| {metric['value']:.{decimals(name)}f} | {interval} |"
             )
     if len(rows) == 2:
         return ["Not measured yet: run `transduce evaluate` on this folder."]

@@ -49,10 +49,10 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
 
 def check(settings: recipe.Model) -> None:
     """ModelError, with the reason, where CTranslate2 has no such model."""
-    for name, part in (("encoder", settings.encoder), ("decoder", settings.decoder)):
-        if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
+    for name, part in settings.parts.items():
+        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             raise ModelError(
-                f"CTranslate2 runs Transformers alone, and this model's {name} is recurrent: "
+                f"CTranslate2 runs Transformers alone, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
         if part.combine == "concatenate":
@@ -67,8 +67,9 @@ def check(settings: recipe.Model) -> None:
 
 def _specification(model: Transducer) -> Any:
     specs = load_package("ctranslate2", "ctranslate2").specs
-    encoder = specs.TransformerEncoderSpec(**_shape(specs, model.recipe.model.encoder))
-    decoder = specs.TransformerDecoderSpec(**_shape(specs, model.recipe.model.decoder))
+    parts = model.recipe.model.parts
+    encoder = specs.TransformerEncoderSpec(**_shape(specs, parts["encoder"]))
+    decoder = specs.TransformerDecoderSpec(**_shape(specs, parts["decoder"]))
     network = model.network
     assert isinstance(network.encoder, TransformerEncoder)
     assert isinstance(network.decoder, TransformerDecoder)

@@ -12,7 +12,7 @@ from transduce.folder import WEIGHTS, read_frame
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.session import Session
 from transduce.interop.translator import Translator
-from transduce.transducer import Transducer, load
+from transduce.transducer import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 """The engines there are, and the file by which an export for each is known."""
@@ -20,7 +20,7 @@ FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 
 def open_model(
     folder: Path, engine: str | None = None, device: str = "auto", precision: str = "auto"
-) -> Transducer:
+) -> Model:
     """The model in a folder, run by an engine; without a name, by transduce itself, unless the
     folder is an export.
 

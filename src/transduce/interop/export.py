@@ -46,6 +46,11 @@ def export_folder(
     if quantize is not None and to == "onnx":
         raise ModelError("weights are not quantized for onnx: leave --quantize out")
     model = load(model_folder)
+    if not isinstance(model, Transducer):
+        raise ModelError(
+            f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
+            f"are exported"
+        )
     place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to)
     pairs, data = _pairs(model, files, limit)

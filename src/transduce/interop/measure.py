@@ -19,9 +19,8 @@ from transduce.data.corpus import Pair
 from transduce.decoding import forced
 from transduce.errors import ModelError
 from transduce.interop.engine import open_model
-from transduce.models.quantized import quantized
-from transduce.nn.quantized import KINDS
-from transduce.transducer import Transducer
+from transduce.models.packed import packed
+from transduce.transducer import Model, Transducer
 
 WARMING = 8  # sentences before the clock starts
 
@@ -80,14 +79,15 @@ def measure_here(
 
 
 def _log_probabilities(
-    model: Transducer, sources: Sequence[str], targets: Sequence[str]
+    model: Model, sources: Sequence[str], targets: Sequence[str]
 ) -> list[list[float]]:
     """As search computes them: scores of given targets would be computed in full."""
-    if model.precision not in KINDS:
+    if model.precision == "auto":
         return [score.token_log_probabilities for score in model.score(sources, targets)]
+    assert isinstance(model, Transducer)
     with torch.inference_mode():
         return forced.log_probabilities(
-            quantized(model.network, model.precision),
+            packed(model.network, model.precision),
             model.source_tokens.encode_batch(sources),
             model.target_tokens.encode_batch(targets),
         )

@@ -1,7 +1,7 @@
-"""A model folder of our own in fewer bits: a half or a quarter as large, and computed in them.
+"""A model folder of our own in fewer bits, which is loaded and used as any other.
 
-bfloat16 is what every weight is rounded to, int8 what the matrices are; see models/levels.py. The
-folder says what the model says with that precision, to the last bit.
+bfloat16 halves every weight, int8 quarters the matrices (models/levels.py). The file remembers the
+precision, and search on a CPU computes in it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS
 from transduce.models.levels import pack_levels
 from transduce.models.weights import weights_of
-from transduce.nn.quantized import KINDS
 from transduce.storage import write_tensors
 from transduce.transducer import Transducer
+
+KINDS = ("bfloat16", "int8")
 
 
 def export(model: Transducer, folder: Path, quantize: str | None) -> None:
@@ -24,10 +25,10 @@ def export(model: Transducer, folder: Path, quantize: str | None) -> None:
     if quantize not in KINDS:
         said = "is left out" if quantize is None else f"is {quantize}"
         raise ModelError(f"quantize {said}; for native it must be one of {', '.join(KINDS)}")
+    weights = weights_of(model.network)
     if quantize == "int8":
-        weights = pack_levels(model.network)
+        weights = pack_levels(weights)
     else:
-        exact = weights_of(model.network)
-        weights = {name: weight.to(torch.bfloat16) for name, weight in exact.items()}
+        weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
     model.save_frame(folder)
     write_tensors(folder / WEIGHTS, weights, {"format": "transduce 1", "precision": quantize})

@@ -42,10 +42,10 @@ OPSET = 17
 def export(model: Transducer, folder: Path) -> None:
     """Write the two graphs, with the model's tokens and recipe; ModelError where it cannot be."""
     settings = model.recipe.model
-    for name, part in (("encoder", settings.encoder), ("decoder", settings.decoder)):
-        if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
+    for name, part in settings.parts.items():
+        if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             raise ModelError(
-                f"only Transformers are exported to ONNX, and this model's {name} is recurrent: "
+                f"only Transformers are exported to ONNX, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
     load_package("onnx", "onnx")

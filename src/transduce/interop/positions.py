@@ -11,7 +11,7 @@ from transduce.models.embedding import TokenEmbedding
 LEAST = 2048  # ours are waves that go on as far as one likes; a table has to end
 
 
-def positions(part: recipe.Encoder | recipe.Decoder) -> int:
+def positions(part: recipe.Encoder | recipe.Decoder | None) -> int:
     """The longest sequence, END counted, that an exported part has positions for."""
     most = getattr(part, "max_positions", 0)
     return most if getattr(part, "positions", "") == "learned" else max(most, LEAST)

@@ -1,13 +1,15 @@
 """Decoders: the tokens so far and the memory in, a feature vector for the next token out.
 
-Each gives two ways to the same numbers: `forward` over a whole target at once (training), and
-`start` and `step` one token at a time (decoding).
+Each gives three ways to the same numbers: `forward` over a whole target at once (training), `start`
+and `step` one token at a time (decoding), and `read`, many steps in one pass (a prompt). A decoder
+alone, of a language model, has no memory and no parameters for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, cast
 
 import torch
@@ -25,7 +27,7 @@ from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places
 from transduce.nn.recurrent import Recurrent
-from transduce.nn.residual import normalise
+from transduce.nn.residual import Stream, normalise
 
 
 class DecoderState(Protocol):
@@ -49,13 +51,15 @@ class TransformerState:
     def reorder(self, index_B: Tensor) -> None:
         for cache in self.caches:
             cache.reorder(index_B)
-        sources, self.each = _shared(index_B // self.each, self.each, len(self.memory[0]))
+        if not self.memory:
+            return
+        sources, self.each = shared_rows(index_B // self.each, self.each, len(self.memory[0]))
         if sources is not None:
             self.memory = [layer_BS2D[sources] for layer_BS2D in self.memory]
             self.memory_mask = reorder_mask(self.memory_mask, sources)
 
 
-def _shared(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None, int]:
+def shared_rows(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None, int]:
     """Which rows of the memory rows need, and how many in a row share one; None: as they are.
 
     Only a CPU is asked to look: another device would have to be waited for.
@@ -81,10 +85,14 @@ class TransformerDecoder(nn.Module):
         width: int,
         dropout: float,
         embedding: TokenEmbedding,
+        alone: bool = False,
     ) -> None:
+        """`alone`: there is no encoder, and no block has attention to a source."""
         super().__init__()
         self.embedding = embedding
-        self.blocks = build_stack(DecoderBlock, settings, width, dropout)
+        self.alone = alone
+        block = partial(DecoderBlock, cross=False) if alone else DecoderBlock
+        self.blocks = build_stack(block, settings, width, dropout)
         self.norm = build_last_norm(settings, width)
 
     @property
@@ -92,41 +100,50 @@ class TransformerDecoder(nn.Module):
         return cast("Sequence[DecoderBlock]", self.blocks)  # a ModuleList does not know its type
 
     def forward(
-        self, tokens_BT: Tensor, memory: Memory, segments: Segments | None = None
+        self, tokens_BT: Tensor, memory: Memory | None = None, segments: Segments | None = None
     ) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD.
 
         With segments, the targets lie one after the other in a single row.
         """
         places = 0 if segments is None else segments.places(tokens_BT.shape[1])
-        x_BTD = self.embedding(tokens_BT, places)
+        stream = Stream(self.embedding(tokens_BT, places))
         mask = causal() & Mask(segments=segments)
         for block in self.stack:
-            projected_BS2D = block.project_memory(memory.states_BSD)
-            x_BTD = block(x_BTD, projected_BS2D, memory.mask, mask)
-        return normalise(self.norm, x_BTD, half=True)
+            if memory is None:
+                stream = block(stream, mask=mask)
+            else:
+                projected_BS2D = block.project_memory(memory.states_BSD)
+                stream = block(stream, projected_BS2D, memory.mask, mask)
+        return normalise(self.norm, stream, half=True)
 
     def advance(self, tokens_R: Tensor, own: list[OwnPast], source: list[SourcePast]) -> Tensor:
         """The features_RD after one more token a row, each row at a step of its own."""
         places = Places(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
-        x_R1D = self.embedding(tokens_R[:, None], places)
+        stream = Stream(self.embedding(tokens_R[:, None], places))
         for block, past, memory in zip(self.stack, own, source, strict=True):
-            x_R1D = block.step(x_R1D, past, memory)
-        return self.norm(x_R1D).squeeze(1)  # type: ignore[no-any-return]
+            stream = block.step(stream, past, memory)
+        return normalise(self.norm, stream, half=False).squeeze(1)
 
-    def start(self, memory: Memory) -> TransformerState:
-        return TransformerState(
-            caches=[KeyValueCache() for _ in self.blocks],
-            memory=[block.project_memory(memory.states_BSD) for block in self.stack],
-            memory_mask=memory.mask,
-        )
+    def start(self, memory: Memory | None = None) -> TransformerState:
+        caches = [KeyValueCache() for _ in self.blocks]
+        if memory is None:
+            return TransformerState(caches, [], None)
+        projected = [block.project_memory(memory.states_BSD) for block in self.stack]
+        return TransformerState(caches, projected, memory.mask)
 
     def step(self, tokens_B: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """The features_BD after one more token; the state's caches grow by one."""
-        x_B1D = self.embedding(tokens_B[:, None], start=state.caches[0].length)
-        for block, memory, cache in zip(self.stack, state.memory, state.caches, strict=True):
-            x_B1D = block(x_B1D, memory, state.memory_mask, mask=causal(), cache=cache)
-        return self.norm(x_B1D).squeeze(1), state
+        features_B1D, state = self.read(tokens_B[:, None], state)
+        return features_B1D.squeeze(1), state
+
+    def read(self, tokens_BT: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        """The features_BTD after each of T more tokens, in one pass."""
+        x_BTD = self.embedding(tokens_BT, start=state.caches[0].length)
+        memories: Sequence[Tensor | None] = state.memory or [None] * len(self.stack)
+        for block, memory, cache in zip(self.stack, memories, state.caches, strict=True):
+            x_BTD = block(x_BTD, memory, state.memory_mask, mask=causal(), cache=cache)
+        return self.norm(x_BTD), state
 
 
 # ----------------------------------------------------------------------------------- recurrent
@@ -135,6 +152,20 @@ class TransformerDecoder(nn.Module):
 @dataclass
 class RecurrentState:
     layers: list[State]
+    """Empty before the first step of a decoder alone, which begins with zeros."""
+    seen: Seen | None
+    """None where there is no source."""
+
+    def reorder(self, index_B: Tensor) -> None:
+        self.layers = [tuple(part[index_B] for part in layer) for layer in self.layers]
+        if self.seen is not None:
+            self.seen.reorder(index_B)
+
+
+@dataclass
+class Seen:
+    """The source as attention sees it."""
+
     query_BD: Tensor
     """The last output: what asks the next attention where the context enters the input."""
     keys_BSD: Tensor
@@ -142,7 +173,6 @@ class RecurrentState:
     mask: Mask | None
 
     def reorder(self, index_B: Tensor) -> None:
-        self.layers = [tuple(part[index_B] for part in layer) for layer in self.layers]
         self.query_BD = self.query_BD[index_B]
         self.keys_BSD = self.keys_BSD[index_B]
         self.values_BSD = self.values_BSD[index_B]
@@ -155,6 +185,7 @@ class RecurrentDecoder(nn.Module):
     Context in the output (Luong et al. 2015): the new state asks, and the prediction comes from
     [h_t; c_t]. Context in the input (Bahdanau et al. 2015): the old state asks, and the next
     input is [e_t; c_t]. Without attention the initial state is all it knows (Sutskever 2014).
+    Alone, without an encoder, it begins with zeros (Graves 2013).
     """
 
     def __init__(
@@ -163,13 +194,18 @@ class RecurrentDecoder(nn.Module):
         width: int,
         dropout: float,
         embedding: TokenEmbedding,
-        final: tuple[str, int] | None,
+        final: tuple[str, int] | None = None,
+        alone: bool = False,
     ) -> None:
-        """`final`: cell and layers of a recurrent encoder, None where the encoder has no state."""
+        """`final`: cell and layers of a recurrent encoder, None where the encoder has no state.
+
+        `alone`: there is no encoder; nothing to attend to and nothing to begin with.
+        """
         super().__init__()
         self.embedding = embedding
+        self.alone = alone
         self.attention: Attention | None = None
-        if settings.attention != "none":
+        if settings.attention != "none" and not alone:
             room = (
                 {"max_length": settings.max_positions} if settings.attention == "location" else {}
             )
@@ -186,54 +222,64 @@ class RecurrentDecoder(nn.Module):
         # The encoder's final states fit as they are, or the mean of the memory is mapped to them.
         fits = final == (settings.cell, settings.layers)
         parts = 2 if settings.cell.startswith("lstm") else 1
-        self.bridge = None if fits else nn.Linear(width, settings.layers * parts * width)
+        bridged = not fits and not alone
+        self.bridge = nn.Linear(width, settings.layers * parts * width) if bridged else None
         self.parts = parts
 
-    def forward(self, tokens_BT: Tensor, memory: Memory) -> Tensor:
+    def forward(self, tokens_BT: Tensor, memory: Memory | None = None) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
-        x_BTD = self.embedding(tokens_BT)
-        state = self.start(memory)
-        if self.context_in_input:
-            # Each input needs the answer to the state before it: one step after the other.
-            features = [self._advance(x_BD, state) for x_BD in x_BTD.unbind(dim=1)]
-            return torch.stack(features, dim=1)
-        outputs_BTD, _ = self.recurrent(x_BTD, state.layers)
-        return self._read(outputs_BTD, self._attend(outputs_BTD, state))
+        return self.read(tokens_BT, self.start(memory))[0]
 
-    def start(self, memory: Memory) -> RecurrentState:
-        layers = self._initial(memory)
-        keys_BSD = memory.states_BSD
-        return RecurrentState(
-            layers=layers,
+    def start(self, memory: Memory | None = None) -> RecurrentState:
+        if memory is None:
+            return RecurrentState([], None)
+        layers, keys_BSD = self._initial(memory), memory.states_BSD
+        seen = Seen(
             query_BD=layers[-1][0],
             keys_BSD=keys_BSD if self.attention is None else self.attention.prepare(keys_BSD),
             values_BSD=memory.states_BSD,
             mask=memory.mask,
         )
+        return RecurrentState(layers, seen)
 
     def step(self, tokens_B: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """The features_BD after one more token."""
         x_BD = self.embedding(tokens_B[:, None]).squeeze(1)
         return self._advance(x_BD, state), state
 
+    def read(self, tokens_BT: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """The features_BTD after each of T more tokens; in one pass, where that can be."""
+        x_BTD = self.embedding(tokens_BT)
+        if self.context_in_input:
+            # Each input needs the answer to the state before it: one step after the other.
+            features = [self._advance(x_BD, state) for x_BD in x_BTD.unbind(dim=1)]
+            return torch.stack(features, dim=1), state
+        outputs_BTD, state.layers = self.recurrent(x_BTD, state.layers or None)
+        if state.seen is not None:
+            state.seen.query_BD = outputs_BTD[:, -1]
+        return self._say(outputs_BTD, self._attend(outputs_BTD, state)), state
+
     def _advance(self, x_BD: Tensor, state: RecurrentState) -> Tensor:
         context_BD = None
-        if self.context_in_input:
-            context_BD = self._attend(state.query_BD[:, None], state).squeeze(1)
+        if self.context_in_input and state.seen is not None:
+            context_BD = self._attend(state.seen.query_BD[:, None], state).squeeze(1)
             x_BD = torch.cat([x_BD, context_BD], dim=-1)
-        output_BD, state.layers = self.recurrent.step(x_BD, state.layers)
-        state.query_BD = output_BD
+        layers = state.layers or self.recurrent.zeros(len(x_BD), x_BD)
+        output_BD, state.layers = self.recurrent.step(x_BD, layers)
+        if state.seen is not None:
+            state.seen.query_BD = output_BD
         if context_BD is None:
             context_BD = self._attend(output_BD[:, None], state).squeeze(1)
-        return self._read(output_BD, context_BD)
+        return self._say(output_BD, context_BD)
 
     def _attend(self, query_BTD: Tensor, state: RecurrentState) -> Tensor:
-        if self.attention is None:
+        seen = state.seen
+        if self.attention is None or seen is None:
             return query_BTD
-        context: Tensor = self.attention(query_BTD, state.keys_BSD, state.values_BSD, state.mask)
+        context: Tensor = self.attention(query_BTD, seen.keys_BSD, seen.values_BSD, seen.mask)
         return context
 
-    def _read(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
+    def _say(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
         """h̃_t = tanh(W [h_t; c_t]) (Luong et al. 2015, equation 5)."""
         if self.readout is not None:
             output_BTD = torch.tanh(self.readout(torch.cat([output_BTD, context_BTD], dim=-1)))

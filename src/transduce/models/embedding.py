@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor, nn
 
+from transduce.nn.embedded import applies, embedded
 from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
 
@@ -25,6 +26,13 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
         """tokens_BT → x_BTD; `start` is the position of the first of them, or of each."""
+        waves = self.positions is None or self.positions.adds_waves
+        if isinstance(start, Places) and waves and applies(tokens_BT, self.table.weight):
+            positions = None
+            if self.positions is not None:
+                positions = (self.positions.positions(start.end), start.of_BT)
+            dropout = self.dropout if self.training else 0.0
+            return embedded(tokens_BT, self.table.weight, self.scale, positions, dropout)
         x_BTD = self.table(tokens_BT) * self.scale
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)

@@ -12,7 +12,7 @@ from transduce.nn.blocks import EncoderBlock
 from transduce.nn.cells import State
 from transduce.nn.masks import Mask
 from transduce.nn.recurrent import Recurrent, reverse_sequences
-from transduce.nn.residual import normalise
+from transduce.nn.residual import Stream, normalise
 
 
 class TransformerEncoder(nn.Module):
@@ -24,9 +24,10 @@ class TransformerEncoder(nn.Module):
         self.norm = build_last_norm(settings, width)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+        stream = Stream(x_BSD)
         for block in self.blocks:
-            x_BSD = block(x_BSD, mask)
-        return Memory(normalise(self.norm, x_BSD, half=True), lengths_B, mask)
+            stream = block(stream, mask)
+        return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
 
 
 class RecurrentEncoder(nn.Module):
@@ -65,3 +66,21 @@ class RecurrentEncoder(nn.Module):
         return [
             tuple(torch.cat(parts, dim=-1) for parts in zip(*pair, strict=True)) for pair in pairs
         ]
+
+
+class PooledEncoder(nn.Module):
+    """The vectors of the source as they are."""
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+        return Memory(x_BSD, lengths_B, mask)
+
+
+Encoder = TransformerEncoder | RecurrentEncoder | PooledEncoder
+
+
+def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
+    if isinstance(settings, recipe.RecurrentEncoder):
+        return RecurrentEncoder(settings, width, dropout)
+    if isinstance(settings, recipe.PooledEncoder):
+        return PooledEncoder()
+    return TransformerEncoder(settings, width, dropout)

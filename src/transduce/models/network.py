@@ -13,7 +13,8 @@ from transduce.data.tokens import PAD
 from transduce.errors import ModelError
 from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
-from transduce.models.encoders import RecurrentEncoder, TransformerEncoder
+from transduce.models.encoders import Encoder, RecurrentEncoder, build_encoder
+from transduce.models.learner import Learner
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.linear import linear
 from transduce.nn.losses import Loss, cross_entropy
@@ -48,18 +49,20 @@ class Head(nn.Module):
         exact = torch.promote_types(narrow_RE.dtype, torch.float32)
         return (narrow_RE @ self.weight.t()).to(exact)
 
-    def loss(self, features_BTD: Tensor, targets_BT: Tensor, smoothing: float) -> Loss:
+    def loss(
+        self, features_BTD: Tensor, targets_BT: Tensor, smoothing: float, ignore: int = PAD
+    ) -> Loss:
         narrow_BTE = self.narrow(features_BTD)
-        return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore=PAD)
+        return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore)
 
 
-class Network(nn.Module):
+class Network(Learner):
     """An encoder-decoder, trained by `loss` and decoded by `start` and `step`."""
 
     def __init__(
         self,
         front: TokenEmbedding,
-        encoder: TransformerEncoder | RecurrentEncoder,
+        encoder: Encoder,
         decoder: TransformerDecoder | RecurrentDecoder,
         head: Head,
     ) -> None:
@@ -70,18 +73,7 @@ class Network(nn.Module):
         self.head = head
 
     def packs(self, longest: int) -> bool:
-        """Whether `packed_loss` can take the place of `loss`, on a GPU in bfloat16.
-
-        Recurrent networks go along each sequence, and not every attention has a kernel for this.
-        """
-        recurrent = (RecurrentEncoder, RecurrentDecoder)
-        if isinstance(self.encoder, recurrent) or isinstance(self.decoder, recurrent):
-            return False
-        attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
-        return all(
-            packs(attention.width // attention.heads, longest, attention.dropout)
-            for attention in attentions
-        )
+        return packs_all(self, longest)
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
@@ -132,8 +124,10 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
     Raises ModelError where tie: all cannot be.
     """
     width, dropout = settings.width, settings.dropout
-    front = _front(vocabulary.source, width, settings.encoder, dropout)
-    target_front = _front(vocabulary.target, width, settings.decoder, dropout)
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
+    front = build_front(vocabulary.source, width, settings.encoder, dropout)
+    target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
     if settings.tie == "all":
         if front.table.weight.shape != target_front.table.weight.shape:
             raise ModelError(
@@ -142,13 +136,10 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
                 f"vocabulary and the same combine on both sides, or tie: target"
             )
         target_front.table = front.table
-    encoder: TransformerEncoder | RecurrentEncoder
+    encoder = build_encoder(settings.encoder, width, dropout)
     final = None
     if isinstance(settings.encoder, recipe.RecurrentEncoder):
-        encoder = RecurrentEncoder(settings.encoder, width, dropout)
         final = (settings.encoder.cell, settings.encoder.layers)
-    else:
-        encoder = TransformerEncoder(settings.encoder, width, dropout)
     decoder: TransformerDecoder | RecurrentDecoder
     if isinstance(settings.decoder, recipe.RecurrentDecoder):
         decoder = RecurrentDecoder(settings.decoder, width, dropout, target_front, final)
@@ -162,13 +153,19 @@ def _shape(front: TokenEmbedding) -> str:
     return " x ".join(map(str, front.table.weight.shape))
 
 
-def _front(
+def build_front(
     vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
 ) -> TokenEmbedding:
-    if isinstance(part, recipe.RecurrentEncoder | recipe.RecurrentDecoder):
-        return TokenEmbedding(vocabulary, width, None, dropout)
-    beside = part.combine == "concatenate"
-    inner = width // 2 if beside else width
+    """The look-up table below a part, with the positions that it asks for."""
+    positions = build_positions(part, width)
+    inner = width // 2 if positions is not None and positions.combine == "concatenate" else width
+    return TokenEmbedding(vocabulary, inner, positions, dropout)
+
+
+def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:
+    if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+        return None
+    inner = width // 2 if part.combine == "concatenate" else width
     table: nn.Module
     if part.positions == "sinusoidal":
         table = Sinusoidal(inner)
@@ -177,5 +174,19 @@ def _front(
     elif part.positions == "learned":
         table = Learned(inner, part.max_positions)
     else:  # rotary turns queries and keys inside the attention; none knows no order
-        return TokenEmbedding(vocabulary, width, None, dropout)
-    return TokenEmbedding(vocabulary, inner, Positioned(table, part.combine), dropout)
+        return None
+    return Positioned(table, part.combine)
+
+
+def packs_all(network: nn.Module, longest: int) -> bool:
+    """Whether all parts take sequences laid one after the other.
+
+    Recurrent networks go along each sequence, and not every attention has a kernel for this.
+    """
+    if any(isinstance(part, RecurrentEncoder | RecurrentDecoder) for part in network.children()):
+        return False
+    attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
+    return all(
+        packs(attention.width // attention.heads, longest, attention.dropout)
+        for attention in attentions
+    )

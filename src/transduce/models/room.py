@@ -17,11 +17,12 @@ from transduce.recipe import (
 def source_room(model: Model) -> int:
     """The longest source, END counted, that a model has positions for."""
     encoder, decoder = model.encoder, model.decoder
-    points = isinstance(decoder, RecurrentDecoder) and decoder.attention == "location"
-    return min(room_of(encoder), decoder.max_positions if points else sys.maxsize)
+    if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
+        return min(room_of(encoder), decoder.max_positions)
+    return room_of(encoder)
 
 
-def room_of(part: Encoder | Decoder) -> int:
+def room_of(part: Encoder | Decoder | None) -> int:
     """The longest sequence that a part has positions for."""
     if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
         return part.max_positions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import nn
 
 from transduce import recipe
@@ -12,7 +14,10 @@ Settings = recipe.TransformerEncoder | recipe.TransformerDecoder
 
 
 def build_stack(
-    block: type[EncoderBlock] | type[DecoderBlock], settings: Settings, width: int, dropout: float
+    block: Callable[..., EncoderBlock | DecoderBlock],
+    settings: Settings,
+    width: int,
+    dropout: float,
 ) -> nn.ModuleList:
     rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
     return nn.ModuleList(

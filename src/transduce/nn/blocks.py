@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Rotary
-from transduce.nn.residual import add_dropped, dropped, keep_and_normalise, normalise
+from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
 
 
 def swiglu(gated_BTF: Tensor) -> Tensor:
@@ -23,9 +24,12 @@ def swiglu(gated_BTF: Tensor) -> Tensor:
     return F.silu(gate_BTF) * value_BTF
 
 
+Flow = TypeVar("Flow", Tensor, Stream)
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "silu": F.silu,
     "swiglu": swiglu,
 }
 
@@ -87,15 +91,21 @@ class Residual(nn.Module):
         self.norm = build_norm(norm, width)
         self.dropout = dropout
 
-    def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x_BTD through the sublayer and around it; same shape."""
-        if self.norm_position == "pre":
-            x_BTD, normed_BTD = keep_and_normalise(self.norm, x_BTD, half=True)
-            return self._add(x_BTD, sublayer(normed_BTD))
-        return normalise(self.norm, self._add(x_BTD, sublayer(x_BTD)), half=False)
+    def forward(
+        self, x_BTD: Tensor | Stream, sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor | Stream:
+        """x_BTD through the sublayer and around it; same shape.
 
-    def _add(self, x_BTD: Tensor, change_BTD: Tensor) -> Tensor:
-        return add_dropped(x_BTD, change_BTD, self.dropout, self.training)
+        A stream stays one where it can: the next norm adds the change.
+        """
+        dropout = self.dropout if self.training else 0.0
+        if self.norm_position == "pre":
+            kept_BTD, normed_BTD = keep_and_normalise(self.norm, x_BTD, half=True)
+            stream = Stream(kept_BTD, sublayer(normed_BTD), dropout)
+            return stream if isinstance(x_BTD, Stream) else stream.settled()
+        if isinstance(x_BTD, Stream):
+            x_BTD = x_BTD.settled()
+        return normalise(self.norm, Stream(x_BTD, sublayer(x_BTD), dropout), half=False)
 
 
 class EncoderBlock(nn.Module):
@@ -121,10 +131,10 @@ class EncoderBlock(nn.Module):
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
         self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
 
-    def forward(self, x_BSD: Tensor, mask: Mask | None = None) -> Tensor:
+    def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
         """x_BSD to the same shape; `mask` says which positions each position may see."""
         x_BSD = self.self_attention_residual(x_BSD, partial(self.self_attention, mask=mask))
-        output_BSD: Tensor = self.feed_forward_residual(x_BSD, self.feed_forward)
+        output_BSD: Flow = self.feed_forward_residual(x_BSD, self.feed_forward)
         return output_BSD
 
 
@@ -169,12 +179,12 @@ class DecoderBlock(nn.Module):
 
     def forward(
         self,
-        x_BTD: Tensor,
+        x_BTD: Flow,
         memory_BS2D: Tensor | None = None,
         memory_mask: Mask | None = None,
         mask: Mask | None = None,
         cache: KeyValueCache | None = None,
-    ) -> Tensor:
+    ) -> Flow:
         """x_BTD to the same shape.
 
         The mask is not causal by itself: give `causal()`. Raises ValueError when there is memory
@@ -193,14 +203,14 @@ class DecoderBlock(nn.Module):
                 self.cross_attention.attend, memory_BS2D=memory_BS2D, mask=memory_mask
             )
             x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
-        output_BTD: Tensor = self.feed_forward_residual(x_BTD, self.feed_forward)
+        output_BTD: Flow = self.feed_forward_residual(x_BTD, self.feed_forward)
         return output_BTD
 
-    def step(self, x_R1D: Tensor, own: OwnPast, source: SourcePast | None = None) -> Tensor:
+    def step(self, x_R1D: Flow, own: OwnPast, source: SourcePast | None = None) -> Flow:
         """One more step [R, 1, D]: what `forward` gives for it after all that is past."""
         x_R1D = self.self_attention_residual(x_R1D, partial(self.self_attention.step, past=own))
         if source is not None and self.cross_attention is not None:
             attend_to_source = partial(self.cross_attention.step, past=source)
             x_R1D = self.cross_attention_residual(x_R1D, attend_to_source)
-        output_R1D: Tensor = self.feed_forward_residual(x_R1D, self.feed_forward)
+        output_R1D: Flow = self.feed_forward_residual(x_R1D, self.feed_forward)
         return output_R1D

@@ -123,7 +123,8 @@ def kernels() -> SimpleNamespace:
 
     @triton.jit
     def attention_backward(
-        q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed, grad_ptr, dq_ptr, dk_ptr, dv_ptr,
+        q_ptr, k_ptr, v_ptr, q_offsets, k_offsets, seed,
+        grad_ptr, dq_ptr, dk_ptr, dv_ptr, q_sums, k_sums, v_sums,
         q_row, k_row, H, T, S, scale, dropout,
         PACKED: tl.constexpr, CAUSAL: tl.constexpr, DROPS: tl.constexpr,
         K: tl.constexpr, BLOCK: tl.constexpr,
@@ -152,6 +153,11 @@ def kernels() -> SimpleNamespace:
             store_tile(dq_ptr + q_at, q_row, t, T, dq, K)
             store_tile(dk_ptr + k_at, k_row, t, S, dk, K)
             store_tile(dv_ptr + k_at, k_row, t, S, dv, K)
+            # What is not there has no gradient: the tiles can be added up whole.
+            c = h * K + tl.arange(0, K)
+            tl.store(q_sums + b * q_row + c, tl.sum(dq, 0))
+            tl.store(k_sums + b * k_row + c, tl.sum(dk, 0))
+            tl.store(v_sums + b * k_row + c, tl.sum(dv, 0))
 
     @triton.jit
     def step_attention(
@@ -250,9 +256,31 @@ def kernels() -> SimpleNamespace:
                 tl.store(steps + row, step + 1)
 
     @triton.jit
+    def one_row(
+        x_ptr, weight, bias, y_ptr, width, outputs,
+        BIAS: tl.constexpr, RELU: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+        there = column < outputs
+        total = tl.zeros((COLUMNS, BLOCK), dtype=tl.float32)
+        for start in range(0, width, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            inside = place < width
+            x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
+            at = column[:, None] * width + place[None, :]
+            w = tl.load(weight + at, mask=there[:, None] & inside[None, :], other=0.0)
+            total += w.to(tl.float32) * x[None, :]
+        y = tl.sum(total, 1)
+        if BIAS:
+            y += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
+        if RELU:
+            y = tl.maximum(y, 0.0)
+        tl.store(y_ptr + column, y.to(y_ptr.dtype.element_ty), mask=there)
+
+    @triton.jit
     def column_sums(
-        grad_ptr, y_ptr, gated_ptr, shares, rows, width, count,
-        GATED: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+        grad_ptr, y_ptr, gated_ptr, shares, done, sums, rows, width, count,
+        GATED: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, SPLITS: tl.constexpr,
     ):  # fmt: skip
         column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
         split = tl.program_id(1)
@@ -268,88 +296,134 @@ def kernels() -> SimpleNamespace:
                 tl.store(gated_ptr + at, grad, mask=inside)
             total += grad.to(tl.float32)
         tl.store(shares + split * width + column, tl.sum(total, 0), mask=column < width)
+        # Whoever is last adds up the shares, in the same order whoever it is.
+        tl.debug_barrier()
+        before = tl.atomic_add(done + tl.program_id(0), 1, sem="acq_rel")
+        if before == SPLITS - 1:
+            at = tl.arange(0, SPLITS)[:, None] * width + column[None, :]
+            there = (column < width)[None, :]
+            share = tl.load(shares + at, mask=there, other=0.0, cache_modifier=".cg")
+            tl.store(sums + column, tl.sum(share, 0), mask=column < width)
+            tl.store(done + tl.program_id(0), 0)
 
     @triton.jit
-    def norm(x_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr, width, eps, BLOCK: tl.constexpr):
-        row = tl.program_id(0).to(tl.int64)
-        place = tl.arange(0, BLOCK)
-        inside = place < width
-        x = tl.load(x_ptr + row * width + place, mask=inside, other=0.0)
-        mean = tl.sum(x) / width
-        off = tl.where(inside, x - mean, 0.0)
-        spread = 1.0 / tl.sqrt(tl.sum(off * off) / width + eps)
-        w = tl.load(weight + place, mask=inside, other=0.0)
-        b = tl.load(bias + place, mask=inside, other=0.0)
-        y = off * spread * w + b
-        tl.store(y_ptr + row * width + place, y.to(y_ptr.dtype.element_ty), mask=inside)
-        tl.store(mean_ptr + row, mean)
-        tl.store(spread_ptr + row, spread)
+    def kept_tile(seed, first, dropout, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+        """[ROWS, BLOCK] of 0 and 1 / (1 − dropout), the same for the same rows every time.
+
+        A draw of the generator gives four numbers, for four places side by side.
+        """
+        row, four = first + tl.arange(0, ROWS), tl.arange(0, BLOCK // 4)
+        at = row[:, None] * (BLOCK // 4) + four[None, :]
+        r0, r1, r2, r3 = tl.rand4x(tl.load(seed), at)
+        random = tl.reshape(tl.join(tl.join(r0, r1), tl.join(r2, r3)), (ROWS, BLOCK))
+        return tl.where(random >= dropout, 1.0 / (1.0 - dropout), 0.0)
+
+    @triton.jit
+    def embed(
+        tokens, table, positions, places, seed, x_ptr, rows, width, scale, dropout,
+        POSITIONS: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        first = tl.program_id(0) * ROWS
+        row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (place < width)[None, :]
+        token = tl.load(tokens + row, mask=row < rows, other=0).to(tl.int64)
+        at = token[:, None] * width + place[None, :]
+        x = tl.load(table + at, mask=inside, other=0.0) * scale
+        if POSITIONS:
+            position = tl.load(places + row, mask=row < rows, other=0).to(tl.int64)
+            at = position[:, None] * width + place[None, :]
+            x += tl.load(positions + at, mask=inside, other=0.0)
+        if DROPS:
+            x *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+        tl.store(x_ptr + row[:, None].to(tl.int64) * width + place[None, :], x, mask=inside)
+
+    @triton.jit
+    def embed_backward(
+        grad_ptr, seed, by_rows, rows, width, scale, dropout,
+        DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        first = tl.program_id(0) * ROWS
+        row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (place < width)[None, :]
+        at = row[:, None].to(tl.int64) * width + place[None, :]
+        grad = tl.load(grad_ptr + at, mask=inside, other=0.0).to(tl.float32) * scale
+        if DROPS:
+            grad *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+        tl.store(by_rows + at, grad, mask=inside)
+
+    @triton.jit
+    def norm(
+        x_ptr, change_ptr, seed, sum_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr,
+        rows, width, eps, dropout,
+        ADDS: tl.constexpr, DROPS: tl.constexpr, CENTRED: tl.constexpr,
+        ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        first = tl.program_id(0) * ROWS
+        row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        inside = (row < rows)[:, None] & (place < width)[None, :]
+        at = row[:, None].to(tl.int64) * width + place[None, :]
+        x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        if ADDS:
+            change = tl.load(change_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            if DROPS:
+                change *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+            x += change
+            tl.store(sum_ptr + at, x.to(sum_ptr.dtype.element_ty), mask=inside)
+        off = x
+        if CENTRED:
+            mean = tl.sum(x, 1) / width
+            tl.store(mean_ptr + row, mean, mask=row < rows)
+            off = tl.where(inside, x - mean[:, None], 0.0)
+        spread = 1.0 / tl.sqrt(tl.sum(off * off, 1) / width + eps)
+        tl.store(spread_ptr + row, spread, mask=row < rows)
+        w = tl.load(weight + place, mask=place < width, other=0.0).to(tl.float32)
+        y = off * spread[:, None] * w[None, :]
+        if CENTRED:
+            y += tl.load(bias + place, mask=place < width, other=0.0).to(tl.float32)[None, :]
+        tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
     @triton.jit
     def norm_backward(
-        grad_ptr, kept_ptr, x_ptr, weight, mean_ptr, spread_ptr, dx_ptr, dweight, dbias,
-        rows, programs, width, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+        grad_ptr, kept_ptr, x_ptr, seed, weight, mean_ptr, spread_ptr, dx_ptr, dchange_ptr,
+        shares, rows, programs, width, dropout,
+        KEPT: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr, CENTRED: tl.constexpr,
+        ROWS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         program = tl.program_id(0)
         place = tl.arange(0, BLOCK)
-        inside = place < width
-        w = tl.load(weight + place, mask=inside, other=0.0)
-        by_weight = tl.zeros((BLOCK,), dtype=tl.float32)
-        by_bias = tl.zeros((BLOCK,), dtype=tl.float32)
-        for row in range(program, rows, programs):
-            start = row.to(tl.int64) * width
-            grad = tl.load(grad_ptr + start + place, mask=inside, other=0.0).to(tl.float32)
-            x = tl.load(x_ptr + start + place, mask=inside, other=0.0)
-            spread = tl.load(spread_ptr + row)
-            normed = tl.where(inside, (x - tl.load(mean_ptr + row)) * spread, 0.0)
+        w = tl.load(weight + place, mask=place < width, other=0.0)[None, :]
+        by_weight = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
+        by_bias = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
+        by_change = tl.zeros((ROWS, BLOCK), dtype=tl.float32)
+        for first in range(program * ROWS, rows, programs * ROWS):
+            row = first + tl.arange(0, ROWS)
+            inside = (row < rows)[:, None] & (place < width)[None, :]
+            at = row[:, None].to(tl.int64) * width + place[None, :]
+            grad = tl.load(grad_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            normed = tl.load(x_ptr + at, mask=inside, other=0.0)
+            spread = tl.load(spread_ptr + row, mask=row < rows, other=0.0)[:, None]
+            if CENTRED:
+                normed -= tl.load(mean_ptr + row, mask=row < rows, other=0.0)[:, None]
+            normed = tl.where(inside, normed * spread, 0.0)
             by_weight += grad * normed
             by_bias += grad
             scaled = grad * w
-            share = tl.sum(scaled * normed) / width
-            dx = (scaled - tl.sum(scaled) / width - normed * share) * spread
+            dx = scaled - normed * (tl.sum(scaled * normed, 1) / width)[:, None]
+            if CENTRED:
+                dx -= (tl.sum(scaled, 1) / width)[:, None]
+            dx *= spread
             if KEPT:
-                dx += tl.load(kept_ptr + start + place, mask=inside, other=0.0)
-            tl.store(dx_ptr + start + place, dx, mask=inside)
-        tl.store(dweight + program * width + place, by_weight, mask=inside)
-        tl.store(dbias + program * width + place, by_bias, mask=inside)
-
-    @triton.jit
-    def add_part(x_ptr, change_ptr, out_ptr, place, count, random, dropout):
-        inside = place < count
-        change = tl.load(change_ptr + place, mask=inside, other=0.0).to(tl.float32)
-        x = tl.load(x_ptr + place, mask=inside, other=0.0)
-        kept = tl.where(random >= dropout, change / (1 - dropout), 0.0)
-        tl.store(out_ptr + place, x + kept, mask=inside)
-
-    @triton.jit
-    def drop_part(grad_ptr, out_ptr, place, count, random, dropout):
-        inside = place < count
-        grad = tl.load(grad_ptr + place, mask=inside, other=0.0)
-        kept = tl.where(random >= dropout, grad / (1 - dropout), 0.0)
-        tl.store(out_ptr + place, kept.to(out_ptr.dtype.element_ty), mask=inside)
-
-    # A draw of the generator gives four numbers: each program does four parts with them.
-    @triton.jit
-    def add(x_ptr, change_ptr, seed_ptr, out_ptr, count, dropout, PART: tl.constexpr):
-        program = tl.program_id(0)
-        within = tl.arange(0, PART)
-        r0, r1, r2, r3 = tl.rand4x(tl.load(seed_ptr), program * PART + within)
-        place = program.to(tl.int64) * (4 * PART) + within
-        add_part(x_ptr, change_ptr, out_ptr, place, count, r0, dropout)
-        add_part(x_ptr, change_ptr, out_ptr, place + PART, count, r1, dropout)
-        add_part(x_ptr, change_ptr, out_ptr, place + 2 * PART, count, r2, dropout)
-        add_part(x_ptr, change_ptr, out_ptr, place + 3 * PART, count, r3, dropout)
-
-    @triton.jit
-    def drop(grad_ptr, seed_ptr, out_ptr, count, dropout, PART: tl.constexpr):
-        program = tl.program_id(0)
-        within = tl.arange(0, PART)
-        r0, r1, r2, r3 = tl.rand4x(tl.load(seed_ptr), program * PART + within)
-        place = program.to(tl.int64) * (4 * PART) + within
-        drop_part(grad_ptr, out_ptr, place, count, r0, dropout)
-        drop_part(grad_ptr, out_ptr, place + PART, count, r1, dropout)
-        drop_part(grad_ptr, out_ptr, place + 2 * PART, count, r2, dropout)
-        drop_part(grad_ptr, out_ptr, place + 3 * PART, count, r3, dropout)
+                dx += tl.load(kept_ptr + at, mask=inside, other=0.0)
+            tl.store(dx_ptr + at, dx, mask=inside)
+            if ADDS:
+                if DROPS:
+                    dx *= kept_tile(seed, first, dropout, ROWS, BLOCK)
+                tl.store(dchange_ptr + at, dx.to(dchange_ptr.dtype.element_ty), mask=inside)
+                by_change += tl.where(inside, dx, 0.0)
+        to = shares + program * 3 * width + place
+        tl.store(to, tl.sum(by_weight, 0), mask=place < width)
+        tl.store(to + width, tl.sum(by_bias, 0), mask=place < width)
+        tl.store(to + 2 * width, tl.sum(by_change, 0), mask=place < width)
 
     return SimpleNamespace(
         softmax_gradient=softmax_gradient,
@@ -358,9 +432,10 @@ def kernels() -> SimpleNamespace:
         step_attention=step_attention,
         top_tokens=top_tokens,
         settle=settle,
+        one_row=one_row,
         column_sums=column_sums,
+        embed=embed,
+        embed_backward=embed_backward,
         norm=norm,
         norm_backward=norm_backward,
-        add=add,
-        drop=drop,
     )

@@ -7,6 +7,8 @@ Transformer of sentence lengths these are a tenth of an update on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,22 +16,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transduce.nn.kernels import kernels
-from transduce.nn.quantized import QuantizedWeight
+from transduce.nn.packed import PackedWeight
 
 COLUMNS = 64  # that one program adds up
-SPLITS = 64  # programs that share a column's rows
+SPLITS = 32  # programs that share a column's rows
 
 
 def linear(
-    x_BTD: Tensor, weight_FD: Tensor | QuantizedWeight, bias_F: Tensor | None, relu: bool = False
+    x_BTD: Tensor, weight_FD: Tensor | PackedWeight, bias_F: Tensor | None, relu: bool = False
 ) -> Tensor:
     """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b)."""
     y_BTF: Tensor
-    if isinstance(weight_FD, QuantizedWeight):
-        y_BTF = weight_FD.multiply(x_BTD, bias_F)
-        return y_BTF.relu_() if relu else y_BTF
+    if isinstance(weight_FD, PackedWeight):
+        return weight_FD.multiply(x_BTD, bias_F, relu)
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]
+    elif _is_one_row(x_BTD, weight_FD):
+        y_BTF = _one_row(x_BTD, weight_FD, bias_F, relu)
     elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
         y_NF = torch._addmm_activation(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
         y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
@@ -51,12 +54,55 @@ def _dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+def _is_one_row(x_BTD: Tensor, weight_FD: Tensor) -> bool:
+    """A step of a single sentence on a GPU, where a product only has to read the weight."""
+    rows = x_BTD.numel() // x_BTD.shape[-1]
+    half = x_BTD.dtype == weight_FD.dtype == torch.bfloat16
+    return x_BTD.is_cuda and rows == 1 and half and not torch.is_grad_enabled()
+
+
+def _one_row(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool) -> Tensor:
+    x_BTD, weight_FD = x_BTD.contiguous(), weight_FD.contiguous()
+    outputs, width = weight_FD.shape
+    y_BTF = x_BTD.new_empty(*x_BTD.shape[:-1], outputs)
+    kernels().one_row[(-(-outputs // 2),)](
+        x_BTD,
+        weight_FD,
+        weight_FD if bias_F is None else bias_F,
+        y_BTF,
+        width,
+        outputs,
+        BIAS=bias_F is not None,
+        RELU=relu,
+        COLUMNS=2,
+        BLOCK=512,
+        num_warps=2,
+    )
+    return y_BTF
+
+
+def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
+    """Cast weights to the type of products in one kernel; those of the pass to come find them."""
+    with torch.no_grad():
+        torch._foreach_copy_(list(copies), list(weights))
+    for weight, copy in zip(weights, copies, strict=True):
+        weight.copy_and_version = (copy, weight._version)  # type: ignore[attr-defined]
+
+
+def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight in the type of products."""
+    copy, version = getattr(weight, "copy_and_version", (None, None))
+    if copy is not None and copy.dtype == dtype and version == weight._version:
+        return copy  # type: ignore[no-any-return]
+    return weight.to(dtype)
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
         dtype = _dtype(x)
         x_ND = x.to(dtype).flatten(0, -2)
-        cast_FD, cast_F = weight.to(dtype), bias.to(dtype)
+        cast_FD, cast_F = cast(weight, dtype), cast(bias, dtype)
         if relu and x.is_cuda:  # max(0, ·) costs nothing there
             y_NF = torch._addmm_activation(cast_F, x_ND, cast_FD.t())
         else:
@@ -71,9 +117,12 @@ class _Linear(torch.autograd.Function):
         x_ND, cast_FD, y_NF = ctx.saved_tensors
         x_dtype, weight_dtype = ctx.dtypes
         grad = gradients[0]
+        sums_F = _remembered_sums(grad) if y_NF is None else None
         grad_NF = grad.to(x_ND.dtype).flatten(0, -2).contiguous()
         if grad_NF.is_cuda:
-            grad_NF, by_bias_F = _gated_column_sums(grad_NF, y_NF)
+            if sums_F is None:
+                grad_NF, sums_F = _gated_column_sums(grad_NF, y_NF)
+            by_bias_F = sums_F
             by_weight_FD = torch.mm(grad_NF.t(), x_ND, out_dtype=weight_dtype)
         else:
             if y_NF is not None:
@@ -89,9 +138,23 @@ def column_sums(x_NF: Tensor) -> Tensor:
     if not x_NF.is_cuda:
         # As a product it runs over memory in the right direction, several times as fast as sum.
         return x_NF.new_ones(len(x_NF)) @ x_NF
-    if x_NF.dtype == torch.bfloat16 and x_NF.is_contiguous():
+    if x_NF.dtype in (torch.bfloat16, torch.float32) and x_NF.is_contiguous():
         return _gated_column_sums(x_NF, None)[1]
     return x_NF.sum(dim=0, dtype=torch.promote_types(x_NF.dtype, torch.float32))
+
+
+def remember_sums(gradient: Tensor, sums_F: Tensor) -> None:
+    """Leave with a gradient the sum of its rows, for the product whose bias wants just that.
+
+    Whoever computes a gradient has it at hand; later it would have to be read again.
+    """
+    gradient.sums_and_version = (sums_F, gradient._version)  # type: ignore[attr-defined]
+
+
+def _remembered_sums(gradient: Tensor) -> Tensor | None:
+    """None where there are none, or the gradient was changed since."""
+    sums_F, version = getattr(gradient, "sums_and_version", (None, None))
+    return sums_F if version == gradient._version else None
 
 
 def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -102,17 +165,28 @@ def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Te
     rows, width = grad_NF.shape
     gated_NF = grad_NF if y_NF is None else torch.empty_like(grad_NF)
     shares = torch.empty(SPLITS, width, device=grad_NF.device)
-    kernels().column_sums[(-(-width // COLUMNS), SPLITS)](
+    sums_F = torch.empty(width, device=grad_NF.device)
+    groups = -(-width // COLUMNS)
+    kernels().column_sums[(groups, SPLITS)](
         grad_NF,
         grad_NF if y_NF is None else y_NF,
         gated_NF,
         shares,
+        _arrivals(groups, grad_NF.device),
+        sums_F,
         rows,
         width,
         -(-rows // SPLITS),
         GATED=y_NF is not None,
         COLUMNS=COLUMNS,
-        ROWS=32,
+        ROWS=16,
+        SPLITS=SPLITS,
         num_warps=4,
     )
-    return gated_NF, shares.sum(dim=0)
+    return gated_NF, sums_F
+
+
+@cache
+def _arrivals(count: int, device: torch.device) -> Tensor:
+    """Zeros, which the kernel counts up and leaves as it found them."""
+    return torch.zeros(count, dtype=torch.int32, device=device)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import column_sums
+from transduce.nn.linear import cast, column_sums
 from transduce.nn.softmax import softmax_gradient
 
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
@@ -85,8 +85,8 @@ class _Chunked(torch.autograd.Function):
         smoothing: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(features_ND.dtype, torch.float32)
-        weight_cast_VD = weight_VD.to(features_ND.dtype)
-        bias_cast_V = None if bias_V is None else bias_V.to(features_ND.dtype)
+        weight_cast_VD = cast(weight_VD, features_ND.dtype)
+        bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
         gradient = any(ctx.needs_input_grad[:3])
         by_features_ND = torch.empty_like(features_ND) if gradient else None
         by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
@@ -95,6 +95,7 @@ class _Chunked(torch.autograd.Function):
         nll = torch.zeros_like(total)
         correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
         size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
+        size -= size % 256 if size > 256 and features_ND.is_cuda else 0  # whole tiles
         for start in range(0, len(features_ND), size):
             rows = slice(start, start + size)
             x_CD, real_C = features_ND[rows], counted_N[rows]

@@ -28,6 +28,10 @@ class Segments:
         of_T = torch.arange(T, device=starts_T.device) - starts_T
         return Places(of_T[None], self.longest)
 
+    def of_keys(self, S: int) -> Tensor:
+        """The sequence of each of S keys."""
+        return _sequence_of(self.key_offsets, S)
+
     def dense(self, T: int, S: int) -> Tensor:
         """bool [1, T, S]: which query and key are of one sequence."""
         query_T = _sequence_of(self.query_offsets, T)

@@ -15,7 +15,7 @@ from transduce.nn.attention import fused_attention
 from transduce.nn.kernels import kernels
 from transduce.nn.masks import Mask
 
-BLOCK = 32  # positions that a program reads at a time
+BLOCK = 16  # positions that a program reads at a time
 
 
 @dataclass
@@ -101,6 +101,6 @@ def _launch(
         K=D // heads,
         WIDTH=1 << (D // heads - 1).bit_length(),
         BLOCK=BLOCK,
-        num_warps=2,
+        num_warps=1,
     )
     return context_R1D

@@ -177,6 +177,11 @@ class Positioned(nn.Module):
         self.positions = positions
         self.combine = combine
 
+    @property
+    def adds_waves(self) -> bool:
+        """Whether what is added is known beforehand rather than learned."""
+        return self.combine == "add" and isinstance(self.positions, Waves)
+
     def output_width(self, x_width: int) -> int:
         """How wide the output is for inputs of width x_width; ValueError where they cannot add."""
         if self.combine == "concatenate":

@@ -1,51 +1,65 @@
-"""Norm and dropped sum, the two small steps around every sublayer, each in one kernel on a GPU.
+"""The residual stream around every sublayer: x + dropout(change), and the norm of the sum.
 
-Written out, each is several kernels that read and write the whole residual stream. On a CPU, and
-wherever these kernels do not apply, torch's own do the work.
+Written out, that is several kernels that read and write the whole stream. On a GPU one does it all:
+a sublayer's change is added where the next norm reads the stream. On a CPU, and wherever that
+kernel does not apply, torch's own do the work.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.kernels import kernels
+from transduce.nn.linear import column_sums, remember_sums
 
-PART = 1024
 WIDEST = 4096  # a row must fit into the registers of one program
+ROWS = 4  # that a program has at a time
+PROGRAMS = 528  # that share all rows between them on the way back
 
 
-def normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> Tensor:
+class Stream(NamedTuple):
+    """x + dropout(change), the last change not added yet."""
+
+    x_BTD: Tensor
+    change_BTD: Tensor | None = None
+    dropout: float = 0.0
+
+    def settled(self) -> Tensor:
+        """The sum."""
+        if self.change_BTD is None:
+            return self.x_BTD
+        return self.x_BTD + dropped(self.change_BTD, self.dropout, training=True)
+
+
+def normalise(norm: nn.Module, stream: Tensor | Stream, half: bool) -> Tensor:
     """norm(x); with `half`, under autocast, in the type that the next product takes."""
-    return keep_and_normalise(norm, x_BTD, half)[1]
+    return keep_and_normalise(norm, stream, half)[1]
 
 
-def keep_and_normalise(norm: nn.Module, x_BTD: Tensor, half: bool) -> tuple[Tensor, Tensor]:
+def keep_and_normalise(
+    norm: nn.Module, stream: Tensor | Stream, half: bool
+) -> tuple[Tensor, Tensor]:
     """x and norm(x), from one place, so that the gradients of the two are added in one kernel."""
-    if not _fused(x_BTD) or not isinstance(norm, nn.LayerNorm):
+    stream = stream if isinstance(stream, Stream) else Stream(stream)
+    if not _fused(norm, stream):
+        x_BTD = stream.settled()
         y_BTD = norm(x_BTD)
         if half and x_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             y_BTD = y_BTD.to(torch.get_autocast_dtype("cpu"))
         return x_BTD, y_BTD
-    half = half and torch.get_autocast_dtype("cuda") == torch.bfloat16
-    kept_BTD, y_BTD = _LayerNorm.apply(  # type: ignore[no-untyped-call]
-        x_BTD, norm.weight, norm.bias, norm.eps, half
+    half = half and torch.is_autocast_enabled("cuda")
+    # Drawn by torch, so that its generator's state is all there is to keep.
+    drops = stream.change_BTD is not None and stream.dropout > 0
+    seed = torch.randint(2**31, (1,), device=stream.x_BTD.device) if drops else None
+    bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+    kept_BTD, y_BTD = _AddAndNormalise.apply(  # type: ignore[no-untyped-call]
+        stream.x_BTD, stream.change_BTD, norm.weight, bias, norm.eps, half, seed, stream.dropout
     )
     return kept_BTD, y_BTD
-
-
-def add_dropped(x_BTD: Tensor, change_BTD: Tensor, dropout: float, training: bool) -> Tensor:
-    """x + dropout(change)."""
-    drops = training and dropout > 0
-    if not _fused(x_BTD) or change_BTD.dtype != torch.bfloat16 or not drops:
-        return x_BTD + dropped(change_BTD, dropout, training)
-    # Drawn by torch, so that its generator's state is all there is to keep.
-    seed = torch.randint(2**31, (1,), device=x_BTD.device)
-    summed_BTD: Tensor = _AddDropped.apply(x_BTD, change_BTD, seed, dropout)  # type: ignore[no-untyped-call]
-    return summed_BTD
 
 
 def dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
@@ -75,90 +89,105 @@ class _Dropped(torch.autograd.Function):
         return gradients[0] * share, None
 
 
-def _fused(x_BTD: Tensor) -> bool:
-    return (
-        x_BTD.is_cuda
-        and x_BTD.dtype == torch.float32
-        and x_BTD.shape[-1] <= WIDEST
-        and torch.is_autocast_enabled("cuda")
-    )
+def _fused(norm: nn.Module, stream: Stream) -> bool:
+    x_BTD, change_BTD, _ = stream
+    if not x_BTD.is_cuda or not isinstance(norm, nn.LayerNorm | nn.RMSNorm):
+        return False
+    if x_BTD.shape[-1] > WIDEST:
+        return False
+    if torch.is_autocast_enabled("cuda"):
+        half = torch.get_autocast_dtype("cuda") == torch.bfloat16
+        changed = change_BTD is None or change_BTD.dtype == torch.bfloat16
+        return half and changed and x_BTD.dtype == torch.float32
+    return not torch.is_grad_enabled() and x_BTD.dtype in (torch.bfloat16, torch.float32)
 
 
-class _LayerNorm(torch.autograd.Function):
+class _AddAndNormalise(torch.autograd.Function):
+    """LayerNorm where there is a bias, RMSNorm where there is none."""
+
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
+        ctx: Any,
+        x: Tensor,
+        change: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        eps: float,
+        half: bool,
+        seed: Tensor | None,
+        dropout: float,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         x = x.contiguous()
         width = x.shape[-1]
         rows = x.numel() // width
+        summed = x if change is None else torch.empty_like(x)
         y = torch.empty_like(x, dtype=torch.bfloat16 if half else x.dtype)
-        mean, spread = x.new_empty(rows), x.new_empty(rows)
-        kernels().norm[(rows,)](
-            x, weight, bias, y, mean, spread, width, eps, BLOCK=_power_of_2(width), num_warps=4
+        mean, spread = torch.empty(2, rows, device=x.device)
+        kernels().norm[(-(-rows // ROWS),)](
+            x,
+            x if change is None else change.contiguous(),
+            x if seed is None else seed,
+            summed,
+            weight,
+            weight if bias is None else bias,
+            y,
+            mean,
+            spread,
+            rows,
+            width,
+            eps,
+            dropout,
+            ADDS=change is not None,
+            DROPS=seed is not None,
+            CENTRED=bias is not None,
+            **tile_of_rows(width),
         )
-        ctx.save_for_backward(x, weight, mean, spread)
-        return x.view_as(x), y
+        # What was dropped is drawn again from the seed rather than kept.
+        ctx.save_for_backward(summed, weight, mean, spread, seed)
+        ctx.how = (change is not None, bias is not None, dropout)
+        return summed.view_as(summed), y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         by_kept, by_y = gradients
-        x, weight, mean, spread = ctx.saved_tensors
-        if by_y is None:
-            return by_kept, None, None, None, None
+        x, weight, mean, spread, seed = ctx.saved_tensors
+        adds, centred, dropout = ctx.how
         width = x.shape[-1]
         rows = x.numel() // width
-        programs = min(rows, 1024)
+        programs = min(-(-rows // ROWS), PROGRAMS)
         dx = torch.empty_like(x)
+        dchange = torch.empty_like(x, dtype=torch.bfloat16) if adds else None
         # Each program adds up its own rows' share; few enough are left to sum.
-        shares = x.new_empty(2, programs, width)
+        shares = torch.empty(programs, 3, width, device=x.device)
         kernels().norm_backward[(programs,)](
-            by_y.contiguous(),
+            torch.zeros_like(x) if by_y is None else by_y.contiguous(),
             x if by_kept is None else by_kept.contiguous(),
             x,
+            x if seed is None else seed,
             weight,
             mean,
             spread,
             dx,
-            shares[0],
-            shares[1],
+            dx if dchange is None else dchange,
+            shares,
             rows,
             programs,
             width,
+            dropout,
             KEPT=by_kept is not None,
-            BLOCK=_power_of_2(width),
-            num_warps=4,
+            ADDS=adds,
+            DROPS=seed is not None,
+            CENTRED=centred,
+            **tile_of_rows(width),
         )
-        dweight, dbias = shares.sum(dim=1)
-        return dx, dweight, dbias, None, None
+        dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1)).chunk(3)
+        if dchange is not None:
+            remember_sums(dchange, dchange_sums)
+        return dx, dchange, dweight, dbias if centred else None, None, None, None, None
 
 
-class _AddDropped(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, change: Tensor, seed: Tensor, dropout: float) -> Tensor:
-        x, change = x.contiguous(), change.contiguous()
-        out = torch.empty_like(x)
-        kernels().add[_parts(x)](x, change, seed, out, x.numel(), dropout, PART=PART, num_warps=4)
-        # The mask is drawn again from the seed rather than kept.
-        ctx.save_for_backward(seed)
-        ctx.dropout = dropout
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (seed,) = ctx.saved_tensors
-        grad = gradients[0].contiguous()
-        change = torch.empty_like(grad, dtype=torch.bfloat16)
-        kernels().drop[_parts(grad)](
-            grad, seed, change, grad.numel(), ctx.dropout, PART=PART, num_warps=4
-        )
-        return grad, change, None, None
-
-
-def _parts(x: Tensor) -> tuple[int]:
-    return (-(-x.numel() // (4 * PART)),)
-
-
-def _power_of_2(width: int) -> int:
-    return 1 << (width - 1).bit_length()
+def tile_of_rows(width: int) -> dict[str, int]:
+    """How many rows a program has at a time, and what it takes for that."""
+    block = 1 << (width - 1).bit_length()
+    return {"ROWS": ROWS, "BLOCK": block, "num_warps": 2 if block <= 512 else 4}

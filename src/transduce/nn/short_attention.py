@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.nn.kernels import kernels
+from transduce.nn.linear import column_sums, remember_sums
 from transduce.nn.masks import Mask, Segments
 
 LONGEST = 64  # beyond it a head's tiles outgrow the registers; not measured further
@@ -83,6 +84,10 @@ class _ShortAttention(torch.autograd.Function):
         query, memory, seed = ctx.saved_tensors
         by_query = torch.empty_like(query)
         by_memory = None if memory is None else torch.empty_like(memory)
+        segments = ctx.how[1]
+        count = len(query) if segments is None else len(segments.query_offsets) - 1
+        sums = _sums_of_each(query, count)
+        memory_sums = None if memory is None else _sums_of_each(memory, count)
         _launch(
             kernels().attention_backward,
             _split(query, memory),
@@ -90,8 +95,17 @@ class _ShortAttention(torch.autograd.Function):
             ctx.how,
             gradients[0].contiguous(),
             *_split(by_query, by_memory),
+            *_split(sums, memory_sums),
         )
+        remember_sums(by_query, column_sums(sums))
+        if by_memory is not None and memory_sums is not None:
+            remember_sums(by_memory, column_sums(memory_sums))
         return by_query, by_memory, None, None, None, None, None
+
+
+def _sums_of_each(x_BTD: Tensor, count: int) -> Tensor:
+    """Where the sums over each sequence's rows go; zeros, as some are empty."""
+    return x_BTD.new_zeros(count, x_BTD.shape[-1], dtype=torch.float32)
 
 
 def _split(query: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:

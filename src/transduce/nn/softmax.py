@@ -47,7 +47,7 @@ def _on_cuda(
     loss_N = torch.empty(rows, dtype=torch.float32, device=logits_NV.device)
     nll_N = torch.empty_like(loss_N)
     hit_N = torch.empty(rows, dtype=torch.bool, device=logits_NV.device)
-    block = min(1 << (vocabulary - 1).bit_length(), 32768)
+    block = min(1 << (vocabulary - 1).bit_length(), 8192)
     kernels().softmax_gradient[(rows,)](
         logits_NV,
         logits_NV.stride(0),
@@ -60,6 +60,6 @@ def _on_cuda(
         smoothing,
         gradient,
         block,
-        num_warps=32 if block >= 8192 else 8,
+        num_warps=8,
     )
     return loss_N, nll_N, hit_N, logits_NV

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
 from transduce.training.watch import Watch
 from transduce.training.window import Window
-from transduce.transducer import Transducer
+from transduce.transducer import Model, create
 
 LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
 
@@ -47,7 +47,7 @@ class Trained:
     """How a run ended: the best model it found, and where it stands."""
 
     folder: Path
-    model: Transducer
+    model: Model
     standing: Standing
     interrupted: bool
     first: bool = True
@@ -61,11 +61,13 @@ class Run:
         self, recipe: Recipe, folder: Path, prepared: Prepared, ranks: Ranks | None = None
     ) -> None:
         seed_everything(recipe.seed)
-        self.recipe, self.folder, self.prepared = recipe, folder, prepared
+        self.recipe, self.folder = recipe, folder
         self.ranks = ranks or Ranks()
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
-        self.model = Transducer.create(recipe, prepared.source_tokens, prepared.target_tokens)
+        self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
+        valid = self.model.adopt(prepared.valid, prepared.valid_sources)
+        self.prepared = replace(prepared, valid=valid)
         self.sharded = recipe.train.shard and self.ranks.count > 1
         # Where the weights are cut into parts, the model is a whole copy for validation; decoding
         # could not be done in parts, as processes decode unequally many tokens.
@@ -148,6 +150,7 @@ class Run:
             standing.tokens = self.recipe.train.tokens
         elif not standing.tokens:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
+            longest = longest if batches.block is None else (0, batches.block)
             fits = fitting_budget(self.update, longest)
             standing.tokens = int(min(least for (least,) in self.ranks.share([fits])))
             self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")

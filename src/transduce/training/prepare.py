@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 
 from transduce.data.batches import Batches
-from transduce.data.cache import Corpus, Encoded, Report, default_cache_folder, encode_corpus
-from transduce.data.corpus import check_files, read_pairs
+from transduce.data.blocks import cut
+from transduce.data.cache import Encoded, Report, encode_corpus
+from transduce.data.corpus import check_files, check_kind, is_running, read_pairs
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
 from transduce.evaluation.evaluate import Item, items_of
-from transduce.recipe import Data, Recipe
+from transduce.evaluation.surprise import Given, given_text
+from transduce.recipe import Corpus, Data, Recipe
+from transduce.rules import RULES
+from transduce.storage import default_cache_folder
 from transduce.training.ranks import Ranks
 
 Say = Callable[[str], None]
@@ -26,8 +30,12 @@ class Prepared:
     target_tokens: Tokens
     train: Batches
     valid: Encoded
+    valid_sources: list[str]
+    """The text of each row of it."""
     items: list[Item]
     """The validation pairs that are decoded."""
+    given: Given | None = None
+    """The validation text of a language model, which decodes nothing."""
 
 
 def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prepared:
@@ -35,38 +43,48 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
     """
-    data = recipe.data
+    data, rules = recipe.data, RULES[recipe.task]
+    aligned = rules.labels == "words"
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
+            check_kind(corpus, recipe)
     tokens = _shared_tokens(data, folder, ranks)
-    say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
+    if recipe.task == "continue":
+        say(f"Tokens: {len(tokens[1]):,}.")
+    else:
+        say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
-        return encode_corpus(corpus, data, *tokens, default_cache_folder())
+        return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
     if data.streaming:
-        train = Stream(data.train, data, *tokens, Share(ranks.rank, ranks.count, ranks.exchange))
+        share = Share(ranks.rank, ranks.count, ranks.exchange)
+        train = Stream(data.train, data, *tokens, share, aligned)
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
         _tell(say, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
-    items = items_of(list(read_pairs(data.valid, data.folder)), data.alternatives)
-    return Prepared(
-        *tokens,
-        _batches(train, recipe),
-        valid,
-        items[: recipe.validation.limit],
-    )
+    batches = _batches(train, recipe)
+    pairs = list(read_pairs(data.valid, data.folder))
+    if recipe.task == "continue":
+        given = given_text(pairs, tokens[1], is_running(data.valid))
+        valid = cut(valid, data.max_length) if is_running(data.valid) else valid
+        return Prepared(*tokens, batches, valid, [], [], given)
+    sources = [pairs[number].source for number in valid.numbers.tolist()]
+    items = items_of(pairs, data.alternatives)[: recipe.validation.limit]
+    return Prepared(*tokens, batches, valid, sources, items)
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
-    if recipe.train.tokens == "auto":
-        return Batches(corpus, seed=recipe.seed)  # the run sets the budget once it has a network
-    return Batches(corpus, recipe.train.tokens, recipe.seed)
+    ends = RULES[recipe.task].ends
+    block = recipe.data.max_length if is_running(recipe.data.train) else None
+    if recipe.train.tokens == "auto":  # the run sets the budget once it has a network
+        return Batches(corpus, seed=recipe.seed, ends=ends, block=block)
+    return Batches(corpus, recipe.train.tokens, recipe.seed, ends, block)
 
 
 def _shared_tokens(data: Data, folder: Path | None, ranks: Ranks) -> tuple[Tokens, Tokens]:
@@ -86,6 +104,9 @@ def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
 
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:
     counts = f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens"
-    say(f"{name}: {len(corpus):,} pairs, {counts}.")
+    if report.source_tokens:
+        say(f"{name}: {len(corpus):,} pairs, {counts}.")
+    else:
+        say(f"{name}: {len(corpus):,} lines, {report.target_tokens:,} tokens.")
     for sentence in report.sentences():
         say(f"  warning: {sentence}")

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from transduce.data.batches import Batch
-from transduce.models import Network
+from transduce.models import Learner
 from transduce.nn.blocks import DecoderBlock, EncoderBlock
 from transduce.training.guard import unusable
 from transduce.training.ranks import Ranks
 from transduce.training.update import Update
 
 
-def sharded(network: Network, device: torch.device, ranks: Ranks) -> Network:
+def sharded(network: Learner, device: torch.device, ranks: Ranks) -> Learner:
     """A copy of a network of which every process holds its part, on its device."""
     # Here and below: a second's import that a process alone should not pay.
     from torch.distributed.device_mesh import init_device_mesh
@@ -39,7 +39,7 @@ def sharded(network: Network, device: torch.device, ranks: Ranks) -> Network:
     # It warns of changing these keys and values in place, which nobody does.
     warnings.filterwarnings("ignore", message=".*returned a view tensor")
     # The head works after the root's own forward pass: its weights must still be there.
-    return cast(Network, fully_shard(copied, mesh=mesh, reshard_after_forward=False))
+    return cast(Learner, fully_shard(copied, mesh=mesh, reshard_after_forward=False))
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def _cut(tensor: Tensor) -> bool:
 
 
 @torch.no_grad()
-def fill(network: Network, weights: Mapping[str, Tensor]) -> None:
+def fill(network: Learner, weights: Mapping[str, Tensor]) -> None:
     """Give a plain network the weights of one that is cut into parts, one after the other."""
     for name, parameter in network.named_parameters():
         parameter.copy_(whole(weights[name]))

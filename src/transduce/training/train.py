@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -12,7 +12,7 @@ from transduce.folder import read_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import make_folder, sweep, write_json
+from transduce.storage import empty, held, make_folder, sweep, write_json
 from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
@@ -31,11 +31,13 @@ def train(
     Started by torchrun, all its processes call this and train one model together. Raises a
     TransduceError with one sentence; the folder then still holds the last good state.
     """
-    with join(recipe.train.device) as ranks:
-        return _train(recipe, folder, resume, overwrite, ranks)
+    with join(recipe.train.device) as ranks, ExitStack() as kept:
+        return _train(recipe, folder, resume, overwrite, ranks, kept)
 
 
-def _train(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks) -> Trained:
+def _train(
+    recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks, kept: ExitStack
+) -> Trained:
     started = has_state(folder)
     if resume and not started:
         raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
@@ -48,17 +50,21 @@ def _train(recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: R
     ranks.wait()  # until all have seen the folder as it was
     say = console().print if ranks.first else _keep_silent
     if ranks.first:
+        make_folder(folder)
+        if not kept.enter_context(held(folder)):
+            raise TrainingError(
+                f"another run is training in {folder}: wait for it, stop it, or choose another "
+                f"--folder"
+            )
         if resume and (trouble := settle_state(folder)) is not None:
             say(f"warning: {trouble}.")
         for change in check_changes(recipe, folder) if resume else ():
             say(f"Resuming with a changed recipe: {change}.")
-        make_folder(folder)
     run = Run(recipe, folder, prepare(recipe, folder if resume else None, say, ranks), ranks)
     if resume:
         run.resume()
     elif started and ranks.first:  # only now, that the new run can start
-        shutil.rmtree(folder)
-        make_folder(folder)
+        empty(folder)
     for place in (folder, folder / "state"):
         if ranks.first:
             sweep(place)  # what a kill has left, before it takes space from what follows

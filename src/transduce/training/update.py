@@ -17,7 +17,8 @@ from torch import Tensor
 
 from transduce.data.batches import Batch
 from transduce.data.packing import Packed, Shape, pack, packed_padding
-from transduce.models import Network
+from transduce.models import Learner
+from transduce.nn.linear import cast_together
 from transduce.recipe import Train
 from transduce.training.guard import unusable
 from transduce.training.ranks import Ranks
@@ -30,7 +31,7 @@ MOST_GRAPHS = 256
 class Update:
     """Gradients and a step of the optimizer, one operation after the other."""
 
-    network: Network
+    network: Learner
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
@@ -149,19 +150,35 @@ class _Recorded:
 class PackedUpdate(Update):
     """The same without padding, each shape's passes recorded once and replayed."""
 
-    _seen: Counter[Shape] = field(default_factory=Counter)
-    _recorded: dict[Shape, _Recorded] = field(default_factory=dict)
+    _seen: Counter[tuple[Shape, bool]] = field(default_factory=Counter)
+    _recorded: dict[tuple[Shape, bool], _Recorded] = field(default_factory=dict)
     _packable: dict[int, bool] = field(default_factory=dict)
     _pool: object | None = None
     """Graphs run one after the other: one memory serves them all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for parameter in self.network.parameters():
-            parameter.grad = torch.zeros_like(parameter)
+        self._weights = [p for p in self.network.parameters() if p.requires_grad]
+        # Recorded passes read and write these very tensors.
+        self._gradients = [torch.zeros_like(weight) for weight in self._weights]
+        self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
+        for weight, gradient in zip(self._weights, self._gradients, strict=True):
+            weight.grad = gradient
+        self._empty = True
+        """Whether the next pass is the first of its update."""
 
     def forget(self) -> None:
-        self.optimizer.zero_grad(set_to_none=False)  # recorded passes add to these very tensors
+        self._empty = True  # no need to write zeros: the next pass writes over what is there
+
+    def add_up(self, total: Tensor) -> None:
+        self._zero()
+        super().add_up(total)
+
+    def _zero(self) -> None:
+        """Make true what `forget` has only said."""
+        if self._empty:
+            self.optimizer.zero_grad(set_to_none=False)
+            self._empty = False
 
     def free(self) -> None:
         # Each graph keeps its memory as long as it lives; shapes that still come are recorded anew.
@@ -173,15 +190,18 @@ class PackedUpdate(Update):
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
         packed = pack(batch)
         if not self._packs(packed.shape.longest):
+            self._zero()
             return super().gradients(batch, tokens)
-        self._seen[packed.shape] += 1
+        kind = (packed.shape, self._empty)
+        self._seen[kind] += 1
         flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
-        recorded = self._recorded.get(packed.shape)
+        recorded = self._recorded.get(kind)
         if recorded is None:
             full = len(self._recorded) >= MOST_GRAPHS
-            if full or self._seen[packed.shape] < 2:
+            if full or self._seen[kind] < 2:
                 return self._backward(replace(packed, flat=flat), 1.0 / tokens)
-            recorded = self._recorded[packed.shape] = self._record(packed)
+            recorded = self._recorded[kind] = self._record(packed)
+        self._empty = False
         recorded.packed.flat.copy_(flat)
         recorded.scale.fill_(1.0 / tokens)
         recorded.graph.replay()
@@ -196,9 +216,16 @@ class PackedUpdate(Update):
         return self._packable[longest]
 
     def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
+        # A kernel for all weights at once, here and below, in place of hundreds of small ones.
+        cast_together(self._weights, self._casts)
         with self._autocast():
             loss = self.network.packed_loss(packed, self.settings.smoothing)
-        (loss.total * scale).backward()  # type: ignore[no-untyped-call]
+        found = torch.autograd.grad(loss.total * scale, self._weights)
+        if self._empty:
+            torch._foreach_copy_(self._gradients, found)
+        else:
+            torch._foreach_add_(self._gradients, found)
+        self._empty = False
         return loss.total.detach().double()
 
     def _record(self, packed: Packed) -> _Recorded:
@@ -214,7 +241,7 @@ class PackedUpdate(Update):
 
 
 def build_update(
-    network: Network,
+    network: Learner,
     optimizer: torch.optim.Optimizer,
     settings: Train,
     precision: torch.dtype,

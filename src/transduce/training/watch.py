@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.batches import Batch
+from transduce.data.corpus import called
 from transduce.errors import TrainingError
-from transduce.recipe import Columns, Corpus, Named, Recipe
+from transduce.recipe import Corpus, Recipe
 from transduce.training.checkpoint import STATE, Standing
 from transduce.training.guard import Guard
 
@@ -94,19 +95,7 @@ def place(corpus: Corpus, lines: Sequence[int]) -> str:
     noun = "line" if len(lines) == 1 else "lines"
     shown = ", ".join(str(line) for line in sorted(lines)[:SHOWN_LINES])
     more = f" and {len(lines) - SHOWN_LINES} more" if len(lines) > SHOWN_LINES else ""
-    return f"{noun} {shown}{more} of {_name(corpus)}"
-
-
-def _name(corpus: Corpus) -> str:
-    if isinstance(corpus, Named):
-        return f"{corpus.name} ({corpus.split})"
-    if isinstance(corpus, Columns):
-        return _files(corpus.file)
-    return f"{_files(corpus.source)} and {_files(corpus.target)}"
-
-
-def _files(given: str | list[str]) -> str:
-    return given if isinstance(given, str) else ", ".join(given)
+    return f"{noun} {shown}{more} of {called(corpus)}"
 
 
 def _shape(batch: Batch) -> str:

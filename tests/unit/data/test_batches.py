@@ -196,7 +196,7 @@ def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
     assert len(lines) + stream.report.overlong == 100
     empty = stream_of(tmp_path, pool=5, max_length=1)
     with pytest.raises(
-        DataError, match=r"no pair of a\.en is left to use: 100 pairs longer than 1"
+        DataError, match=r"no pair of a\.en and a\.de is left to use: 100 pairs longer than 1"
     ):
         next(Batches(empty, 200).iterate())
 
@@ -300,3 +300,27 @@ def test_a_part_of_sources_alone() -> None:
     part = collate([[5, 6, 7], [6], [9, 9]], None).part(slice(1, 3))
     assert part.target_BT is None
     assert part.source_BS.tolist() == collate([[6], [9, 9]], None).source_BS.tolist()
+
+
+def test_labels_have_no_end() -> None:
+    batch = collate([[5, 6], [7]], [[8, 9], [10]], ends=False)
+    assert batch.source_BS.tolist() == [[5, 6], [7, PAD]]
+    assert batch.target_BT.tolist() == [[BEGIN, 8, 9], [BEGIN, 10, PAD]]
+    assert batch.source_lengths_B.tolist() == batch.target_lengths_B.tolist() == [2, 1]
+    assert (batch.target_tokens, batch.padding_share) == (3, pytest.approx(2 / 8))
+    part = batch.part(slice(1, 2))
+    assert (part.source_BS.tolist(), part.target_BT.tolist()) == ([[7]], [[BEGIN, 10]])
+    assert collate([[], []], None, ends=False).source_BS.tolist() == [[PAD], [PAD]]
+
+
+def test_updates_count_labels_as_their_batches_do() -> None:
+    corpus = corpus_of([(n % 7 + 1, n % 7 + 1) for n in range(50)])
+    for ends in (True, False):
+        batches = Batches(corpus, 40, ends=ends)
+        assert batches.ends == ends
+        portion = next(batches.updates(3))
+        total = sum(batch.target_tokens for batch in portion.batches)
+        assert portion.tokens == total
+        rows = [row for batch in portion.batches for row in batch.rows]
+        assert total == sum(len(corpus.target(row)) + ends for row in rows)
+    assert sum(b.target_tokens for b in ordered(corpus, 40, ends=False)) == len(corpus.target_ids)

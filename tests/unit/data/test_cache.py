@@ -9,7 +9,8 @@ import pytest
 
 from transduce import recipe
 from transduce.data import cache
-from transduce.data.cache import Encoded, Report, default_cache_folder, encode_corpus
+from transduce.data.cache import Encoded, Report, encode_corpus
+from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
 from transduce.errors import DataError
 
@@ -145,9 +146,19 @@ def test_named_corpora_are_kept_too(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_where_the_cache_is(monkeypatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_cache_folder() == Path("/somewhere/transduce")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert default_cache_folder() == Path("/home/me/.cache/transduce")
+def test_pairs_that_are_to_be_aligned_and_are_not_are_skipped_and_told(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a b\tX Y\na b\tX\nc\tZ Z\nd e f\tX Y Z\n")
+    corpus = recipe.Columns(file="a.tsv")
+    data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, max_length=2)
+    symbols = Tokens.train(recipe.Tokens(level="symbol"), ["a b c d e f X Y Z"])
+    for _ in range(2):  # made, and then found
+        encoded, report = encode_corpus(corpus, data, symbols, symbols, tmp_path / "kept", True)
+        assert encoded.lines.tolist() == [1]
+        assert report.sentences() == [
+            "2 pairs with another number of labels than of words skipped (a.tsv:2, a.tsv:3)",
+            "1 pair longer than 2 tokens skipped (a.tsv:4)",
+        ]
+    others, _ = encode_corpus(corpus, data, symbols, symbols, tmp_path / "kept")
+    assert others.lines.tolist() == [1, 2, 3]
+    stream = Stream(corpus, data, symbols, symbols, aligned=True)
+    assert [encoded.lines.tolist() for encoded, _ in stream.pools(0)] == [[1]]

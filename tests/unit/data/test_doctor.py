@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from transduce.data.doctor import Diagnosis, Finding, examine
-from transduce.recipe import Columns, Data, Recipe, Tokens, TokensOfSides
+from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
 
 GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]
 VALID = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(200, 210)]
@@ -123,3 +123,80 @@ def test_a_corpus_of_copies_is_a_task_not_an_ill(tmp_path: Path) -> None:
     copies = [(f"abc{n}", f"abc{n}") for n in range(100, 120)]
     findings = examine(recipe_in(tmp_path, train=copies)).findings
     assert not [f for f in findings if "same text" in f.what]
+
+
+def test_words_and_labels_must_be_as_many(tmp_path: Path) -> None:
+    train = [(f"the dog {n}", "DET NOUN NUM") for n in range(9)] + [("a dog", "DET"), ("b", "X Y")]
+    data = recipe_in(
+        tmp_path,
+        train,
+        train[:1],
+        train[:1],
+        tokens=TokensOfSides(source=Tokens(level="symbol"), target=Tokens(level="symbol")),
+    ).data
+    recipe = Recipe.model_validate({"task": "tag", "data": data.model_dump()})
+    finding = the(examine(recipe), "train: 2 pairs with another number of labels than of words")
+    assert finding.examples == ["train.tsv:10: a dog → DET", "train.tsv:11: b → X Y"]
+
+
+def test_a_label_is_shorter_than_its_text_and_that_is_well(tmp_path: Path) -> None:
+    train = [(f"the {'dog ' * n}", "long" if n > 5 else "short") for n in range(1, 60)]
+    data = recipe_in(tmp_path, train, train[:1], train[:1]).data.model_dump(exclude={"tokens"})
+    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": data}))
+    assert not [finding for finding in diagnosis.findings if "lengths" in finding.what]
+
+
+def play(first: int, lines: int) -> str:
+    return "".join(
+        f"SPEAKER {n % 3}:\nThis is the {n}th of many lines of a play.\n\n"
+        for n in range(first, first + lines)
+    )
+
+
+PLAY, OTHER = play(0, 90), play(200, 30)
+
+
+def text_in(folder: Path, train: str = PLAY, valid: str = OTHER, **keys: object) -> Diagnosis:
+    for name, text in (("train", train), ("valid", valid)):
+        (folder / f"{name}.txt").write_text(text, "utf-8", newline="\n")
+    corpora = {
+        name: Text(text=f"{name}.txt", lines=str(keys.get("lines", "joined")))
+        for name in ("train", "valid")
+    }
+    data = Data(folder=str(folder), tokens=CHARACTERS, max_length=64, **corpora)
+    return examine(Recipe.model_validate({"task": "continue", "data": data.model_dump()}))
+
+
+def test_running_text_is_left_alone_for_what_text_is_like(tmp_path: Path) -> None:
+    """Empty lines, and short ones that come again and again."""
+    diagnosis = text_in(tmp_path)
+    assert diagnosis.findings == []
+    assert diagnosis.noun == "line"
+    assert diagnosis.pairs == {"train": 270, "valid": 90}
+    assert {row.side for row in diagnosis.lengths} == {"text"}
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "words", "severity"),
+    [
+        (PLAY * 2, OTHER, "train: 90 lines of 40 letters or more repeating an earlier", "warning"),
+        (PLAY, PLAY, "valid: 90 lines of 40 letters or more standing in train as well", "warning"),
+        ("too short\n", OTHER, "train: 10 tokens of text, less than a block", "warning"),
+        (PLAY + "a bell\x07\n", OTHER, "1 line with control characters", "warning"),
+        (PLAY + "caf\ufffd\n", OTHER, "1 line with the replacement character", "warning"),
+        (PLAY, OTHER + "Ω\n", "1 character of the text never seen in train", "note"),
+    ],
+)
+def test_what_is_odd_in_running_text(
+    tmp_path: Path, train: str, valid: str, words: str, severity: str
+) -> None:
+    assert the(text_in(tmp_path, train, valid), words).severity == severity
+
+
+def test_lines_apart_are_texts_of_their_own(tmp_path: Path) -> None:
+    train = "anna\nbob\n\nanna\n" + "x" * 65 + "\n"
+    diagnosis = text_in(tmp_path, train, "bob\ncarl\n", lines="apart")
+    assert the(diagnosis, "train: 1 empty line").examples == ["train.txt:3"]
+    assert the(diagnosis, "1 line repeating an earlier").examples == ["train.txt:4: anna"]
+    assert "to be skipped" in the(diagnosis, "1 line longer than data.max_length = 64").what
+    assert the(diagnosis, "valid: 1 line standing in train").examples == ["valid.txt:1: bob"]

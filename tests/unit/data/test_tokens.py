@@ -270,3 +270,23 @@ def test_the_recipe_says_whose_tokens_are_whose(tmp_path: Path) -> None:
     one.save(tmp_path / "mine.json")
     loaded = recipe.TokensOfSides(both=recipe.Tokens(file="mine.json"))
     assert train_tokens(data.model_copy(update={"tokens": loaded}))[0].to_json() == one.to_json()
+
+
+def test_a_label_is_a_whole_text() -> None:
+    texts = ["very good", "bad", "very  good ", "</s>", "bad, really"]
+    labels = Tokens.train(recipe.Tokens(level="label"), texts)
+    assert (labels.level, len(labels)) == ("label", 4 + 4)
+    ids = labels.encode_batch(texts)
+    assert [len(row) for row in ids] == [1] * 5
+    assert ids[0] == ids[2]
+    assert [labels.decode(row) for row in ids[:2]] == ["very good", "bad"]
+    assert labels.decode(ids[3]) == labels.pieces(ids[3])[0] == "</s>"  # spelt, not the special
+    assert labels.encode("very bad") == [UNKNOWN]
+    assert Tokens.from_json(labels.to_json()).level == "label"
+    assert labels.unknowns(["good enough", "bad"]) == {"good enough": 1}
+
+
+def test_a_text_as_it_is_before_it_is_cut() -> None:
+    settings = recipe.Tokens(level="symbol", lowercase=True, normalize="nfkc")
+    assert Tokens.train(settings, ["a b"]).normalized("ＡbÇ") == "abç"
+    assert Tokens.train(recipe.Tokens(level="word"), ["a b"]).normalized("AbÇ") == "AbÇ"

@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding import Hypothesis, beam, beams, search
-from transduce.decoding.search import penalty
+from transduce.decoding.search import best, penalty, remaining
 from transduce.models import Network, Vocabulary, build
 
 TOKENS = 7  # the four specials and three more
@@ -145,6 +145,26 @@ def test_greedy_is_the_best_token_at_each_step(seed: int) -> None:
         total = log_probability(model, source, tokens)
         score = divided(total, len(tokens) + 1, 0.6)
         check_equal([found[source]], [Hypothesis(list(tokens), score, total)])
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@pytest.mark.parametrize("width", [7, 640, 8000, 8001, 8063])
+@pytest.mark.parametrize("rows", [1, 9])
+def test_the_best_places_are_those_of_the_highest(rows: int, width: int, count: int) -> None:
+    count = min(count, width)
+    torch.manual_seed(3)
+    scores_RX = torch.randn(rows, width)
+    scores_RX[0, -1] = 9.0  # among the last, that fill no block
+    scores_RX[-1, 64:] = float("-inf")
+    found_RC = best(scores_RX, count)
+    assert torch.equal(scores_RX.gather(1, found_RC), scores_RX.topk(count).values)
+    assert all(len(set(row)) == count for row in found_RC.tolist())
+
+
+def test_those_that_remain_move_as_little_as_may_be() -> None:
+    open_R = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0]).bool()
+    assert remaining(open_R, 4).tolist() == [0, 5, 2, 6]
+    assert remaining(open_R[2:3], 1).tolist() == [0]
 
 
 def test_the_penalty_is_that_of_wu() -> None:
@@ -410,11 +430,11 @@ def test_what_was_found_is_worth_what_training_says(name: str, way: str) -> None
 
 
 @pytest.mark.parametrize("way", SEARCHES)
-@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_it_does_not_matter_when_those_that_ended_leave_the_batch(
     way: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, as on a CPU; when half are done, as on a GPU; or never."""
+    """At once; when an eighth is done, as on a CPU; when half are, as on a GPU; or never."""
     source = inputs(12, 3, 9, 1, 7, 12, 5, 2)
     expected = outputs_of(way, Tree(6), source)
     for module in (search, beams):

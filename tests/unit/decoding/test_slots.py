@@ -10,8 +10,9 @@ from transduce.data.batches import collate
 from transduce.decoding import fast, search
 from transduce.decoding.beams import beam as beam_search
 from transduce.decoding.fast import FastSearch
-from transduce.decoding.slots import Job
+from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network, Vocabulary, build
+from transduce.nn.masks import padding
 
 V = 13
 
@@ -107,6 +108,37 @@ def test_it_searches_with_the_weights_of_now() -> None:
     assert [h[0].tokens for h in after] == [h[0].tokens for h in fresh]
     assert [h[0].score for h in after] == pytest.approx([h[0].score for h in fresh])
     assert [h[0].score for h in after] != pytest.approx([h[0].score for h in before])
+
+
+def test_what_a_fused_optimizer_did_is_told() -> None:
+    """Such an optimizer does not count up the versions of the weights it changes."""
+    torch.manual_seed(7)
+    made = network()
+    searching = FastSearch(made)
+    with torch.inference_mode():
+        before = searching.run(jobs(5))
+    for parameter in made.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    torch.optim.AdamW(made.parameters(), lr=0.5, fused=True).step()
+    with torch.inference_mode():
+        searching.learned()
+        assert searching.run(jobs(5)) == FastSearch(made).run(jobs(5)) != before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@torch.inference_mode()
+def test_sources_in_one_row_are_encoded_as_padded_ones(positions: str) -> None:
+    side = {"layers": 2, "heads": 2, "feed_forward": 64, "positions": positions}
+    shape = {"width": 64, "dropout": 0.0, "encoder": side, "decoder": side}
+    torch.manual_seed(7)
+    made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval().cuda()
+    lengths = torch.tensor([1, 32, 7, 12], device="cuda")
+    source = torch.randint(4, V, (4, 32), device="cuda")
+    exact = made.encoder(made.front(source), lengths, padding(lengths, 32)).states_BSD
+    half = Slots(made.bfloat16(), Shape(4, 1, 32, 32))._encode(source, lengths)
+    for mine, theirs, length in zip(half, exact, lengths.tolist(), strict=True):
+        torch.testing.assert_close(mine[:length].float(), theirs[:length], rtol=0.05, atol=0.05)
 
 
 def test_pools_are_few() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from transduce.cookbook import parse_recipe
+from transduce.corpora.place import facts_of
 from transduce.data.corpus import Pair
 from transduce.data.tokens import Tokens
 from transduce.errors import TransduceError
@@ -21,6 +22,9 @@ from transduce.evaluation.evaluate import (
     write_evaluation,
 )
 from transduce.evaluation.metrics import measure
+from transduce.recipe import Named
+from transduce.storage import write_json
+from transduce.tasks.writing import Writer
 from transduce.transducer import Output, Transducer, load
 
 RECIPE = """
@@ -137,6 +141,34 @@ def test_a_folder_is_scored_on_a_split_of_its_recipe(folder: Path) -> None:
     assert values["test"]["items"] == 3
 
 
+def test_further_splits_of_a_corpus_by_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = tmp_path / "shelf" / "multi30k"
+    shelf.mkdir(parents=True)
+    for split, count in {"test": 1, "test-2017": 2, "test-coco": 3}.items():
+        for code in ("en", "de"):
+            (shelf / f"{split}.{code}").write_text("a\n" * count)
+    write_json(shelf / "corpus.json", facts_of(shelf))
+    monkeypatch.setenv("TRANSDUCE_DATA", str(tmp_path / "shelf"))
+    model = load(folder)
+    named = Named(name="multi30k", split="test", pair="en-de", limit=1)
+    data = model.recipe.data.model_copy(update={"test": named})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    for split in ("test", "test-2017", "test-coco", "valid"):
+        evaluate_folder(model, folder, split=split)
+    values = json.loads((folder / "metrics.json").read_text())
+    # The limit is of the recipe's own test set.
+    assert {split: result["items"] for split, result in values.items()} == {
+        "test": 1,
+        "test-2017": 2,
+        "test-coco": 3,
+        "valid": 2,
+    }
+    with pytest.raises(TransduceError, match=r"multi30k has no split tset; did you mean test\?"):
+        evaluate_folder(model, folder, split="tset")
+
+
 def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
     for name in ("test.src", "test.tgt", "test"):
         (folder / name).write_text("a\n")
@@ -165,7 +197,7 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
 def test_mistakes_are_told_before_decoding(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], said: str
 ) -> None:
-    monkeypatch.delattr(Transducer, "run")
+    monkeypatch.delattr(Writer, "run")
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
         evaluate_folder(load(folder), folder, **asked)  # type: ignore[arg-type]
     assert not (folder / "metrics.json").exists()

@@ -10,17 +10,8 @@ import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tiny_models import tiny
-from transduce.models.levels import (
-    from_levels,
-    matrices,
-    pack_levels,
-    round_to_levels,
-    to_levels,
-    unpack_levels,
-)
-from transduce.models.quantized import quantized
-from transduce.models.weights import weights_of
+from transduce.errors import ModelError
+from transduce.models.levels import pack_levels, unpack_levels
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -28,47 +19,34 @@ NUMBERS = st.floats(-1e6, 1e6, width=32)
 @hypothesis.given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 6)] * 2), elements=NUMBERS))
 @hypothesis.settings(max_examples=300, deadline=None)
 def test_rounding_is_near_and_done_once(given: NDArray[np.float32]) -> None:
-    weight = torch.from_numpy(given)
-    levels, scale = to_levels(weight)
-    assert int(levels.abs().max()) <= 127
-    rounded = from_levels(levels, scale)
-    half = weight.abs().amax(dim=1, keepdim=True).double() / 127 / 2
-    assert ((rounded.double() - weight.double()).abs() <= half * 1.001 + 1e-12).all()
-    # The product is exact, so that nothing moves the second time.
-    assert torch.equal(rounded.double(), levels.double() * scale.double()[:, None])
-    again, scale_again = to_levels(rounded)
-    assert torch.equal(levels, again)
-    assert torch.equal(scale, scale_again)
+    packed = pack_levels({"x": torch.from_numpy(given)})
+    levels, rounded = packed["x"], unpack_levels(packed)["x"]
+    assert levels.dtype == torch.int8
+    assert int(levels.int().abs().max()) <= 127
+    half = np.abs(given).max(axis=1, keepdims=True).astype(np.float64) / 127 / 2
+    assert (np.abs(rounded.double().numpy() - given) <= half * 1.001 + 1e-12).all()
+    again = pack_levels({"x": rounded})
+    assert torch.equal(again["x"], levels)
+    assert torch.allclose(again["x.scale"], packed["x.scale"], rtol=1e-6, atol=0)
 
 
-def test_what_is_multiplied_is_what_was_stored() -> None:
-    """The levels that a product is made with are those of the file, whoever makes them."""
-    network = tiny().network
-    round_to_levels(network)
-    for weight in matrices(network):
-        levels, scale = to_levels(weight)
-        plain = weight.detach().abs().amax(dim=1) / 127
-        assert torch.equal(plain, scale)
-        assert torch.equal((weight / plain[:, None]).round(), levels.float())
-
-
-def test_packing_comes_back_as_rounded() -> None:
-    network = tiny(tie="all").network
-    packed = pack_levels(network)
+def test_what_is_no_matrix_stays() -> None:
+    weights = {"bias": torch.randn(5), "filter": torch.randn(2, 3, 4), "matrix": torch.randn(3, 4)}
+    packed = pack_levels(weights)
+    assert list(packed) == ["bias", "filter", "matrix", "matrix.scale"]
     back = unpack_levels(packed)
-    round_to_levels(network)
-    rounded = weights_of(network)
-    assert list(back) == list(rounded)
-    for name, weight in rounded.items():
-        assert torch.equal(back[name], weight)
-    small = [name for name, tensor in packed.items() if tensor.dtype == torch.int8]
-    assert "front.table.weight" in small
-    assert not any("norm" in name or "bias" in name for name in small)
+    assert list(back) == list(weights)
+    for name in ("bias", "filter"):
+        assert torch.equal(back[name], weights[name])
+    assert not torch.equal(back["matrix"], weights["matrix"])
+    assert torch.equal(unpack_levels(weights)["matrix"], weights["matrix"])  # a file of full size
 
 
-@pytest.mark.parametrize("tie", ["all", "none"])
-def test_embeddings_are_rounded_too(tie: str) -> None:
-    network = tiny(tie=tie).network
-    table = quantized(network, "int8").front.table.weight
-    assert not torch.equal(table, network.front.table.weight)
-    assert torch.equal(table, from_levels(*to_levels(network.front.table.weight)))
+@pytest.mark.parametrize("scale", [None, torch.ones(2), torch.ones(3, 1)])
+def test_rows_without_scales_are_told(scale: torch.Tensor | None) -> None:
+    packed = pack_levels({"x": torch.randn(3, 4)})
+    del packed["x.scale"]
+    if scale is not None:
+        packed["x.scale"] = scale
+    with pytest.raises(ModelError, match="no scale for each row of x: export the model again"):
+        unpack_levels(packed)

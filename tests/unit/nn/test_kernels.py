@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention import fused_attention, masked_softmax
-from transduce.nn.linear import linear
+from transduce.nn.embedded import embedded
+from transduce.nn.linear import linear, remember_sums
 from transduce.nn.losses import cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.residual import add_dropped, keep_and_normalise, normalise
+from transduce.nn.residual import Stream, keep_and_normalise, normalise
 from transduce.nn.short_attention import fits, short_attention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -161,6 +162,65 @@ def test_linear(rows: int, D: int, F_: int, relu: bool) -> None:
         assert apart(mine.grad, theirs.grad) < 6e-3
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("D", "F_"), [(512, 1536), (2048, 512), (33, 7)])
+@torch.inference_mode()
+def test_linear_of_one_row(D: int, F_: int, relu: bool) -> None:
+    torch.manual_seed(1)
+    x, weight = torch.randn(1, 1, D, device="cuda"), torch.randn(F_ + 3, D, device="cuda")
+    bias = torch.randn(F_, device="cuda").bfloat16()
+    x, weight = x.bfloat16(), (weight / D**0.5).bfloat16()[3:]
+    for b in (bias, None):
+        y = linear(x, weight, b, relu)
+        exact = x.double() @ weight.double().T + (0 if b is None else b.double())
+        assert y.shape == (1, 1, F_)
+        assert apart(y, exact.relu() if relu else exact) < 5e-3
+
+
+def test_a_gradient_that_was_changed_has_lost_its_sums() -> None:
+    """The bias's gradient is what the rows add up to now, not when they were first added up."""
+    bias = torch.zeros(8, device="cuda", requires_grad=True)
+    weight = torch.ones(8, 16, device="cuda", requires_grad=True)
+    x = torch.ones(5, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    for changed, expected in ((False, 7.0), (True, 10.0)):
+        with HALF:
+            y = linear(x, weight, bias)
+        grad = torch.ones_like(y)
+        remember_sums(grad, torch.full((8,), 7.0, device="cuda"))  # not true, so that it shows
+        if changed:
+            grad.add_(1.0)
+        (found,) = torch.autograd.grad(y, bias, grad)
+        assert found.tolist() == [expected] * 8
+
+
+@pytest.mark.parametrize("with_positions", [False, True])
+def test_embedded(with_positions: bool) -> None:
+    torch.manual_seed(1)
+    table = torch.randn(90, 300, device="cuda", requires_grad=True)
+    waves = torch.randn(40, 300, device="cuda")
+    tokens = torch.randint(0, 90, (1, 501), device="cuda")
+    places = torch.randint(0, 40, (1, 501), device="cuda")
+    grad = torch.randn(1, 501, 300, device="cuda")
+    positions = (waves, places) if with_positions else None
+    x = embedded(tokens, table, 3.0, positions, dropout=0.0)
+    (mine,) = torch.autograd.grad(x, table, grad)
+    exact = 3.0 * table[tokens] + (waves[places] if with_positions else 0.0)
+    (theirs,) = torch.autograd.grad(exact, table, grad)
+    torch.testing.assert_close(x, exact)
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_what_is_embedded_drops_the_same_forward_and_back() -> None:
+    table = torch.ones(2000, 512, device="cuda", requires_grad=True)
+    tokens = torch.randperm(2000, device="cuda")[None]
+    x, again = (embedded(tokens, table, 1.0, None, dropout=0.25) for _ in range(2))
+    assert float((x > 0).float().mean()) == pytest.approx(0.75, abs=0.002)
+    assert not torch.equal(x, again)
+    x.sum().backward()
+    assert table.grad is not None
+    torch.testing.assert_close(table.grad[tokens[0]], x[0].detach())
+
+
 def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
     torch.manual_seed(1)
     norm = nn.LayerNorm(512, device="cuda")
@@ -175,46 +235,57 @@ def test_norm_and_what_goes_past_it_give_one_gradient() -> None:
     assert apart(x.grad, x64.grad) < 1e-5
 
 
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
 @pytest.mark.parametrize("width", [512, 300, 1024])
-def test_layer_norm(width: int) -> None:
+@pytest.mark.parametrize("adds", [False, True])
+def test_norm_of_the_sum(width: int, adds: bool, kind: type[nn.Module]) -> None:
     torch.manual_seed(1)
-    norm = nn.LayerNorm(width, device="cuda")
-    nn.init.normal_(norm.weight)
-    nn.init.normal_(norm.bias)
-    exact = nn.LayerNorm(width, device="cuda", dtype=torch.float64)
+    norm = kind(width, eps=1e-6, device="cuda")
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    exact = kind(width, eps=1e-6, device="cuda", dtype=torch.float64)
     exact.load_state_dict(norm.state_dict())
     x = (3 * torch.randn(37, 11, width, device="cuda") + 1).requires_grad_()
+    change = torch.randn_like(x).bfloat16().requires_grad_() if adds else None
     x64 = x.detach().double().requires_grad_()
-    grad = torch.randn_like(x)
+    change64 = change.detach().double().requires_grad_() if change is not None else None
+    by_y, by_kept = torch.randn_like(x), torch.randn_like(x)
     with HALF:
-        y = normalise(norm, x, half=False)
-        assert normalise(norm, x, half=True).dtype == torch.bfloat16
-    y.backward(grad)
-    exact(x64).backward(grad.double())
-    assert apart(y, exact(x64)) < 1e-6
-    pairs = [(x, x64), (norm.weight, exact.weight), (norm.bias, exact.bias)]
+        kept, y = keep_and_normalise(norm, Stream(x, change), half=False)
+        assert normalise(norm, Stream(x, change), half=True).dtype == torch.bfloat16
+    torch.autograd.backward([kept, y], [by_kept, by_y])
+    kept64 = x64 if change64 is None else x64 + change64
+    y64 = exact(kept64)
+    torch.autograd.backward([kept64, y64], [by_kept.double(), by_y.double()])
+    assert apart(kept, kept64) < 1e-6
+    assert apart(y, y64) < 1e-6
+    pairs = [(x, x64), *zip(norm.parameters(), exact.parameters(), strict=True)]
     for mine, theirs in pairs:
         assert mine.grad is not None
         assert theirs.grad is not None
         assert apart(mine.grad, theirs.grad) < 1e-6
+    if change is not None and change64 is not None:
+        assert apart(change.grad, change64.grad) < 5e-3
 
 
 def test_the_dropped_sum_drops_the_same_forward_and_back() -> None:
+    norm = nn.LayerNorm(512, device="cuda")
     x = torch.randn(100, 33, 512, device="cuda", requires_grad=True)
     change = torch.ones(100, 33, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     with HALF:
-        out = add_dropped(x, change, 0.1, training=True)
-        again = add_dropped(x, change, 0.1, training=True)
-        calm = add_dropped(x, change, 0.1, training=False)
+        out, y = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
+        again, _ = keep_and_normalise(norm, Stream(x, change, 0.1), half=False)
+        calm, _ = keep_and_normalise(norm, Stream(x, change), half=False)
     added = (out - x).detach()
     assert float((added > 0.5).float().mean()) == pytest.approx(0.9, abs=0.002)
     assert float(added.mean()) == pytest.approx(1.0, abs=0.002)
     assert not torch.equal(out, again)
     torch.testing.assert_close(calm, x + 1)
+    torch.testing.assert_close(y, F.layer_norm(out, (512,)))
     out.sum().backward()
     assert change.grad is not None
     assert torch.equal(change.grad > 0.5, added > 0.5)
-    assert torch.equal(x.grad, torch.ones_like(x))
+    torch.testing.assert_close(x.grad, torch.ones_like(x))
 
 
 @pytest.mark.parametrize("vocabulary", [45, 8000, 40000])

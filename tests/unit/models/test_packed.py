@@ -8,8 +8,7 @@ import torch
 from transduce import recipe
 from transduce.decoding.search import greedy
 from transduce.models import Network, Vocabulary, build
-from transduce.models.quantized import quantized
-from transduce.nn.quantized import QuantizedWeight
+from transduce.models.packed import packed, version
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([4, 3])
 TARGET = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, 0]])
@@ -27,7 +26,7 @@ def network(**parts: object) -> Network:
 @torch.inference_mode()
 def test_the_features_are_nearly_the_same(kind: str, loose: float, activation: str) -> None:
     whole = network(activation=activation)
-    few = quantized(whole, kind)
+    few = packed(whole, kind)
     expected = whole.head(whole(SOURCE, LENGTHS, TARGET[:, :-1]))
     found = few.head(few(SOURCE, LENGTHS, TARGET[:, :-1])).float()
     apart = float((found - expected).norm() / expected.norm())
@@ -38,23 +37,28 @@ def test_the_features_are_nearly_the_same(kind: str, loose: float, activation: s
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
 @torch.inference_mode()
 def test_it_can_be_searched(kind: str) -> None:
-    few = quantized(network(), kind)
+    few = packed(network(), kind)
     found = greedy(few, SOURCE, LENGTHS, torch.tensor([6, 6]))
     assert all(len(of_one) == 1 for of_one in found)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
-def test_rows_can_be_cut_out(kind: str) -> None:
-    torch.manual_seed(2)
-    weight, x, bias = torch.randn(12, 8), torch.randn(3, 8), torch.randn(4)
-    x, bias = (t.bfloat16() if kind == "bfloat16" else t for t in (x, bias))
-    made = QuantizedWeight(weight, kind)
-    assert made[4:8] is made[4:8]
-    found = made[4:8].multiply(x, bias).float()
-    expected = x.float() @ weight[4:8].T + bias.float()
-    assert float((found - expected).norm() / expected.norm()) < 0.02
+@torch.inference_mode()
+def test_packed_in_float32_it_reads_the_networks_own_numbers() -> None:
+    whole = network()
+    same = packed(whole, "float32")
+    assert same.front.table.weight is whole.front.table.weight
+    expected = whole.head(whole(SOURCE, LENGTHS, TARGET[:, :-1]))
+    found = same.head(same(SOURCE, LENGTHS, TARGET[:, :-1]))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_other_kinds_are_refused() -> None:
-    with pytest.raises(ValueError, match="bfloat16, int8"):
-        QuantizedWeight(torch.ones(2, 2), "int4")
+def test_the_version_changes_with_any_weight() -> None:
+    whole = network()
+    before = version(whole)
+    assert version(whole) == before
+    with torch.no_grad():
+        whole.head.bias[0] = 1.0
+    assert version(whole) != before
+    with torch.inference_mode():  # where changes are not counted, all may have changed
+        other = network()
+    assert version(other) != version(other)

@@ -1,8 +1,7 @@
-"""Corpora that transduce knows by name: made here or carried by a package, never downloaded."""
+"""Corpora that are always there: made here, or carried by a package."""
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -10,18 +9,17 @@ from functools import cache
 from hashlib import sha256
 from string import ascii_lowercase
 
-from transduce.errors import DataError
-
 SPLITS = ("train", "valid", "test")
 LETTER_COUNTS = {"train": 20_000, "valid": 500, "test": 1_000}
 LONGEST_LETTERS = 12
 
 
 def cmudict(split: str) -> Iterator[tuple[str, str]]:
-    """Spelling to phones (ARPAbet, 39 of them, no stress): about 93 %, 2 % and 5 % of the words.
+    """English spelling to phones (ARPAbet, 39 of them, no stress).
 
-    All pronunciations of a word follow each other and are in the same split. The order is that of
-    a hash, so that the first few hundred are a fair sample and not words with an a.
+    The splits have about 93 %, 2 % and 5 % of the words. All pronunciations of a word follow each
+    other and are in the same split. The order is that of a hash, so that the first few hundred are
+    a fair sample and not words with an a.
     """
     for percent, word, pronunciations in _pronouncing_dictionary():
         if split == ("test" if percent < 5 else "valid" if percent < 7 else "train"):
@@ -72,23 +70,8 @@ def _letters(split: str) -> list[str]:
     return everything[start : start + LETTER_COUNTS[split]]
 
 
-SOURCES: dict[str, Callable[[str], Iterator[tuple[str, str]]]] = {
+MADE: dict[str, Callable[[str], Iterator[tuple[str, str]]]] = {
     "cmudict": cmudict,
     "copy": copy,
     "reverse": reverse,
 }
-
-
-def named_pairs(name: str, split: str) -> Iterator[tuple[str, str]]:
-    """The pairs of a split of a corpus known by name. Raises DataError."""
-    check_name(name, split)
-    return SOURCES[name](split)
-
-
-def check_name(name: str, split: str) -> None:
-    """Raise DataError unless there is such a corpus and such a split of it."""
-    for what, given, choices in (("corpus", name, tuple(SOURCES)), ("split", split, SPLITS)):
-        if given not in choices:
-            near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-            raise DataError(f"there is no {what} named {given}; {hint}")

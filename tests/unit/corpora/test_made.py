@@ -1,4 +1,4 @@
-"""Corpora known by name: sizes, disjoint splits, and that they never change."""
+"""Corpora that are always there: sizes, disjoint splits, and that they never change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from itertools import groupby
 
 import pytest
 
-from transduce.data.sources import SOURCES, named_pairs
-from transduce.errors import DataError
+from transduce.corpora.made import MADE
 
 SPLITS = ("train", "valid", "test")
 
 
 @pytest.mark.parametrize("name", ["copy", "reverse"])
 def test_letters(name: str) -> None:
-    splits = {split: list(SOURCES[name](split)) for split in SPLITS}
+    splits = {split: list(MADE[name](split)) for split in SPLITS}
     assert {split: len(pairs) for split, pairs in splits.items()} == {
         "train": 20_000,
         "valid": 500,
@@ -31,12 +30,12 @@ def test_letters(name: str) -> None:
 
 
 def test_letters_are_the_same_for_ever() -> None:
-    digest = sha256("\n".join(source for source, _ in SOURCES["copy"]("train")).encode())
+    digest = sha256("\n".join(source for source, _ in MADE["copy"]("train")).encode())
     assert digest.hexdigest()[:16] == "09c77fe1e3a09892"
 
 
 def test_cmudict() -> None:
-    splits = {split: list(SOURCES["cmudict"](split)) for split in SPLITS}
+    splits = {split: list(MADE["cmudict"](split)) for split in SPLITS}
     words = {split: {word for word, _ in pairs} for split, pairs in splits.items()}
     total = sum(map(len, words.values()))
     assert total > 110_000
@@ -54,12 +53,3 @@ def test_cmudict() -> None:
         assert len([word for word, _ in groupby(w for w, _ in splits[split])]) == len(words[split])
     first_letters = {word[0] for word, _ in splits["valid"][:200]}
     assert len(first_letters) > 10
-
-
-def test_unknown_names_are_told() -> None:
-    with pytest.raises(DataError, match=r"no corpus named revers; did you mean reverse\?"):
-        named_pairs("revers", "train")
-    with pytest.raises(DataError, match="no corpus named xyz; there are cmudict, copy, reverse"):
-        named_pairs("xyz", "train")
-    with pytest.raises(DataError, match=r"no split named validation; did you mean valid\?"):
-        named_pairs("copy", "validation")

@@ -1,0 +1,194 @@
+"""The model's part of a recipe: what each piece of a network may be, and how they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+
+from transduce.part import Misfit, Part, Share
+
+
+class _Transformer(Part):
+    kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
+    layers: PositiveInt = Field(6, description="blocks one upon the other")
+    heads: PositiveInt = Field(8, description="attention heads; they divide the width")
+    feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
+    activation: Literal["relu", "gelu", "swiglu"] = Field(
+        "relu", description="between them; swiglu has a gate"
+    )
+    norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
+    norm_position: Literal["pre", "post"] = Field(
+        "pre", description="before each sublayer (trains easily) or after it (the paper)"
+    )
+    attention_dropout: Share = Field(0.0, description="of attention weights")
+    activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
+    positions: Literal["sinusoidal", "fourier", "learned", "rotary", "none"] = Field(
+        "sinusoidal", description="how the order of tokens is told"
+    )
+    combine: Literal["add", "concatenate"] = Field(
+        "add", description="positions added to the embeddings, or half of the width beside them"
+    )
+    max_positions: PositiveInt = Field(
+        1024, description="longest sequence for learned, half the period for fourier positions"
+    )
+
+    @model_validator(mode="after")
+    def _something_to_combine(self) -> Self:
+        if self.positions in ("rotary", "none") and self.combine == "concatenate":
+            if self.positions == "rotary":
+                why = "rotary positions turn queries and keys, there is nothing to put beside them"
+            else:
+                why = "there are no positions to put beside the embeddings"
+            raise Misfit("combine", f"is concatenate, but {why}; leave it out")
+        return self
+
+
+class TransformerEncoder(_Transformer):
+    """Encoder: self-attention over the whole source (Vaswani et al. 2017)."""
+
+
+class TransformerDecoder(_Transformer):
+    """Decoder: masked self-attention, and attention to the source."""
+
+
+Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
+Score = Literal[
+    "cosine", "additive", "location", "general", "dot", "scaled-dot", "additive-free", "none"
+]
+
+
+class RecurrentEncoder(Part):
+    """Reads the source token by token, forwards, backwards or both."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
+    cell: Cell = Field("lstm", description="the recurrent unit")
+    layers: PositiveInt = Field(1, description="layers one upon the other")
+    bidirectional: bool = Field(True, description="half of the width reads backwards")
+    reverse: bool = Field(False, description="read the source from its end (Sutskever 2014)")
+    skip: bool = Field(False, description="input to every layer, output from every layer")
+
+
+class PooledEncoder(Part):
+    """The embeddings as they are: a bag of words."""
+
+    kind: Literal["pooled"] = Field("pooled", description="no word knows of another")
+
+
+class RecurrentDecoder(Part):
+    """Writes the target token by token, with attention to the source or without."""
+
+    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
+    cell: Cell = Field("lstm", description="the recurrent unit")
+    layers: PositiveInt = Field(1, description="layers one upon the other")
+    attention: Score = Field(
+        "general", description="alignment score; none: the encoder's final state is all it gets"
+    )
+    context: Literal["input", "output", "both"] = Field(
+        "output", description="where the attended source enters: the next input, the output"
+    )
+    max_positions: PositiveInt = Field(
+        1024, description="longest source that location attention can point into"
+    )
+    skip: bool = Field(False, description="input to every layer, output from every layer")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return str(value.get("kind", "transformer"))
+    return str(getattr(value, "kind", "transformer"))
+
+
+Encoder = Annotated[
+    Annotated[TransformerEncoder, Tag("transformer")]
+    | Annotated[RecurrentEncoder, Tag("recurrent")]
+    | Annotated[PooledEncoder, Tag("pooled")],
+    Discriminator(_kind),
+]
+Decoder = Annotated[
+    Annotated[TransformerDecoder, Tag("transformer")]
+    | Annotated[RecurrentDecoder, Tag("recurrent")],
+    Discriminator(_kind),
+]
+
+
+class Characters(Part):
+    """Features of a word from its letters, beside its embedding: they know unknown words too."""
+
+    kind: Literal["lstm", "cnn"] = Field(
+        "lstm",
+        description="lstm: what is left after reading it both ways (Lample et al. 2016); cnn: the "
+        "greatest of each feature over all spans of three letters (Ma and Hovy 2016)",
+    )
+    width: PositiveInt = Field(64, description="how much of model.width they take; even")
+
+
+class Model(Part):
+    preset: Annotated[str, "the name of a preset"] | None = Field(
+        None, description="a shape by name; the other keys override it"
+    )
+    width: PositiveInt = Field(512, description="width of embeddings and hidden states")
+    dropout: Share = Field(0.1, description="of embeddings and of each sublayer's output")
+    tie: Literal["all", "target", "none"] = Field(
+        "target",
+        description="which embeddings are one: all (source, target, output), target and output",
+    )
+    encoder: Encoder | None = Field(TransformerEncoder(), description="reads the source")
+    decoder: Decoder | None = Field(TransformerDecoder(), description="writes the target")
+    pool: Literal["average", "attention", "last"] = Field(
+        "average",
+        description="of all states one, for a classifier: their average; that of dot-product "
+        "attention among them, beside it; or the last (recurrent: of both directions)",
+    )
+    characters: Characters | None = Field(None, description="letters of words, for a tagger")
+    word_dropout: Share = Field(
+        0.0, description="words whose embedding is that of unknown ones, while it learns labels"
+    )
+
+    @property
+    def parts(self) -> dict[str, Encoder | Decoder]:
+        """The parts that the task has."""
+        parts = {"encoder": self.encoder, "decoder": self.decoder}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> Self:
+        if self.width % 2:
+            raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
+        for name, part in self.parts.items():
+            if not isinstance(part, _Transformer):
+                continue
+            share, rest = divmod(self.width, part.heads)
+            if rest:
+                raise Misfit(
+                    f"{name}.heads",
+                    f"is {part.heads}, which does not divide model.width, {self.width}",
+                )
+            if part.positions == "rotary" and share % 2:
+                raise Misfit(
+                    f"{name}.heads",
+                    f"is {part.heads}, which leaves {share} of model.width, {self.width}, for each "
+                    f"head; rotary positions need an even number there",
+                )
+            if part.combine == "concatenate" and self.width % 4:
+                raise Misfit(
+                    f"{name}.combine",
+                    f"is concatenate, which gives positions half of model.width, {self.width}; "
+                    f"that half must be even",
+                )
+        if self.characters is not None:
+            beside = getattr(self.encoder, "combine", "add") == "concatenate"
+            room = self.width // 2 if beside else self.width
+            if self.characters.width % 2 or self.characters.width >= room:
+                raise Misfit(
+                    "characters.width",
+                    f"is {self.characters.width}; it must be even, and below the {room} that "
+                    f"model.width has for words",
+                )
+        sides = {getattr(part, "combine", "add") for part in self.parts.values()}
+        if self.tie == "all" and len(sides) > 1:
+            raise Misfit(
+                "tie", "is all, which needs the same combine in model.encoder and model.decoder"
+            )
+        return self

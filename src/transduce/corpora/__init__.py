@@ -1,0 +1,16 @@
+"""Corpora by name: those made here, those fetched from their public homes, and where they lie."""
+
+from transduce.corpora.catalogue import FETCHED, check_named, files_of, listing_of
+from transduce.corpora.getting import get
+from transduce.corpora.made import MADE
+from transduce.corpora.place import corpora_folder
+
+__all__ = [
+    "FETCHED",
+    "MADE",
+    "check_named",
+    "corpora_folder",
+    "files_of",
+    "get",
+    "listing_of",
+]

@@ -1,0 +1,102 @@
+"""All corpora by their names, and the files of one that is on this machine."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from transduce.corpora.cmudict import CMUDICT
+from transduce.corpora.ewt import EWT
+from transduce.corpora.imdb import IMDB
+from transduce.corpora.listing import Listing, megabytes
+from transduce.corpora.made import MADE, SPLITS
+from transduce.corpora.multi30k import MULTI30K
+from transduce.corpora.place import corpora_folder, read_facts
+from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
+from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
+from transduce.corpora.udhr import UDHR
+from transduce.errors import DataError
+from transduce.recipe import Columns, Named, ParallelFiles, Text
+
+FETCHED: dict[str, Listing] = {
+    listing.name: listing
+    for listing in (CMUDICT, EWT, IMDB, MULTI30K, SIGMORPHON2020, TINY_SHAKESPEARE, UDHR)
+}
+
+
+def listing_of(name: str) -> Listing | None:
+    """Of a corpus that is fetched; None of one that is made here. Raises DataError."""
+    _check("corpus", name, sorted([*MADE, *FETCHED]))
+    return FETCHED.get(name)
+
+
+def check_named(corpus: Named) -> None:
+    """Raise DataError unless there is such a corpus, such a part of it, and it is here."""
+    listing = listing_of(corpus.name)
+    if listing is None:
+        _check("split", corpus.split, SPLITS, corpus.name)
+        _check_key(corpus, "", ())
+    else:
+        files_of(corpus, listing)
+
+
+def files_of(corpus: Named, listing: Listing) -> tuple[ParallelFiles | Columns | Text, Path]:
+    """The files of a fetched corpus, and the folder where their names start. Raises DataError."""
+    split, choice = corpus.split, corpus.pair or corpus.language or ""
+    folder = find(listing)
+    _check("split", split, list(listing.splits), listing.name)
+    _check_key(corpus, listing.key, listing.languages(folder))
+    return listing.read(split, choice), folder.parent
+
+
+def find(listing: Listing) -> Path:
+    """The folder of a corpus on this machine. Raises DataError."""
+    name, folder = listing.name, corpora_folder() / listing.name
+    facts = read_facts(folder)
+    if facts is None:
+        raise DataError(
+            f"{name} is not on this machine: `transduce corpus get {name}` fetches it "
+            f"({megabytes(listing.download)}, {listing.licence})"
+        )
+    lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
+    if lost:
+        raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")
+    return folder
+
+
+def _check_key(corpus: Named, key: str, languages: Sequence[str]) -> None:
+    """Raise DataError unless a recipe chooses what there is to choose, and nothing else."""
+    name, given = corpus.name, {"pair": corpus.pair, "language": corpus.language}
+    for other, value in given.items():
+        if other != key and value is not None:
+            hint = f"it takes {key}" if key else "leave it out"
+            raise DataError(f"{name} takes no {other} (here {value}); {hint}")
+    if not key:
+        return
+    chosen = given[key]
+    example = f"{key}: {FETCHED[name].example}"
+    if chosen is None:
+        raise DataError(f"{name} needs a {key}, such as {example}, of {_some(languages)}")
+    parts = chosen.split("-") if key == "pair" else [chosen]
+    if len(parts) != (2 if key == "pair" else 1):
+        raise DataError(f"{chosen} is no pair of {name}; write it as in {example}")
+    for part in parts:
+        # deu is no version of a text of which there are deu_1901 and deu_1996.
+        near = [language for language in languages if language.split("_")[0] == part]
+        if part not in languages and near:
+            raise DataError(f"{name} has no {part}; there are {', '.join(near)}")
+        _check("language", part, languages, name)
+
+
+def _check(what: str, given: str, choices: Sequence[str], corpus: str = "") -> None:
+    if given in choices:
+        return
+    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {_some(choices)}"
+    lack = f"{corpus} has no {what} {given}" if corpus else f"there is no {what} named {given}"
+    raise DataError(f"{lack}; {hint}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")

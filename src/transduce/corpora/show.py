@@ -1,0 +1,75 @@
+"""What the command line shows of corpora: the list, and how getting one goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from transduce.corpora.catalogue import FETCHED, listing_of
+from transduce.corpora.getting import get
+from transduce.corpora.listing import Listing, megabytes
+from transduce.corpora.made import MADE
+from transduce.corpora.place import corpora_folder, read_facts
+
+
+def print_corpora() -> None:
+    """Each corpus that a recipe can name: whether it is here, what is fetched, its licence."""
+    shelf = corpora_folder()
+    rows = []
+    for name, make in MADE.items():
+        rows.append((name, "here", "", "", (make.__doc__ or "").partition("\n")[0]))
+    for name, listing in FETCHED.items():
+        here = "here" if read_facts(shelf / name) else ""
+        rows.append((name, here, megabytes(listing.download), listing.licence, listing.about))
+    rows = [("corpus", "", "to fetch", "licence", ""), *sorted(rows)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = [f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)]
+        print("  ".join([*cells, row[4]]).rstrip())
+    print(f"\nGet one:  transduce corpus get NAME     They are kept in {shelf}")
+
+
+def get_and_tell(name: str, given: Path | None, to: Path | None) -> None:
+    """Say what a corpus is and what its terms are, then get it, and say how to use it."""
+    listing = listing_of(name)
+    if listing is None:
+        print(f"{name} comes with transduce; there is nothing to get.")
+        return
+    shelf = to or corpora_folder()
+    place = (shelf / name).absolute()
+    print(f"{name}: {listing.about}")
+    print(f"  licence:  {listing.terms}")
+    print(f"  home:     {listing.home}")
+    origin = f"{megabytes(listing.download)} to fetch" if given is None else f"from {given}"
+    print(f"  size:     {origin}, {megabytes(listing.size)} on disk")
+    print(f"  goes to:  {place}", flush=True)
+    new = _get(listing, shelf, given)
+    told = "It is there" if new else "It was there already, and whole"
+    counts = ", ".join(f"{split} {count:,}" for split, count in listing.splits.items())
+    print(f"{told}: {counts} {listing.unit}.")
+    choice = f", {listing.key}: {listing.example}" if listing.key else ""
+    print(f"In a recipe: train: {{name: {name}, split: train{choice}}}")
+    if shelf.absolute() != corpora_folder().absolute():
+        print(f"For recipes to find it there: export TRANSDUCE_DATA={shelf.absolute()}")
+
+
+def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    bar = Progress(
+        "{task.description}",
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task("", total=listing.download if given is None else None)
+
+    def watch(file: str, there: int) -> None:
+        bar.update(task, description=file, completed=there)
+
+    with bar:
+        return get(listing, shelf, given, watch)

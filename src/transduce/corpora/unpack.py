@@ -1,0 +1,94 @@
+"""Reading packed files: no more than is known to be in them, and nothing written by their names."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from transduce.corpora.listing import Checksum
+from transduce.errors import DataError
+
+PACKED = ("", ".gz", ".xz")
+MOST = 1 << 30  # bytes of the files in an archive that are read
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
+AT_ONCE = 1 << 20
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file of known size, unpacked where its name ends in .gz or .xz."""
+    with _open(path, path.suffix) as file:
+        return file.read()
+
+
+def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:
+    """Whether a file, packed as `suffix` says, holds what it should."""
+    digest, size = sha256(), 0
+    try:
+        with _open(path, suffix) as file:
+            while block := file.read(AT_ONCE):
+                size += len(block)
+                if size > expected.bytes:
+                    return False
+                digest.update(block)
+    except DAMAGED:
+        return False
+    return digest.hexdigest() == expected.sha256
+
+
+def _open(path: Path, suffix: str) -> BinaryIO:
+    if suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return cast(BinaryIO, lzma.open(path)) if suffix == ".xz" else path.open("rb")
+
+
+def members(
+    path: Path, wanted: re.Pattern[str], most: int = MOST
+) -> Iterator[tuple[re.Match[str], bytes]]:
+    """The plain files of a tar archive, or of a folder, whose whole names match; in any order.
+
+    Contents are handed over and never written, links are not followed: no name leads anywhere.
+    Raises DataError if the archive is damaged, or holds more than `most` bytes.
+    """
+    found = _files_below(path) if path.is_dir() else _files_within(path, most)
+    total = 0
+    try:
+        for name, file in found:
+            match = wanted.fullmatch(name)
+            if match is None:
+                continue
+            contents = file.read(most - total + 1)
+            total += len(contents)
+            if total > most:
+                raise _too_much(path, most)
+            yield match, contents
+    except DAMAGED as error:
+        raise DataError(f"the archive {path} is damaged ({error}); get it again") from None
+
+
+def _files_below(folder: Path) -> Iterator[tuple[str, BinaryIO]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                yield f"{folder.name}/{path.relative_to(folder).as_posix()}", file
+
+
+def _files_within(path: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
+    total = 0
+    with tarfile.open(path, "r|*") as archive:
+        for member in archive:
+            total += member.size  # what is passed over must be unpacked too
+            if total > most:
+                raise _too_much(path, most)
+            if member.isreg():
+                yield member.name, cast(BinaryIO, archive.extractfile(member))
+
+
+def _too_much(path: Path, most: int) -> DataError:
+    return DataError(f"{path} holds more than {most:,} bytes, which it should not")

@@ -1,0 +1,140 @@
+"""Sound as a model hears it: one channel, one rate, float32, whole, in pieces, or as a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from transduce.data.recording import Facts, Recording, Samples, load_sound_package
+from transduce.errors import DataError
+
+RATE = 16_000
+SHORTEST = 0.025  # seconds: one frame
+
+# Around a piece that is read for itself: what a resampler's filter reaches over, and what Vorbis
+# needs to swing in after a jump (its first block is wrong).
+MARGIN = 0.25
+
+SILENT = 2.0**-13  # a peak of four steps of 16 bits
+STEP = 2.0**-15
+CLIPPED_SHARE = 1e-3
+CANCELLED = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Samples of one channel, full scale ±1, and what a person should know of them."""
+
+    samples: Samples
+    rate: int
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.rate
+
+
+def sound_facts(path: Path | str) -> Facts:
+    """Length, rate, channels and format from the header alone. Raises DataError."""
+    with Recording(path) as recording:
+        return recording.facts
+
+
+def read_sound(
+    path: Path | str, rate: int = RATE, start: float = 0.0, end: float | None = None
+) -> Sound:
+    """A file, or its seconds from `start` to `end`, as one channel of `rate` samples a second.
+
+    A piece is what a slice of the whole would be, and no more than it is read. Silence, clipping
+    and channels that cancel each other are remarked; raises DataError for all that cannot be used.
+    """
+    with Recording(path) as recording:
+        blocks, skip, size = _piece(recording, rate, start, end)
+        mono, channel_peak = _mixed(blocks)
+        native = recording.rate
+    remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, channel_peak))
+    samples = resampled(mono, native, rate)[skip:][:size]
+    if len(samples) < SHORTEST * rate:
+        raise DataError(
+            f"{path} has {1000 * len(samples) / rate:.0f} ms of sound"
+            + (f" from {start:g} s on" if start else "")
+            + f", less than one frame of {1000 * SHORTEST:.0f} ms: leave it out"
+        )
+    return Sound(samples, rate, remarks)
+
+
+def sound_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
+    """A file of any length as blocks of some seconds, which joined are what `read_sound` reads."""
+    with Recording(path) as recording:
+        if recording.rate == rate:
+            yield from (block.mean(axis=1) for block in recording.blocks())
+            return
+        soxr = load_sound_package("soxr")
+        stream = soxr.ResampleStream(recording.rate, rate, 1, dtype="float32")
+        for block in recording.blocks():
+            yield stream.resample_chunk(block.mean(axis=1))
+        yield stream.resample_chunk(np.empty(0, dtype=np.float32), last=True)
+
+
+def resampled(samples: Samples, native: int, rate: int) -> Samples:
+    """Samples of one channel at another rate, by soxr's high quality."""
+    if native == rate:
+        return samples
+    made: Samples = load_sound_package("soxr").resample(samples, native, rate)
+    return made
+
+
+def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
+    """What ails samples as they were recorded, before resampling: a phrase for each flaw.
+
+    `channel_peak` is the peak of the loudest channel that was mixed.
+    """
+    peak = float(np.abs(mono).max(initial=0.0))
+    if channel_peak > SILENT and peak < CANCELLED * channel_peak:
+        return ["has channels that cancel each other when they are mixed: give it one of them"]
+    if peak < SILENT:
+        return ["is silent"]
+    found = []
+    if peak > 2:
+        found.append(f"is {peak:,.0f} times as loud as full scale: its numbers may not be ±1")
+    # Clipping leaves flat tops; three equal samples at the peak are rarely chance.
+    at_peak = np.abs(mono) >= min(peak, 1.0) - STEP
+    flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
+    if flat.sum() > CLIPPED_SHARE * len(mono):
+        found.append("is clipped: it was recorded too loud")
+    return found
+
+
+def _piece(
+    recording: Recording, rate: int, start: float, end: float | None
+) -> tuple[Iterator[Samples], int, int | None]:
+    """The frames to read, and which samples of what they become are wanted: the first, how many.
+
+    Reading begins where a frame of the file and a sample of the result fall together, so that a
+    piece lies on the same grid as the whole.
+    """
+    if start < 0 or (end is not None and end <= start):
+        raise DataError(f"{recording.path}: a piece from {start} s to {end} s cannot be")
+    if recording.facts.seconds <= start:
+        raise DataError(
+            f"{recording.path} lasts {recording.facts.seconds:.2f} s: there is nothing at {start} s"
+        )
+    grid = recording.rate // math.gcd(recording.rate, rate)
+    first = max(0, int((start - MARGIN) * recording.rate)) // grid * grid
+    last = None if end is None else math.ceil((end + MARGIN) * recording.rate)
+    skip = round(start * rate) - first * rate // recording.rate
+    size = None if end is None else round(end * rate) - round(start * rate)
+    return recording.blocks(first, last), skip, size
+
+
+def _mixed(blocks: Iterator[Samples]) -> tuple[Samples, float]:
+    """The mean of the channels, and the peak that any channel had."""
+    mono, peak = [np.empty(0, dtype=np.float32)], 0.0
+    for block in blocks:
+        mono.append(block.mean(axis=1))
+        peak = max(peak, float(np.abs(block).max()))
+    return np.concatenate(mono), peak

@@ -1,0 +1,56 @@
+"""Pages for a browser: one file each, all that they show inside, nothing loaded from afar."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from transduce.inspection.prompts import Comparison
+from transduce.storage import write_text
+
+# In a <script> only these could end it or be read as more than data.
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def write_prompts(comparison: Comparison, path: Path) -> None:
+    """The comparison as a page."""
+    said = [
+        {
+            "prompt": one.prompt,
+            "tokens": one.tokens,
+            "texts": one.texts,
+            "probabilities": _rounded(followed.probabilities_PK[number].tolist()),
+            "log_probability": one.log_probability,
+            "perplexity": one.perplexity,
+        }
+        for number, (one, followed) in enumerate(
+            zip(comparison.said, comparison.followed, strict=True)
+        )
+    ]
+    followed = [
+        {
+            "tokens": one.tokens,
+            "probabilities": _rounded(one.probabilities_PK.tolist()),
+            "divergence": _rounded(one.divergence_KPP.tolist()),
+            "mean": _rounded(one.mean_PP.tolist()),
+            "top": _rounded(one.top),
+        }
+        for one in comparison.followed
+    ]
+    data = {"model": comparison.model, "how": comparison.how, "said": said, "followed": followed}
+    write_text(path, _filled("prompts.html", data))
+
+
+def _filled(template: str, data: dict[str, Any]) -> str:
+    page = resources.files("transduce.inspection").joinpath(template).read_text("utf-8")
+    written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return page.replace("__DATA__", "".join(_UNSAFE.get(sign, sign) for sign in written))
+
+
+def _rounded(values: Any) -> Any:
+    """Numbers to four digits, in lists of any depth: a page need not hold more."""
+    if isinstance(values, float):
+        return float(f"{values:.4g}")
+    return [_rounded(value) for value in values] if isinstance(values, list | tuple) else values

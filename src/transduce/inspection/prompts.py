@@ -1,0 +1,197 @@
+"""Prompts side by side: what follows each, and how far they change what is expected.
+
+Two prompts p and q are compared by the distributions over the next token that they lead to, when
+both are followed by the same tokens: the Jensen-Shannon divergence (Lin 1991,
+https://doi.org/10.1109/18.61115) of the two, in bits, from 0 where they expect the same to 1 where
+nothing that one expects is possible after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import DataError, ModelError
+from transduce.tasks import LanguageModel
+from transduce.tasks.continuing import Continuation
+from transduce.transducer import load
+
+TOP = 8  # likeliest tokens that are kept of every step
+
+Likely = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model wrote after a prompt."""
+
+    prompt: str
+    tokens: list[str]
+    """As they are shown in tables: a space is ▁, a line break ↵."""
+    texts: list[str]
+    """What each of them adds to the text; joined they are all that was written."""
+    log_probability: float
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(-self.log_probability / max(len(self.tokens), 1))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The continuation of one prompt, put after every prompt; K steps, P prompts."""
+
+    of: int
+    """Whose it is."""
+    tokens: list[str]
+    probabilities_PK: NDArray[np.float64]
+    """Of its tokens after each prompt."""
+    divergence_KPP: NDArray[np.float64]
+    """Between the distributions that each two prompts lead to, in bits."""
+    top: list[list[Likely]]
+    """The likeliest tokens, by prompt and step."""
+
+    @property
+    def mean_PP(self) -> NDArray[np.float64]:
+        """The divergence of each two prompts, averaged over the steps."""
+        prompts = len(self.probabilities_PK)
+        if not self.tokens:
+            return np.zeros((prompts, prompts))
+        return np.asarray(self.divergence_KPP.mean(axis=0))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Prompts, what followed each, and each continuation after all of them."""
+
+    model: str
+    how: str
+    said: list[Said]
+    followed: list[Followed]
+
+
+def compare_folder(
+    folder: Path, prompts: Sequence[str], device: str, precision: str, **settings: Any
+) -> Comparison:
+    """`compare` with the model in a folder. Raises ModelError where it is no language model."""
+    model = load(folder, device, precision)
+    if not isinstance(model, LanguageModel):
+        raise ModelError(
+            f"{folder} does the task {model.recipe.task}; prompts are for language models, which "
+            f"do the task continue"
+        )
+    return compare(model, prompts, **settings)
+
+
+def compare(model: LanguageModel, prompts: Sequence[str], **settings: Any) -> Comparison:
+    """Continue each prompt as `run` does with these settings, and follow each continuation after
+    every prompt. Raises DataError where there is nothing to compare."""
+    if not prompts:
+        raise DataError("there is no prompt; write one a line")
+    outputs = model.run(prompts, **settings)
+    ids = model.target_tokens.encode_batch(list(prompts))
+    said = [
+        Said(
+            prompt,
+            _shown(model, output.ids),
+            _texts(model, prompt_ids, output.ids),
+            output.log_probability,
+        )
+        for prompt, prompt_ids, output in zip(prompts, ids, outputs, strict=True)
+    ]
+    followed = [follow(model, ids, output.ids, number) for number, output in enumerate(outputs)]
+    return Comparison(model.recipe.name, _how(model, settings), said, followed)
+
+
+def follow(model: LanguageModel, prompts: list[list[int]], tokens: list[int], of: int) -> Followed:
+    """One continuation after every prompt."""
+    log_probs_PKV = np.stack(
+        model.distributions([Continuation(prompt, tokens) for prompt in prompts])
+    )
+    likely_PKV = np.argsort(-log_probs_PKV, axis=2, kind="stable")[:, :, :TOP]
+    steps_K = np.arange(len(tokens))
+    return Followed(
+        of=of,
+        tokens=_shown(model, tokens),
+        probabilities_PK=np.exp(log_probs_PKV[:, steps_K, tokens]),
+        divergence_KPP=jensen_shannon(log_probs_PKV),
+        top=[
+            [
+                list(
+                    zip(
+                        _shown(model, likely_V.tolist()),
+                        np.exp(log_probs_V[likely_V]).tolist(),
+                        strict=True,
+                    )
+                )
+                for likely_V, log_probs_V in zip(likely_KV, log_probs_KV, strict=True)
+            ]
+            for likely_KV, log_probs_KV in zip(likely_PKV, log_probs_PKV, strict=True)
+        ],
+    )
+
+
+def jensen_shannon(log_probs_PKV: NDArray[np.float64]) -> NDArray[np.float64]:
+    """½ KL(p ‖ m) + ½ KL(q ‖ m) with m = ½ (p + q), in bits, of each two of P distributions at each
+    of K steps: [K, P, P]."""
+    prompts, steps, _ = log_probs_PKV.shape
+    found_KPP = np.zeros((steps, prompts, prompts))
+    for one in range(prompts):
+        for other in range(one + 1, prompts):
+            middle_KV = np.logaddexp(log_probs_PKV[one], log_probs_PKV[other]) - math.log(2)
+            bits_K = 0.5 * sum(
+                _kullback_leibler(log_probs_PKV[place], middle_KV) for place in (one, other)
+            )
+            found_KPP[:, one, other] = found_KPP[:, other, one] = np.clip(bits_K, 0.0, 1.0)
+    return found_KPP
+
+
+def _kullback_leibler(
+    log_p_KV: NDArray[np.float64], log_q_KV: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σ p log2(p / q); what has no probability counts nothing."""
+    possible_KV = np.isfinite(log_p_KV)
+    ratio_KV = np.where(possible_KV, log_p_KV, 0.0) - np.where(possible_KV, log_q_KV, 0.0)
+    return np.asarray((np.exp(log_p_KV) * ratio_KV).sum(axis=1) / math.log(2))
+
+
+def _shown(model: LanguageModel, ids: Sequence[int]) -> list[str]:
+    pieces = model.target_tokens.pieces(ids)
+    return [piece.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍") for piece in pieces]
+
+
+def _texts(model: LanguageModel, prompt: list[int], tokens: list[int]) -> list[str]:
+    """What each token adds to the text; one that is but a part of a character adds nothing yet."""
+    decode = model.target_tokens.decode
+    before, last = decode(prompt), len(tokens)
+    found = []
+    for count in range(1, last + 1):
+        after = decode([*prompt, *tokens[:count]])
+        whole = count == last or not after.endswith("\ufffd")
+        found.append(after[len(before) :] if whole else "")
+        before = after if whole else before
+    return found
+
+
+def _how(model: LanguageModel, settings: dict[str, Any]) -> str:
+    """The settings in a few words."""
+    if not settings.get("sample"):
+        beam = settings.get("beam") or model.recipe.decode.beam
+        return "greedy" if beam == 1 else f"beam {beam}"
+    usual = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": None}
+    chosen = [
+        f"{name.replace('_', '-')} {settings[name]:g}"
+        for name, value in usual.items()
+        if settings.get(name, value) != value
+    ]
+    return ", ".join(["drawn", *chosen])

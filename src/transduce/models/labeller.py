@@ -1,0 +1,109 @@
+"""The network of labels: source front end → encoder → (pool) → head; there is no decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce import recipe
+from transduce.data.packing import Packed
+from transduce.data.tokens import SPECIALS
+from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.learner import Learner
+from transduce.models.memory import Memory, padding_mask
+from transduce.models.network import Head, build_positions, packs_all
+from transduce.models.pools import AttentionPool, AveragePool, LastPool, build_pool
+from transduce.models.words import WordEmbedding
+from transduce.nn.losses import Loss
+from transduce.nn.masks import Mask, Segments
+
+NO_LABEL = -1
+
+
+class Labeller(Learner):
+    """An encoder alone: a label for each token, or with a pool one for the whole source.
+
+    The labels are the target's tokens without the specials: label n is token n + 4.
+    """
+
+    def __init__(
+        self,
+        front: WordEmbedding,
+        encoder: Encoder,
+        pool: AveragePool | AttentionPool | LastPool | None,
+        head: Head,
+    ) -> None:
+        super().__init__()
+        self.front = front
+        self.encoder = encoder
+        self.pool = pool
+        self.head = head
+
+    def forward(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """Features that tell the labels: [B, S, D] of each token, or [B, 1, D] of the source."""
+        mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
+        memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
+        return memory.states_BSD if self.pool is None else self.pool(memory)[:, None]
+
+    def log_probabilities(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """Of every label, [B, S, V] or [B, 1, V], in float32."""
+        return torch.log_softmax(self.head(self(source_BS, lengths_B)).float(), dim=-1)
+
+    def loss(
+        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+    ) -> Loss:
+        """Cross-entropy of the labels in target_BT (BEGIN, labels, padded), summed over them."""
+        features_BTD = self(source_BS, lengths_B)
+        labels_BT = _labels(target_BT[:, 1 : 1 + features_BTD.shape[1]])
+        return self.head.loss(features_BTD, labels_BT, smoothing, ignore=NO_LABEL)
+
+    def packs(self, longest: int) -> bool:
+        reads_letters = self.front.letters is not None  # how many, only the device knows
+        if reads_letters or isinstance(self.pool, AttentionPool):
+            return False
+        return packs_all(self, longest)
+
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0) -> Loss:
+        offsets, longest = packed.source_offsets, packed.shape.longest
+        segments = Segments(offsets, offsets, longest)
+        x_1SD = self.front(packed.source_1S, segments.places(packed.shape.source))
+        memory: Memory = self.encoder(x_1SD, offsets, Mask(segments=segments))
+        labels_1T = _labels(packed.labels_1T)
+        if self.pool is None:
+            return self.head.loss(memory.states_BSD, labels_1T, smoothing, ignore=NO_LABEL)
+        # Sequence n has label n; of both there are more than that, to fill the shape up.
+        count = min(labels_1T.shape[1], len(offsets) - 1)
+        features_1BD = self.pool(memory)[None, :count]
+        return self.head.loss(features_1BD, labels_1T[:, :count], smoothing, ignore=NO_LABEL)
+
+
+def _labels(target_BT: Tensor) -> Tensor:
+    """Labels from 0; NO_LABEL for padding and for what the vocabulary has not."""
+    return (target_BT - len(SPECIALS)).clamp(min=NO_LABEL)
+
+
+def build_labeller(
+    settings: recipe.Model, words: Sequence[str], labels: int, *, pooled: bool
+) -> Labeller:
+    """A network of the recipe's shape over a vocabulary of words, specials counted among them."""
+    assert settings.encoder is not None  # the recipe holds this
+    width, letters = settings.width, settings.characters
+    positions = build_positions(settings.encoder, width)
+    beside = positions is not None and positions.combine == "concatenate"
+    front = WordEmbedding(
+        words,
+        width // 2 if beside else width,
+        positions,
+        settings.dropout,
+        word_dropout=settings.word_dropout,
+        letters=letters.kind if letters else None,
+        letters_width=letters.width if letters else 0,
+    )
+    if isinstance(settings.encoder, recipe.PooledEncoder):
+        front.scale = 1.0  # no positions are added that it would have to be as large as
+    encoder = build_encoder(settings.encoder, width, settings.dropout)
+    pool = build_pool(settings.pool, width) if pooled else None
+    wider = pool.wider if pool is not None else 1
+    return Labeller(front, encoder, pool, Head(wider * width, labels, None))

@@ -1,0 +1,108 @@
+"""Connectionist temporal classification: a label or a blank for every frame.
+
+Graves et al. 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf. The labels of a sequence are
+those of its frames, runs of the same label taken once, blanks left out.
+
+    U labels
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class CtcLoss(NamedTuple):
+    """Sums over a batch; divide by `tokens` for a mean, after adding up batches."""
+
+    total: Tensor
+    """−Σ ln p(targets | frames), differentiable."""
+    tokens: Tensor
+    """Target tokens that were counted."""
+    impossible: Tensor
+    """Utterances left out of both: no labelling of so few frames gives their targets."""
+
+
+def ctc_loss(
+    logits_BSV: Tensor,
+    lengths_B: Tensor,
+    targets_BT: Tensor,
+    target_lengths_B: Tensor,
+    blank: int = 0,
+) -> CtcLoss:
+    """The loss of targets [B, T] given logits [B, S, V] of which the first lengths_B frames count.
+
+    Targets beyond target_lengths_B may be anything; before it, none may be the blank.
+    """
+    enough_B = frames_needed(targets_BT, target_lengths_B) <= lengths_B
+    fits_B = enough_B & (lengths_B > 0)
+    # Utterances that do not fit are given a task they can do, and it is not counted: an infinite
+    # loss would have a gradient of NaN, and a length of zero is undefined on some devices.
+    counted_B = target_lengths_B.where(fits_B, 0)
+    loss_B = F.ctc_loss(
+        logits_BSV.float().log_softmax(dim=-1).transpose(0, 1),
+        targets_BT,
+        lengths_B.clamp(min=1),
+        counted_B,
+        blank,
+        reduction="none",
+        zero_infinity=True,
+    )
+    total = loss_B.where(fits_B, 0.0).sum()
+    return CtcLoss(total, counted_B.sum(), (~fits_B).sum())
+
+
+def frames_needed(targets_BT: Tensor, target_lengths_B: Tensor) -> Tensor:
+    """The fewest frames that can say each row's targets: one each, and a blank between equals."""
+    place_T = torch.arange(targets_BT.shape[1], device=targets_BT.device)[1:]
+    again_BT = (targets_BT[:, 1:] == targets_BT[:, :-1]) & (place_T < target_lengths_B[:, None])
+    return target_lengths_B + again_BT.sum(dim=1)
+
+
+class CtcBest(NamedTuple):
+    """Labels found, padded with blanks to the most that a row has."""
+
+    tokens_BU: Tensor
+    counts_B: Tensor
+    first_BU: Tensor
+    """First frame of each label's run."""
+    last_BU: Tensor
+    """Last frame of it, itself included."""
+    confidence_BU: Tensor
+    """The label's mean probability over its run."""
+
+
+def ctc_greedy(log_probs_BSV: Tensor, lengths_B: Tensor, blank: int = 0) -> CtcBest:
+    """The labels of the most probable label of every frame, with their times."""
+    B, S, _ = log_probs_BSV.shape
+    best_BS, label_BS = log_probs_BSV.max(dim=-1)
+    frame_S = torch.arange(S, device=label_BS.device)
+    label_BS = label_BS.masked_fill(frame_S >= lengths_B[:, None], blank)
+    said_BS = label_BS != blank
+    begins_BS = said_BS & (label_BS != F.pad(label_BS[:, :-1], (1, 0), value=blank))
+    counts_B = begins_BS.sum(dim=1)
+    U = int(counts_B.max()) if B else 0
+    # Where no label is said, the frame goes to a column that is cut off again.
+    column_BS = (begins_BS.cumsum(dim=1) - 1).masked_fill(~said_BS, U)
+
+    def gathered(values_BS: Tensor, how: str, empty: int) -> Tensor:
+        room_BU = values_BS.new_full((B, U + 1), empty)
+        return room_BU.scatter_reduce(1, column_BS, values_BS, how)[:, :U]
+
+    frame_BS = frame_S.expand(B, S)
+    first_BU = gathered(frame_BS, "amin", S)
+    last_BU = gathered(frame_BS, "amax", -1)
+    length_BU = (last_BU - first_BU + 1).clamp(min=1)
+    confidence_BU = gathered(best_BS.float().exp(), "sum", 0) / length_BU
+    tokens_BU = gathered(label_BS, "amax", 0)
+    missing_BU = torch.arange(U, device=label_BS.device) >= counts_B[:, None]
+    return CtcBest(
+        tokens_BU.masked_fill(missing_BU, blank),
+        counts_B,
+        first_BU.masked_fill(missing_BU, -1),
+        last_BU,
+        confidence_BU,
+    )

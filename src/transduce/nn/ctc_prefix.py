@@ -1,0 +1,129 @@
+"""How probable, by CTC alone, it is that a transcript begins so: for a beam search over both.
+
+Watanabe et al. 2017, https://arxiv.org/abs/1609.06773 (there, algorithm 2). Written for tensors:
+where the paper runs over time, sums over time are a product of matrices and recursions cumulative
+sums, so that a step costs a few kernels, whatever the length.
+
+    E frames and the moment before the first, S + 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LEAST = -1e3  # a logarithm that is as good as −∞ and whose sums stay finite
+
+
+@dataclass(frozen=True, eq=False)
+class CtcPrefix:
+    """N prefixes of each of B transcripts, and what is known of them at each frame.
+
+    said_BNE, paused_BNE: ln p that the frames up to this one say the prefix and no more, the last
+    of them being a label, or a blank; float64, since they are differences of large sums.
+    """
+
+    log_probs_BSV: Tensor
+    probs_BSV: Tensor
+    blank: int
+    end: int
+    said_BNE: Tensor
+    paused_BNE: Tensor
+    last_BN: Tensor
+    """The last token of each prefix; the blank of an empty one."""
+    total_BN: Tensor
+    """ln p that the transcript begins with the prefix."""
+
+    @classmethod
+    def start(
+        cls, log_probs_BSV: Tensor, lengths_B: Tensor, beams: int, blank: int, end: int
+    ) -> CtcPrefix:
+        """Empty prefixes; `end` is the column of `next_log_probs` for that nothing follows."""
+        B, S, _ = log_probs_BSV.shape
+        padding_BS = torch.arange(S, device=log_probs_BSV.device) >= lengths_B[:, None]
+        # Padding says nothing, and surely so.
+        log_probs_BSV = log_probs_BSV.float().masked_fill(padding_BS[..., None], -torch.inf)
+        log_probs_BSV[..., blank].masked_fill_(padding_BS, 0.0)
+        nothing_BNE = log_probs_BSV.new_full((B, beams, S + 1), -torch.inf, dtype=torch.float64)
+        blanks_BS = log_probs_BSV[..., blank].double().clamp(min=LEAST).cumsum(dim=1)
+        paused_BE = F.pad(blanks_BS, (1, 0))
+        return cls(
+            log_probs_BSV,
+            log_probs_BSV.exp(),
+            blank,
+            end,
+            nothing_BNE,
+            paused_BE[:, None].expand(-1, beams, -1),
+            torch.full((B, beams), blank, device=log_probs_BSV.device),
+            nothing_BNE.new_zeros(B, beams),
+        )
+
+    def next_log_probs(self) -> Tensor:
+        """ln p(next token | prefix) [B, N, V], with "no more" in the column of `end`.
+
+        Together they sum to one, but for what CTC gives to the label `end` itself.
+        """
+        ready_BNS = torch.logaddexp(self.said_BNE, self.paused_BNE)[..., :-1]
+        highest_BN1 = ready_BNS.amax(dim=-1, keepdim=True).clamp(min=-1e30)
+        weights_BNS = (ready_BNS - highest_BN1).exp().float()
+        begun_BNV = (weights_BNS @ self.probs_BSV).log().double() + highest_BN1
+        # A token can follow itself only after a pause.
+        again_BN = (self.paused_BNE[..., :-1] + self._emission(self.last_BN)).logsumexp(dim=-1)
+        begun_BNV = begun_BNV.scatter(2, self.last_BN[..., None], again_BN[..., None])
+        begun_BNV[..., self.blank] = -torch.inf
+        begun_BNV[..., self.end] = torch.logaddexp(self.said_BNE, self.paused_BNE)[..., -1]
+        return (begun_BNV - self.total_BN[..., None]).float()
+
+    def advance(self, parent_BN: Tensor, token_BN: Tensor) -> CtcPrefix:
+        """Prefix n becomes prefix parent_BN[b, n] of the same transcript and one more token."""
+        said_BNE, paused_BNE = (
+            x_BNE.gather(1, parent_BN[..., None].expand(-1, -1, x_BNE.shape[-1]))
+            for x_BNE in (self.said_BNE, self.paused_BNE)
+        )
+        same_BN1 = (token_BN == self.last_BN.gather(1, parent_BN))[..., None]
+        ready_BNE = torch.logaddexp(said_BNE, paused_BNE)
+        ready_BNS = torch.where(same_BN1, paused_BNE, ready_BNE)[..., :-1]
+        token_BNS = self._emission(token_BN)
+        blank_B1S = self.log_probs_BSV[..., self.blank].double().clamp(min=LEAST)[:, None]
+        said_BNS = _held(ready_BNS, token_BNS)
+        said_BNE = F.pad(said_BNS, (1, 0), value=-torch.inf)
+        paused_BNS = _held(said_BNE[..., :-1], blank_B1S)
+        return replace(
+            self,
+            said_BNE=said_BNE,
+            paused_BNE=F.pad(paused_BNS, (1, 0), value=-torch.inf),
+            last_BN=token_BN,
+            total_BN=(ready_BNS + token_BNS).logsumexp(dim=-1),
+        )
+
+    def select(self, rows_B: Tensor) -> CtcPrefix:
+        """The same for some of the transcripts."""
+        return replace(
+            self,
+            log_probs_BSV=self.log_probs_BSV[rows_B],
+            probs_BSV=self.probs_BSV[rows_B],
+            said_BNE=self.said_BNE[rows_B],
+            paused_BNE=self.paused_BNE[rows_B],
+            last_BN=self.last_BN[rows_B],
+            total_BN=self.total_BN[rows_B],
+        )
+
+    def _emission(self, token_BN: Tensor) -> Tensor:
+        """ln p of each prefix's token at each frame [B, N, S]."""
+        S = self.log_probs_BSV.shape[1]
+        index_BSN = token_BN[:, None, :].expand(-1, S, -1)
+        return self.log_probs_BSV.gather(2, index_BSN).mT.double().clamp(min=LEAST)
+
+
+def _held(enter_BNS: Tensor, emit_BNS: Tensor) -> Tensor:
+    """x_t = p_t (x_{t−1} + enter_t), all as logarithms.
+
+    That is x_t = Σ_{s ≤ t} enter_s p_s ⋯ p_t = P_t Σ_{s ≤ t} enter_s / P_{s−1}, with P_t the
+    product of all p up to t.
+    """
+    product_BNS = emit_BNS.cumsum(dim=-1)
+    before_BNS = product_BNS - emit_BNS
+    return product_BNS + (enter_BNS - before_BNS).logcumsumexp(dim=-1)

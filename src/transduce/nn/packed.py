@@ -1,0 +1,150 @@
+"""Weights for use alone, laid out once as the CPU's matrix units read them, in fewer bits or not.
+
+bfloat16 halves what a product reads from memory and runs on AMX tiles; int8 quarters it: each row
+of a weight has a scale of its own, and inputs are scaled as they come, all of a batch together.
+"""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+KINDS = ("float32", "bfloat16", "int8")
+FEW = 4  # rows for which a weight as it is multiplies faster than one laid out for more
+X86 = platform.machine().lower() in ("x86_64", "amd64")
+LEAST = 1e-12  # of what is divided by
+
+Multiply = Callable[[Tensor, Tensor | None, bool, Tensor | None], Tensor]
+
+
+class PackedWeight:
+    """A weight [F, D] that can be sliced by rows and multiplied with, nothing else.
+
+    Of float32 weights the kind says only that they are laid out anew; others stay as they are.
+    """
+
+    def __init__(self, weight_FD: Tensor, kind: str) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind}.")
+        self.kind = kind
+        self._weight_FD = weight_FD.detach()
+        self._slices: dict[tuple[int | None, int | None], PackedWeight] = {}
+        self._multiply: Multiply | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._weight_FD.shape
+
+    def __getitem__(self, rows: slice) -> PackedWeight:
+        place = (rows.start, rows.stop)
+        if place not in self._slices:
+            self._slices[place] = PackedWeight(self._weight_FD[rows], self.kind)
+        return self._slices[place]
+
+    def multiply(
+        self,
+        x_BTD: Tensor,
+        bias_F: Tensor | None,
+        relu: bool = False,
+        added_BTF: Tensor | None = None,
+    ) -> Tensor:
+        """x Wᵀ + b, in the type of x; then max(0, ·), or the sum with another tensor."""
+        return (self._multiply or self.pack())(x_BTD, bias_F, relu, added_BTF)
+
+    def pack(self) -> Multiply:
+        """Lay it out, unless that is done."""
+        self._multiply = self._multiply or MAKERS[self.kind](self._weight_FD)
+        return self._multiply
+
+
+def as_it_is(weight_FD: Tensor) -> Multiply:
+    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+        y = F.linear(x, weight_FD.to(x.dtype), bias_F)
+        y = y.relu_() if relu else y
+        return y if added is None else y.add_(added)
+
+    return multiply
+
+
+def reordered(weight_FD: Tensor) -> Multiply:
+    """In the blocks that oneDNN reads, its product followed by what else is asked for."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight_FD.contiguous(), None)
+    product = torch.ops.mkldnn._linear_pointwise.default
+    summed = torch.ops.mkldnn._linear_pointwise.binary
+
+    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+        y: Tensor
+        if added is not None:
+            y = summed(x, added, packed, bias_F, "add")
+        else:
+            y = product(x, packed, bias_F, "relu" if relu else "none", [], "")
+        return y
+
+    return multiply
+
+
+def float32(weight_FD: Tensor) -> Multiply:
+    plain = as_it_is(weight_FD)
+    if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return plain
+    packed = reordered(weight_FD)
+
+    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+        few = x.numel() < FEW * x.shape[-1]
+        return (plain if few else packed)(x, bias_F, relu, added)
+
+    return multiply
+
+
+def bfloat16(weight_FD: Tensor) -> Multiply:
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return reordered(weight_FD.bfloat16())
+    exact = float32(weight_FD.bfloat16().float())  # other CPUs are faster at the same numbers so
+
+    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+        bias_F, added = (None if part is None else part.float() for part in (bias_F, added))
+        return exact(x.float(), bias_F, relu, added).to(x.dtype)
+
+    return multiply
+
+
+def int8(weight_FD: Tensor) -> Multiply:
+    """By torch's own engines; all inputs of a product have one scale, found as they come.
+
+    oneDNN's products with a scale for each input took up to three times as long on AMX.
+    """
+    levels_FD, scale_F = levels_of(weight_FD)
+    torch.backends.quantized.engine = "x86" if X86 else "qnnpack"
+    zero_F = torch.zeros(len(scale_F), dtype=torch.int64)
+    with warnings.catch_warnings():  # of the end of this, as long as nothing replaces it
+        warnings.simplefilter("ignore", UserWarning)
+        made_FD = torch._make_per_channel_quantized_tensor(levels_FD, scale_F.double(), zero_F, 0)
+    packed = torch.ops.quantized.linear_prepack(made_FD, None)
+    product = torch.ops.quantized.linear_dynamic.default
+
+    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+        y: Tensor = product(x, packed, False)
+        y = y if bias_F is None else y.add_(bias_F)
+        y = y.relu_() if relu else y
+        return y if added is None else y.add_(added)
+
+    return multiply
+
+
+def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
+    """A weight as whole numbers from -127 to 127, and what each row's are to be multiplied by."""
+    weight_FD = weight_FD.float()
+    scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=LEAST)
+    return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F
+
+
+MAKERS: dict[str, Callable[[Tensor], Multiply]] = {
+    "float32": float32,
+    "bfloat16": bfloat16,
+    "int8": int8,
+}

@@ -1,0 +1,8 @@
+"""Tasks: what a trained model does with a source, one file each; see docs/tasks.md."""
+
+from transduce.tasks.classify import Classifier
+from transduce.tasks.continuing import LanguageModel
+from transduce.tasks.model import Model
+from transduce.tasks.tag import Tagger
+
+__all__ = ["Classifier", "LanguageModel", "Model", "Tagger"]

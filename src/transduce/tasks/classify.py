@@ -1,0 +1,89 @@
+"""The task classify: a text to one of a few labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.tokens import SPECIALS, Tokens
+from transduce.decoding.labels import LogProbabilities, label_probabilities, pooling_weights
+from transduce.decoding.output import Output
+from transduce.models import Labeller, build_labeller
+from transduce.models.room import room_of
+from transduce.recipe import Recipe
+from transduce.tasks.model import Model, checked, cut, ready
+
+
+class Classifier(Model, task="classify"):
+    """An encoder, a pool and a head.
+
+    model = transduce.load("runs/imdb-pooled")
+    model("A film to fall in love with.")       # 'pos'
+    model.run(reviews, nbest=2)                 # .score and .probabilities: how sure it is
+    """
+
+    network: Labeller
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Labeller:
+        labels = len(target_tokens) - len(SPECIALS)
+        return build_labeller(recipe.model, source_tokens.names(), labels, pooled=True)
+
+    def run(
+        self,
+        sources: Sequence[str],
+        *,
+        nbest: int = 1,
+        attention: bool = False,
+        **others: Any,
+    ) -> list[Output]:
+        """One output a source, in order: the label as text, its probability as score.
+
+        With nbest above 1, that many labels are the output's alternatives, the likeliest first.
+        With attention, how much of what is pooled each word is, where the model pools by attention.
+        Where training cut what was overlong (data.overlong), so is it here. Empty sources come back
+        empty.
+        """
+        self.refuse(others, known=("nbest", "attention"))
+        sources = checked(sources)
+        encoded, warnings = cut(self._encode(sources), room_of(self.recipe.model.encoder))
+        filled = [index for index, ids in enumerate(encoded) if ids]
+        rows = [encoded[index] for index in filled]
+        with ready(self):
+            found = label_probabilities(self.network, rows)
+            weights = pooling_weights(self.network, rows) if attention else None
+        outputs = [Output("", 0.0)] * len(sources)
+        for place, index in enumerate(filled):
+            output = self._output(encoded[index], found[place], nbest)
+            map_LHTS = None if weights is None else weights[place][None, None, None]
+            outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
+        return outputs
+
+    def _encode(self, sources: list[str]) -> list[list[int]]:
+        data, encoded = self.recipe.data, self.source_tokens.encode_batch(sources)
+        return [ids[: data.max_length] for ids in encoded] if data.overlong == "cut" else encoded
+
+    def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
+        pieces = self.source_tokens.pieces(source)
+        order: NDArray[np.intp] = np.argsort(-log_probs_1V[0], kind="stable")[: max(nbest, 1)]
+        outputs = []
+        for label in order.tolist():
+            log_probability = float(log_probs_1V[0, label])
+            probability = math.exp(log_probability)
+            (piece,) = self.target_tokens.pieces([label + len(SPECIALS)])
+            outputs.append(
+                Output(
+                    text=piece,
+                    score=probability,
+                    tokens=[piece],
+                    source_tokens=pieces,
+                    log_probability=log_probability,
+                    probabilities=[probability],
+                )
+            )
+        return replace(outputs[0], alternatives=outputs if nbest > 1 else [])

@@ -1,0 +1,173 @@
+"""A trained model of any task: made, saved, filled with weights; what it does, its task says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self
+
+import torch
+
+from transduce.data.cache import Encoded
+from transduce.data.tokens import Tokens
+from transduce.decoding.engine import Engine
+from transduce.decoding.output import Output, Score
+from transduce.errors import ModelError
+from transduce.folder import WEIGHTS, Frame, write_frame
+from transduce.models import Learner
+from transduce.models.levels import unpack_levels
+from transduce.models.weights import set_weights, weights_of
+from transduce.recipe import Recipe
+from transduce.rules import RULES
+from transduce.storage import read_tensors, write_tensors
+
+ONE_STRING = "run takes a list of sources; for one string call the model itself"
+
+
+class Model:
+    """A network with its tokens and its recipe.
+
+    A task is a subclass: `class Tagger(Model, task="tag")`. It says which network is built and
+    what `run` makes of sources; training, validation, resuming and files are the same for all.
+    """
+
+    tasks: ClassVar[dict[str, type[Model]]] = {}
+    """The class of each task that a recipe may name."""
+
+    def __init_subclass__(cls, task: str | None = None) -> None:
+        super().__init_subclass__()
+        if task is not None:
+            Model.tasks[task] = cls
+
+    def __init__(
+        self, recipe: Recipe, network: Learner, source_tokens: Tokens, target_tokens: Tokens
+    ) -> None:
+        self.recipe = recipe
+        self.network = network
+        self.source_tokens = source_tokens
+        self.target_tokens = target_tokens
+        self.engine: Engine | None = None
+        self.workers = 1
+        """Processes that share the sources of a long list, on a CPU; best one for each core."""
+        self.compute_in("auto")
+
+    @classmethod
+    def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Self:
+        """An untrained model of the recipe's shape."""
+        network = cls.build(recipe, source_tokens, target_tokens)
+        return cls(recipe, network, source_tokens, target_tokens)
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Learner:
+        """The network of the recipe's shape, its weights drawn from torch's generator."""
+        raise NotImplementedError
+
+    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+        """A corpus that its loss is to be measured on, with what ids alone do not say of the
+        sources; row by row, these are its texts."""
+        return corpus
+
+    # ------------------------------------------------------------------------------- use
+
+    def __call__(self, source: str, **settings: Any) -> str:
+        """The best output's text for one source."""
+        return self.run([source], **settings)[0].text
+
+    def run(self, sources: Sequence[str], **settings: Any) -> list[Output]:
+        """One output a source, in order; the settings are the task's own."""
+        raise NotImplementedError
+
+    def show(self, output: Output) -> str:
+        """An output as the command line prints it."""
+        return output.text
+
+    def stream(self, source: str, **settings: Any) -> Iterator[str]:
+        """The output of one source, piece by piece as it is written."""
+        self._cannot("write piece by piece")
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+        """What the model thinks of given targets: the log-probability of each of their tokens."""
+        self._cannot("score targets")
+
+    def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+        """Raise ModelError for a setting that this task does not know."""
+        for name in settings:
+            knows = f"knows {' and '.join(known)} alone" if known else "has no settings"
+            raise ModelError(f"{name} is not for a {RULES[self.recipe.task].about}: it {knows}")
+
+    def _cannot(self, what: str) -> NoReturn:
+        raise ModelError(f"a {RULES[self.recipe.task].about} does not {what}")
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu") if self.engine else next(self.network.parameters()).device
+
+    def to(self, device: str | torch.device) -> Self:
+        self.network.to(device)
+        return self
+
+    def compute_in(self, precision: str) -> Self:
+        """How it is used computes: auto or float32, and what more a task offers."""
+        if precision not in ("auto", "float32"):
+            self._cannot(f"compute in {precision}: leave the precision out")
+        self.precision = precision
+        return self
+
+    # ------------------------------------------------------------------------------ disk
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model folder: recipe, weights, tokens; each file whole or not at all."""
+        self.save_frame(Path(folder))
+        self.save_weights(Path(folder))
+
+    def save_frame(self, path: Path) -> None:
+        """All but the weights; without them nobody takes the folder for a trained model."""
+        write_frame(path, Frame(self.recipe, self.source_tokens, self.target_tokens))
+
+    def save_weights(self, folder: Path) -> None:
+        if self.engine:
+            raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
+        write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
+
+    def load_weights(self, path: Path) -> str:
+        """Fill the network from a file; gives the precision that it was exported in, or auto."""
+        weights, facts = read_tensors(path)
+        set_weights(self.network, unpack_levels(weights), path)
+        return str(facts.get("precision", "auto"))
+
+
+@contextmanager
+def ready(*models: Model) -> Iterator[None]:
+    """Networks made fit to be used, and left as they were."""
+    training = [model.network.training for model in models]
+    for model in models:
+        model.network.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for model, before in zip(models, training, strict=True):
+            model.network.train(before)
+
+
+def checked(sources: Sequence[str]) -> list[str]:
+    """The sources as a list. Raises ModelError where they are not a list of texts."""
+    if isinstance(sources, str):
+        raise ModelError(ONE_STRING)
+    listed = list(sources)
+    for source in listed:
+        if not isinstance(source, str):
+            raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
+    return listed
+
+
+def cut(rows: Sequence[list[int]], longest: int) -> tuple[list[list[int]], dict[int, str]]:
+    """The ids of sources, cut where the positions end, and what to say of those cut."""
+    warnings = {
+        index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
+        f"the rest was not read"
+        for index, ids in enumerate(rows)
+        if len(ids) > longest
+    }
+    return [ids[:longest] for ids in rows], warnings

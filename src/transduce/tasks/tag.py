@@ -1,0 +1,113 @@
+"""The task tag: a tag for each word of a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from transduce.data.cache import Encoded
+from transduce.data.conllu import COLUMNS
+from transduce.data.tokens import SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.labels import LogProbabilities, label_probabilities
+from transduce.decoding.output import Output
+from transduce.models import Labeller, build_labeller
+from transduce.models.room import room_of
+from transduce.recipe import Columns, Recipe
+from transduce.tasks.model import Model, checked, cut, ready
+
+
+class Tagger(Model, task="tag"):
+    """An encoder and a head over every word.
+
+    model = transduce.load("runs/ewt-tagger")
+    model("The dog runs .")                     # 'DET NOUN VERB PUNCT'
+    model.run(sentences)                        # .source_tokens, .tokens, .probabilities by word
+    """
+
+    network: Labeller
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Labeller:
+        labels = len(target_tokens) - len(SPECIALS)
+        return build_labeller(recipe.model, source_tokens.names(), labels, pooled=False)
+
+    def run(self, sources: Sequence[str], **others: Any) -> list[Output]:
+        """One output a source, in order: a tag for each word, with one space between them.
+
+        Words are what white space separates. Empty sources come back empty.
+        """
+        self.refuse(others, known=())
+        texts = [source.split() for source in checked(sources)]
+        rows, new = self._rows(texts)
+        cut_rows, warnings = cut(rows, room_of(self.recipe.model.encoder))
+        filled = [index for index, row in enumerate(cut_rows) if row]
+        front = self.network.front
+        with ready(self), front.also(new) if new else nullcontext():
+            found = label_probabilities(self.network, [cut_rows[index] for index in filled])
+        outputs = [Output("", 0.0)] * len(texts)
+        for index, log_probs_TV in zip(filled, found, strict=True):
+            outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))
+        return outputs
+
+    def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
+        front = self.network.front
+        if front.letters is None:
+            return corpus
+        ids, new = corpus.source_ids.copy(), dict[str, int]()
+        for row, source in enumerate(sources):
+            row_ids = ids[corpus.source_offsets[row] : corpus.source_offsets[row + 1]]
+            words = source.split()
+            for place in np.flatnonzero(row_ids == UNKNOWN).tolist():
+                if place < len(words):
+                    word = self.source_tokens.normalized(words[place])
+                    row_ids[place] = new.setdefault(word, front.spelled + len(new))
+        front.add(list(new))
+        return replace(corpus, source_ids=ids)
+
+    @property
+    def column(self) -> str:
+        """The column of CoNLL-U that its tags belong into: the one it has learnt from, or upos."""
+        corpus = self.recipe.data.train
+        if isinstance(corpus, Columns) and corpus.target in COLUMNS:
+            return str(corpus.target)
+        return "upos"
+
+    def show(self, output: Output) -> str:
+        """word/TAG word/TAG; the tag is what follows the last slash."""
+        pairs = zip(output.source_tokens, output.tokens, strict=False)
+        return " ".join(f"{word}/{tag}" for word, tag in pairs)
+
+    def _rows(self, texts: list[list[str]]) -> tuple[list[list[int]], list[str]]:
+        """The ids of words; where letters are read, also the unknown words: they get new ids."""
+        words = list(dict.fromkeys(word for text in texts for word in text))
+        ids = {
+            word: next(iter(found), UNKNOWN)
+            for word, found in zip(words, self.source_tokens.encode_batch(words), strict=True)
+        }
+        new: list[str] = []
+        if self.network.front.letters is not None:
+            for word in words:
+                if ids[word] == UNKNOWN:
+                    ids[word] = self.network.front.spelled + len(new)
+                    new.append(self.source_tokens.normalized(word))
+        return [[ids[word] for word in text] for text in texts], new
+
+    def _output(self, words: list[str], log_probs_TV: LogProbabilities, warning: str) -> Output:
+        best_T = log_probs_TV.argmax(axis=1)
+        log_probs = [float(row[label]) for row, label in zip(log_probs_TV, best_T, strict=True)]
+        tags = self.target_tokens.pieces(best_T + len(SPECIALS))
+        total = math.fsum(log_probs)
+        return Output(
+            text=" ".join(tags),
+            score=total,
+            tokens=tags,
+            source_tokens=words,
+            log_probability=total,
+            probabilities=[math.exp(value) for value in log_probs],
+            warning=warning,
+        )

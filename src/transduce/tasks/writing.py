@@ -1,0 +1,337 @@
+"""A model that writes by search: greedy, by a beam or drawn; as it is told, alone or not."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.data.tokens import END
+from transduce.decoding import wishes
+from transduce.decoding.choice import least_risk, rescored
+from transduce.decoding.decode import Bounds, Request, Task
+from transduce.decoding.ensemble import Ensemble
+from transduce.decoding.fast import FastSearch
+from transduce.decoding.forced import ATTENTION_TO_SOURCE
+from transduce.decoding.output import Output
+from transduce.decoding.parts import NEVER
+from transduce.decoding.search import Hypothesis, Stepper
+from transduce.decoding.settings import FROM_RECIPE, Settings
+from transduce.errors import ModelError
+from transduce.models import Learner, Lens
+from transduce.models.flat import has_flat_steps
+from transduce.models.lens import attentions
+from transduce.models.packed import packed, version
+from transduce.nn.packed import KINDS
+from transduce.tasks.model import Model, checked, ready
+
+Ids = list[list[int]]
+
+
+class Writer(Model):
+    """What tasks have in common that write an output token by token.
+
+    A task says how a source is read, how far an output goes and what it looks like as text.
+    """
+
+    needs_source: ClassVar[bool] = True
+    """Whether nothing is written where a source is empty."""
+
+    # ------------------------------------------------------------------------------- use
+
+    def __call__(self, source: str, **settings: Any) -> str:
+        """The best output's text for one source."""
+        return self.run([source], **{"scores": False, **settings})[0].text
+
+    def compute_in(self, precision: str) -> Self:
+        """How search computes: auto, float32, bfloat16, or int8 on a CPU.
+
+        auto is float32 on a CPU; on a GPU that has it bfloat16, where nothing but the best output
+        is asked for. Scores of given targets and attention maps are always computed in full.
+        """
+        known = ("auto", *KINDS)
+        if precision not in known:
+            raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
+        self.precision = precision
+        self._forget()
+        return self
+
+    def to(self, device: str | torch.device) -> Self:
+        self._forget()
+        return super().to(device)
+
+    def _forget(self) -> None:
+        """What search made of a network that has changed."""
+        self._fast: FastSearch | None = None
+        self._searched: Learner | None = None
+        self._version: object = None
+
+    def run(
+        self,
+        sources: Sequence[str],
+        *,
+        attention: bool = False,
+        prefix: str | Sequence[str] | None = None,
+        include: wishes.Phrases = None,
+        exclude: wishes.Phrases = None,
+        with_models: Sequence[Writer] = (),
+        rescore: Writer | None = None,
+        **settings: Any,
+    ) -> list[Output]:
+        """One output a source, in order. Further keywords are those of Settings.
+
+        prefix: what outputs begin with; include, exclude: phrases that they must or must not
+        contain; each for all sources, or a list with one entry a source. with_models write together
+        with this one; rescore judges the hypotheses a second time. attention: also what the best
+        output attended to.
+
+        Sources are sorted by length and packed into batches inside; empty ones come back empty,
+        unless there is something to write after nothing. Where something could not be done, the
+        output's `warning` says why.
+        """
+        sources = checked(sources)
+        chosen = self._settings(settings)
+        encoded, warnings = self._encode(sources, with_models)
+        starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
+        phrases = wishes.included(include, len(sources), self.target_tokens)
+        banned = wishes.excluded(exclude, len(sources), self.target_tokens)
+        if chosen.mbr and rescore:
+            raise ModelError("mbr and rescore each choose among the hypotheses: ask for one")
+        if chosen.groups > 1 and any(phrases):
+            raise ModelError("phrases to include and groups each share out the beam: ask for one")
+        filled = [i for i, tokens in enumerate(encoded) if tokens or not self.needs_source]
+        seeds = [_seed(chosen.seed, source) if chosen.draws else 0 for source in sources]
+        requests = [Request(encoded[i], seeds[i], starts[i], phrases[i], banned[i]) for i in filled]
+        # A second judge is shown the whole beam, and its best are given back.
+        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rescore else chosen
+        task = self._task(searched, with_models)
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
+        with ready(self, *with_models):
+            found = self.engine.decode(task, requests) if self.engine else task.run(requests)
+        if chosen.mbr:
+            found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
+        if rescore:
+            found = self._rescored(found, [sources[i] for i in filled], rescore, chosen)
+        found = [of_one[: chosen.nbest] for of_one in found]
+        maps = self._attention([encoded[i] for i in filled], found) if attention else {}
+        outputs = [Output("", 0.0)] * len(sources)
+        for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
+            if hypotheses:
+                output = self._output(sources[index], encoded[index], hypotheses)
+                if place in maps or index in warnings:
+                    warning = warnings.get(index, "")
+                    output = replace(output, attention=maps.get(place), warning=warning)
+                outputs[index] = output
+            else:
+                why = task.failed.get(place) or self._nothing(with_models)
+                outputs[index] = Output("", NEVER, warning=why)
+        return outputs
+
+    def stream(
+        self,
+        source: str,
+        *,
+        prefix: str = "",
+        exclude: wishes.Phrases = None,
+        with_models: Sequence[Writer] = (),
+        **settings: Any,
+    ) -> Iterator[str]:
+        """The output of one source, piece by piece as it is written, the prefix first.
+
+        Greedy, or drawn with sample=True: a beam changes its mind, and has nothing to show before
+        the end. The pieces joined are the text that `run` gives with beam=1.
+        """
+        (source,) = checked([source])
+        chosen = self._settings({"beam": 1, **settings})
+        if chosen.hypotheses > 1 or chosen.mbr:
+            raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
+        (encoded,), _ = self._encode([source], with_models)
+        if not encoded and self.needs_source:
+            return
+        (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
+        (banned,) = wishes.excluded(exclude, 1, self.target_tokens)
+        request = Request(encoded, _seed(chosen.seed, source), start, (), banned)
+        # What is worth how much shows only at the end: no need to watch attention.
+        task = self._task(replace(chosen, coverage=0.0), with_models)
+        following = None
+        written: list[int] = []
+        shown = ""
+        while True:
+            # The caller's own work between two pieces must not run in inference mode.
+            with ready(self, *with_models):
+                following = following or self._follow(task, request)
+                token = next(following, END)
+            if token == END:
+                break
+            written.append(token)
+            text = self._text(source, encoded, written)
+            # A character of several bytes is not whole yet: wait for the rest.
+            if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
+                yield text[len(shown) :]
+                shown = text
+        text = self._text(source, encoded, written)
+        if text != shown and text.startswith(shown):
+            yield text[len(shown) :]
+
+    # ------------------------------------------------------------------------- what a task says
+
+    def _encode(
+        self, sources: list[str], with_models: Sequence[Writer] = ()
+    ) -> tuple[Ids, dict[int, str]]:
+        """The ids of sources, and what to say of those that are not read whole."""
+        raise NotImplementedError
+
+    def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
+        """An output as text; the tokens are what was written."""
+        return self.target_tokens.decode(tokens)
+
+    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
+        """The best of the hypotheses, and the others as its alternatives."""
+        raise NotImplementedError
+
+    def _stepper(self) -> Stepper:
+        """What search steps through."""
+        raise NotImplementedError
+
+    def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
+        """How long an output may become."""
+        raise NotImplementedError
+
+    def _shape(self, task: Task) -> Task:
+        """The task as it is to be searched."""
+        return task
+
+    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
+        """The log-probability of each source's output, of which another model has the text."""
+        raise NotImplementedError
+
+    def _attention(
+        self, sources: Ids, found: list[list[Hypothesis]]
+    ) -> dict[int, NDArray[np.float32]]:
+        """What each best hypothesis attends to, by its place."""
+        self._cannot("attend to a source")
+
+    # -------------------------------------------------------------------------- how it is done
+
+    @property
+    def _search_network(self) -> Learner:
+        """What search multiplies with: on a CPU a copy that is packed for it."""
+        if self.device.type != "cpu":
+            if self.precision == "int8":
+                raise ModelError(f"int8 is for a CPU, not for {self.device}; try bfloat16")
+            return self.network
+        if self.engine:  # it searches by itself
+            return self.network
+        kind = "float32" if self.precision == "auto" else self.precision
+        watched = any(part.watch is not None for part in attentions(self.network).values())
+        if kind == "float32" and (watched or not has_flat_steps(self.network)):
+            return self.network
+        now = version(self.network)
+        if self._searched is None or self._version != now:
+            self._searched, self._version = packed(self.network, kind), now
+        return self._searched
+
+    def _settings(self, given: dict[str, Any]) -> Settings:
+        """What was asked for, and what the recipe says of the rest."""
+        known = [f.name for f in fields(Settings)]
+        for name in given:
+            if name not in known:
+                raise ModelError(f"run knows no setting {name}; it knows {', '.join(known)}")
+        chosen = Settings(**given)
+        unsaid = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
+        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unsaid})
+
+    def _task(self, settings: Settings, with_models: Sequence[Writer]) -> Task:
+        models = [self, *with_models]
+        for number, other in enumerate(with_models, start=2):
+            self._check_partner(other, number)
+        engine = next((model.engine for model in models if model.engine), None)
+        if engine and (with_models or settings.coverage):
+            what = "write together with other models" if with_models else "count coverage"
+            raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
+        watched = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
+        if settings.coverage and not watched:
+            raise ModelError("coverage is counted by attention to the source; this model has none")
+        steppers = [model._stepper() for model in models]
+        return self._shape(
+            Task(
+                model=Ensemble(steppers, geometric=settings.geometric)
+                if with_models
+                else steppers[0],
+                settings=settings,
+                bounds=self._bounds(settings, models),
+                device=self.device,
+                allowed=wishes.allowed(settings.only, self.target_tokens),
+                vocabulary=len(self.target_tokens),
+                attention=watched[-1] if watched else None,
+                fast=None if with_models else self._fast_search(),
+                workers=1 if engine else self.workers,  # an engine has threads of its own
+            )
+        )
+
+    def _fast_search(self) -> FastSearch | None:
+        return None
+
+    def _check_partner(self, other: Writer, number: int) -> None:
+        if other.recipe.task != self.recipe.task:
+            raise ModelError(
+                f"model {number} of the ensemble does the task {other.recipe.task}, the first "
+                f"{self.recipe.task}: they must do the same"
+            )
+        for side, ours, theirs in (
+            ("source", self.source_tokens, other.source_tokens),
+            ("target", self.target_tokens, other.target_tokens),
+        ):
+            if ours.to_json() != theirs.to_json():
+                raise ModelError(
+                    f"model {number} of the ensemble has other {side} tokens than the first: train "
+                    f"them with the same tokens (data.tokens: file)"
+                )
+        if other.device != self.device:
+            raise ModelError(
+                f"model {number} of the ensemble is on {other.device}, the first on {self.device}: "
+                f"load both on the same device"
+            )
+
+    def _nothing(self, with_models: Sequence[Writer]) -> str:
+        """Why a search has found nothing. Raises ModelError where weights are no numbers."""
+        for model in () if self.engine else (self, *with_models):
+            if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
+                raise ModelError("the model's weights are damaged: some are no numbers")
+        return "no output was found that fulfils all that was asked of it at once"
+
+    def _rescored(
+        self,
+        found: list[list[Hypothesis]],
+        sources: list[str],
+        judge: Writer,
+        settings: Settings,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of each source, judged by a second model too; it reads their texts."""
+        encoded, _ = self._encode(sources)
+        repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
+        texts = [
+            self._text(source, ids, hypothesis.tokens)
+            for source, ids, of_one in zip(sources, encoded, found, strict=True)
+            for hypothesis in of_one
+        ]
+        worth = iter(judge._worth(repeated, texts))
+        weight, power = settings.rescore_weight, settings.length_penalty or 0.0
+        return [rescored(of_one, [next(worth) for _ in of_one], weight, power) for of_one in found]
+
+    def _follow(self, task: Task, request: Request) -> Iterator[int]:
+        return self.engine.follow(task, request) if self.engine else task.follow(request)
+
+    def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
+        return [self.target_tokens.decode(h.tokens) for h in hypotheses]
+
+
+def _seed(seed: int, source: str) -> int:
+    """A seed of each sentence's own, so that neighbours do not change what is drawn."""
+    return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62

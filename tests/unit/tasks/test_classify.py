@@ -1,0 +1,136 @@
+"""Classifiers in use: labels, probabilities, alternatives, attention, settings."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.data.tokens import SPECIALS, Tokens
+from transduce.errors import ModelError
+from transduce.recipe import Recipe
+from transduce.tasks import Classifier, Model
+from transduce.transducer import create, load
+
+TEXTS = ["a fine film", "dull , dull , dull", "a film", "fine"]
+LABELS = ["very good", "bad", "so so"]
+
+
+def classifier(data: dict[str, Any] | None = None, **model: Any) -> Classifier:
+    corpus = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
+    settings = Recipe.model_validate(
+        {
+            "task": "classify",
+            "data": {**corpus, **(data or {})},
+            "model": {"width": 8, "dropout": 0.0, "encoder": {"kind": "pooled"}, **model},
+        }
+    )
+    torch.manual_seed(1)
+    words = Tokens.train(recipe.Tokens(level="word"), TEXTS)
+    made = create(settings, words, Tokens.train(recipe.Tokens(level="label"), LABELS))
+    assert isinstance(made, Classifier)
+    return made
+
+
+def test_the_label_that_is_likeliest_is_the_text() -> None:
+    model = classifier()
+    outputs = model.run(TEXTS, nbest=3)
+    for text, output in zip(TEXTS, outputs, strict=True):
+        ids = model.source_tokens.encode(text)
+        average_D = model.network.front.table.weight[ids].mean(dim=0)
+        logits_V = model.network.head.weight @ average_D + model.network.head.bias
+        probabilities = logits_V.softmax(-1).tolist()
+        names = [model.target_tokens.decode([n + len(SPECIALS)]) for n in range(3)]
+        assert sorted(names) == sorted(LABELS)
+        expected = sorted(zip(probabilities, names, strict=True), reverse=True)
+        assert [o.text for o in output.alternatives] == [name for _, name in expected]
+        for one, (probability, _) in zip(output.alternatives, expected, strict=True):
+            assert one.score == pytest.approx(probability, abs=1e-5)
+            assert one.probabilities == [one.score]
+            assert one.log_probability == pytest.approx(math.log(one.score))
+        assert (output.text, output.tokens) == (expected[0][1], [expected[0][1]])
+        assert model(text) == output.text
+    assert sum(o.score for o in outputs[0].alternatives) == pytest.approx(1)
+
+
+def test_one_label_has_no_alternatives_and_empty_texts_have_none() -> None:
+    outputs = classifier().run(["", "fine", "  "])
+    assert [bool(output.text) for output in outputs] == [False, True, False]
+    assert outputs[1].alternatives == []
+    assert classifier().run([]) == []
+
+
+def test_attention_is_how_much_of_the_average_each_word_is() -> None:
+    model = classifier(pool="attention")
+    with torch.no_grad():
+        model.network.front.table.weight.mul_(4)
+    for text, output in zip(TEXTS, model.run(TEXTS, attention=True), strict=True):
+        ids = model.source_tokens.encode(text)
+        assert output.attention.shape == (1, 1, 1, len(ids))
+        x_SD = model.network.front.table.weight[ids]
+        weights_S = (x_SD @ x_SD.T).softmax(-1).mean(dim=0).detach()
+        torch.testing.assert_close(torch.tensor(output.attention[0, 0, 0]), weights_S)
+        assert output.source_tokens == model.source_tokens.pieces(ids)
+        assert output.to_json()["attention"][0][0] == pytest.approx(float(weights_S[0]), abs=1e-4)
+    assert classifier().run(TEXTS, attention=True)[0].attention is None
+
+
+def test_what_training_cut_is_cut_in_use() -> None:
+    long = "fine film " * 10 + "dull"
+    cut, whole = (
+        classifier({"max_length": 2, "overlong": overlong}) for overlong in ("cut", "skip")
+    )
+    assert cut.run([long])[0].score == cut.run(["fine film"])[0].score
+    assert whole.run([long])[0].score != whole.run(["fine film"])[0].score
+    assert len(cut.run([long])[0].source_tokens) == 2
+    assert not cut.run([long])[0].warning
+
+
+def test_positions_that_end_are_told() -> None:
+    settings = {"layers": 1, "heads": 2, "positions": "learned", "max_positions": 4}
+    model = classifier({"max_length": 3}, encoder=settings)
+    assert "this model has positions for 4" in model.run(["fine " * 6])[0].warning
+
+
+@pytest.mark.parametrize("setting", [{"beam": 3}, {"prefix": "a"}, {"nbset": 2}])
+def test_settings_of_a_search_are_not_for_it(setting: dict[str, Any]) -> None:
+    name = next(iter(setting))
+    with pytest.raises(ModelError, match=f"{name} is not for a classifier: it knows nbest and"):
+        classifier().run(TEXTS, **setting)
+
+
+def test_what_it_cannot_do_it_says() -> None:
+    model = classifier()
+    with pytest.raises(ModelError, match="a classifier does not score targets"):
+        model.score(TEXTS, TEXTS)
+    with pytest.raises(ModelError, match="a classifier does not write piece by piece"):
+        model.stream("a")
+    with pytest.raises(ModelError, match="a classifier does not compute in int8"):
+        model.compute_in("int8")
+    with pytest.raises(ModelError, match="list of sources"):
+        model.run("a")
+
+
+def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path) -> None:
+    model = classifier(pool="attention")
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert type(again) is Classifier
+    assert again.run(TEXTS) == model.run(TEXTS)
+    assert again.recipe.model.decoder is None
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    model = classifier(dropout=0.5)
+    model.network.train()
+    first = model.run(TEXTS)
+    assert model.network.training
+    assert model.run(TEXTS) == first
+
+
+def test_every_task_has_a_class() -> None:
+    assert Model.tasks["classify"] is Classifier

@@ -1,0 +1,138 @@
+"""Taggers in use: a tag for each word, letters of unknown words, where words end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.data.cache import encode_corpus
+from transduce.data.tokens import SPECIALS, Tokens
+from transduce.errors import ModelError
+from transduce.evaluation.evaluate import loss_and_tokens
+from transduce.recipe import Recipe
+from transduce.tasks import Tagger
+from transduce.transducer import create, load
+
+TEXTS = ["The dog runs .", "a cat/dog sleeps", "dogs ran"]
+TAGS = ["DET NOUN VERB PUNCT", "ADP <s>"]
+LETTERS = {"characters": {"width": 4}}
+
+
+def tagger(data: dict[str, Any] | None = None, **model: Any) -> Tagger:
+    corpus = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
+    encoder = {"kind": "recurrent", "cell": "gru"}
+    settings = Recipe.model_validate(
+        {
+            "task": "tag",
+            "data": {**corpus, **(data or {})},
+            "model": {"width": 8, "dropout": 0.0, "encoder": encoder, **model},
+        }
+    )
+    torch.manual_seed(1)
+    words = Tokens.train(settings.data.tokens.source, TEXTS)
+    made = create(settings, words, Tokens.train(recipe.Tokens(level="symbol"), TAGS))
+    assert isinstance(made, Tagger)
+    with torch.no_grad():
+        made.network.head.weight.mul_(10)  # so that words differ
+    return made
+
+
+def test_each_word_has_its_likeliest_tag() -> None:
+    model = tagger()
+    for text, output in zip(TEXTS, model.run(TEXTS), strict=True):
+        words = text.split()
+        ids = torch.tensor([[model.source_tokens.encode(word)[0] for word in words]])
+        states_1SD = model.network(ids, torch.tensor([len(words)])).detach()
+        log_probs_SV = model.network.head(states_1SD)[0].log_softmax(-1).detach()
+        best = log_probs_SV.max(dim=-1)
+        tags = [model.target_tokens.decode([int(n) + len(SPECIALS)]) for n in best.indices.tolist()]
+        assert output.tokens == tags
+        assert output.text == " ".join(tags)
+        assert output.source_tokens == words
+        assert output.log_probability == pytest.approx(float(best.values.sum()), abs=1e-5)
+        assert output.probabilities == pytest.approx(best.values.exp().tolist(), abs=1e-5)
+        assert model.show(output) == " ".join(map("/".join, zip(words, tags, strict=True)))
+
+
+def test_as_many_tags_as_words_whatever_white_space_there_is() -> None:
+    sources = [
+        "",
+        " ",
+        "dog",
+        " The  dog\t runs\u00a0. ",
+        "x\x1cy z\u2003w",
+        "\u00a8 \u200b <s> <unk>",
+    ]
+    for source, output in zip(sources, tagger().run(sources), strict=True):
+        assert len(output.tokens) == len(source.split()) == len(output.probabilities)
+
+
+def test_unknown_words_are_told_apart_by_their_letters_alone() -> None:
+    """What is said of one does not depend on the others that are asked at the same time."""
+    model = tagger(**LETTERS)
+    words = ["unheard", "of", "zyx", "dog"]
+    together = model.run(words)
+    alone = [model.run([word])[0] for word in words]
+    for one, other in zip(together, alone, strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-6)
+    assert abs(together[0].log_probability - together[2].log_probability) > 1e-6
+    plain = tagger()
+    unknown = plain.run(["unheard", "zyx"])
+    assert unknown[0].probabilities == unknown[1].probabilities
+    assert model.network.front.spelled == len(model.source_tokens)
+
+
+def test_letters_are_those_of_the_text_as_training_saw_it() -> None:
+    model = tagger({"tokens": {"source": {"lowercase": True}}}, **LETTERS)
+    small, large = model.run(["god", "GOD"])
+    assert small.probabilities == large.probabilities
+    assert tagger(**LETTERS).run(["Zog"])[0] != tagger(**LETTERS).run(["zog"])[0]
+
+
+def test_what_is_beyond_the_positions_has_no_tag() -> None:
+    settings = {"layers": 1, "heads": 2, "positions": "learned", "max_positions": 3}
+    (output,) = tagger({"max_length": 2}, encoder=settings).run(["a dog runs fast"])
+    assert len(output.tokens) == 3
+    assert "this model has positions for 3: the rest was not read" in output.warning
+
+
+def test_the_column_is_the_one_it_has_learnt_from() -> None:
+    assert tagger().column == "upos"
+    assert tagger({"train": {"file": "a.conllu", "target": "xpos"}}).column == "xpos"
+    assert tagger({"train": {"name": "copy", "split": "train"}}).column == "upos"
+
+
+def test_there_is_nothing_to_set() -> None:
+    with pytest.raises(ModelError, match="nbest is not for a tagger: it has no settings"):
+        tagger().run(TEXTS, nbest=2)
+
+
+@pytest.mark.parametrize("model", [LETTERS, {}, {"characters": {"kind": "cnn", "width": 2}}])
+def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path, model: dict[str, Any]) -> None:
+    made = tagger(**model)
+    made.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert type(again) is Tagger
+    assert again.run([*TEXTS, "unheard"]) == made.run([*TEXTS, "unheard"])
+
+
+@pytest.mark.parametrize("model", [tagger(**LETTERS), tagger()], ids=["letters", "words"])
+def test_the_loss_of_unknown_words_sees_their_letters(tmp_path: Path, model: Tagger) -> None:
+    """What `run` says of its own tags, and what the loss makes of them, are the same."""
+    sources = ["zog runs", "The dog", "unheard of zog"]
+    outputs = model.run(sources)
+    lines = [f"{s}\t{o.text}\n" for s, o in zip(sources, outputs, strict=True)]
+    (tmp_path / "a.tsv").write_text("".join(lines))
+    data = model.recipe.data.model_copy(update={"folder": str(tmp_path)})
+    corpus, _ = encode_corpus(data.train, data, model.source_tokens, model.target_tokens, None)
+    adopted = model.adopt(corpus, sources)
+    assert (adopted is corpus) == (model.network.front.letters is None)
+    total, count = loss_and_tokens(model, adopted, 100)
+    assert count == 7
+    assert -total == pytest.approx(sum(o.log_probability for o in outputs), rel=1e-4)
+    for before, after in zip(outputs, model.run(sources), strict=True):
+        assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
