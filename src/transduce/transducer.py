@@ -24,6 +24,7 @@ from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
 from transduce.models.flat import FlatSteps, has_flat_steps
 from transduce.models.room import room_of, source_room
+from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
 from transduce.tasks import Model
 from transduce.tasks.model import checked, cut, ready
@@ -167,7 +168,7 @@ def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Mode
 def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:
     """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
 
-    Of a folder that was exported in fewer bits, auto is that precision, on a CPU.
+    Of a folder that was exported in fewer bits, auto is that precision, on a CPU that has it.
 
     Raises ModelError that names the file that is missing or does not fit, CheckpointError where
     the weights are damaged, HardwareError where there is no such device.
@@ -180,6 +181,6 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Mo
         model = create(*frame)
     stored = model.load_weights(path / WEIGHTS)
     model.network.eval()
-    if precision == "auto" and place.type == "cpu":
+    if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
         precision = stored
     return model.to(place).compute_in(precision)

@@ -125,8 +125,6 @@ def test_in_fewer_bits_by_the_command_line(trained: Path, quantize: str, share: 
     assert report["bytes"][1] == (exported / "model.safetensors").stat().st_size
     assert report["bytes"][1] < share * report["bytes"][0]
 
-    asked = ("--scores", "abcd", "edc", "--precision", quantize)
-    assert here("run", exported, *asked).stdout == here("run", trained, *asked).stdout
     assert here("run", exported, "abcd").stdout == here("run", trained, "abcd").stdout
     evaluated = here("evaluate", exported)
     assert evaluated.exit_code == 0, evaluated.output

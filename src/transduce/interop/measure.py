@@ -33,7 +33,9 @@ class Sayings:
     greedy: list[list[str]]
     """The tokens of each source's output, greedily and by the recipe's own search."""
     searched: list[list[str]]
+    greedy_texts: list[str]
     texts: list[str]
+    """Of the recipe's search."""
     seconds: float
     """That the recipe's search took over all sources."""
 
@@ -73,6 +75,7 @@ def measure_here(
         log_probabilities,
         [output.tokens for output in greedy],
         [output.tokens for output in searched],
+        [output.text for output in greedy],
         [output.text for output in searched],
         seconds,
     )

@@ -101,8 +101,14 @@ def float32(weight_FD: Tensor) -> Multiply:
     return multiply
 
 
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16."""
+    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return supported
+
+
 def bfloat16(weight_FD: Tensor) -> Multiply:
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if has_bfloat16():
         return reordered(weight_FD.bfloat16())
     exact = float32(weight_FD.bfloat16().float())  # other CPUs are faster at the same numbers so
 
