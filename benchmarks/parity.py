@@ -3,10 +3,10 @@
     python benchmarks/parity.py MODEL [--limit 1014] [--source FILE --target FILE]
 
 Makes all exports of a trained model folder (CTranslate2 in float32 and int8, ONNX, our own engine
-in bfloat16 and int8) and puts their reports side by side: differences of log-probabilities, shares
-of identical hypotheses, metrics, sizes and speeds, on the recipe's validation set or on two files.
-One beyond a threshold is reported too, and marked. Trains nothing. Prints a table and writes
-benchmarks/results/parity.json.
+in bfloat16 and int8) and gathers their reports: differences of log-probabilities, shares of
+identical hypotheses, metrics, sizes and speeds, greedily and by the recipe's beam, on the recipe's
+validation set or on two files. What is beyond a threshold is reported too. Trains nothing. Prints
+the reports and writes benchmarks/results/parity.json.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import importlib.metadata
 import json
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from systems import facts
 from transduce.cores import count_cores
 from transduce.errors import ModelError
 from transduce.interop.export import export_folder
+from transduce.nn.packed import has_bfloat16
 from transduce.transducer import load
 
 RESULTS = Path(__file__).parent / "results" / "parity.json"
@@ -58,31 +60,13 @@ def compared(
                     allow=True,
                 )
             except ModelError as error:
-                left_out[name] = str(error)
-                print(f"{name} is left out: {error}", flush=True)
+                why = str(error).replace(f"{scratch}/", "").replace(f"{model.parent}/", "")
+                left_out[name] = why
+                print(f"{name} is left out: {why}", flush=True)
                 continue
             rows.append({"export": name, **asdict(parity)})
             print("\n".join([name, *(f"  {line}" for line in parity.lines())]), flush=True)
     return rows, left_out
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        f"{'':20}{'log p, most':>12}{'mean':>10}{'greedy':>9}{'beam':>9}  "
-        f"{'metrics, before and after':34}{'size':>7}{'speed':>8}"
-    ]
-    for row in rows:
-        metrics = ", ".join(
-            f"{name} {before:.2f} {after:.2f}" for name, (before, after) in row["metrics"].items()
-        )
-        size = row["bytes"][1] / row["bytes"][0]
-        speed = row["sentences_per_second"][1] / row["sentences_per_second"][0]
-        lines.append(
-            f"{row['export']:20}{row['largest_difference']:12.2g}{row['mean_difference']:10.2g}"
-            f"{row['identical_greedy']:9.2%}{row['identical_searched']:9.2%}  {metrics:34}"
-            f"{size:6.2f}x{speed:7.2f}x{'  beyond a threshold' if row['faults'] else ''}"
-        )
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -96,10 +80,10 @@ def main() -> None:
     network = load(arguments.model).network
     files = (arguments.source, arguments.target)
     rows, left_out = compared(arguments.model, files, arguments.limit)
-    print(table(rows))
-    found = facts(torch.device("cpu")) | {"threads": count_cores()}
+    found = facts(torch.device("cpu")) | {"cores": count_cores(), "bfloat16": has_bfloat16()}
     for package in ("ctranslate2", "onnxruntime"):
-        found[package] = importlib.metadata.version(package)
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
     whole = {
         "facts": found,
         "model": arguments.model.name,
