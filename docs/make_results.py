@@ -409,9 +409,10 @@ def exports() -> list[str]:
         before.append(f"{first['greedy_metrics'][name][0]:.2f}, {first['metrics'][name][0]:.2f}")
     before += [f"{first['bytes'][0] / 1e6:.1f} MB", ""]
     half = " This CPU has no bfloat16: it computes with such weights in float32."
-    searches = f"greedy, beam {first['beam']}"
+    searches = f"greedy and beam {first['beam']}"
     head = ["", "difference of log-probabilities, largest (mean)", f"identical outputs, {searches}"]
-    head += [f"{name}, {searches}" for name in metrics]
+    titles = {"bleu": "BLEU", "chrf": "chrF"}
+    head += [f"{titles.get(name, name)}, {searches}" for name in metrics]
     return [
         "## Exports",
         "",
