@@ -65,7 +65,8 @@ class Spec:
 class Cell:
     """A column of the table: a beam and a batch; `count` sentences are one pass.
 
-    `apart`: also with two processes of one thread each. `exact` is None for natural ends.
+    `apart`: also with two processes of one thread each. `exact` is None for natural ends. Without a
+    batch it is a file, which each system takes in the batches that suit it best.
     """
 
     beam: int
@@ -77,7 +78,7 @@ class Cell:
     @property
     def name(self) -> str:
         search = "greedy" if self.beam == 1 else f"beam {self.beam}"
-        return f"{search}, {'file' if self.exact is None else self.batch}"
+        return f"{search}, {self.batch or 'file'}"
 
 
 # ------------------------------------------------------------------------------------- workers
@@ -247,6 +248,10 @@ class Section:
         return [spec for spec in specs if wanted is None or spec.system in wanted]
 
     def cells(self) -> list[Cell]:
+        only = self.arguments.only.split(";") if self.arguments.only else None
+        return [cell for cell in self._cells() if only is None or cell.name in only]
+
+    def _cells(self) -> list[Cell]:
         if self.kind == "real":
             count = len(self.sources)
             return [Cell(beam, None, count, beam == 1, exact=None) for beam in (1, 5)]
@@ -262,6 +267,7 @@ class Section:
             Cell(1, 1, 1),
             Cell(1, 8, 8),
             Cell(1, most, file, apart=True),
+            Cell(1, None, 2 * file, apart=True),
             Cell(4, 1, 1),
             Cell(4, 8, 8),
             Cell(4, most, 2 * most if light else most, apart=light),
@@ -436,12 +442,14 @@ class Section:
         return entries
 
     def _enter(self, team: Team, cell: Cell, row: dict[str, Any]) -> Entry:
-        """Run warm; where outputs end by themselves, with the batch size that was fastest."""
+        """Run warm; a file with the batch size that was fastest."""
         several = len(team.workers)
         shares = [self.sources[: cell.count][i::several] for i in range(several)]
         # The second run is the one that records a graph or finds caches filled.
         warm = 3 if self.device == "cuda" else 1 if cell.count > 8 else 2
-        sizes = team.batch_sizes if cell.exact is None else [cell.batch]
+        sizes: list[int | None] = [cell.batch]
+        if cell.batch is None and team.spec.system != "ours":
+            sizes = team.batch_sizes if cell.exact is None else [32, 64, 128]
         tried = {}
         for size in sizes:
             wish = {"beam": cell.beam, "batch": size, "exact": cell.exact, "warm": warm}
@@ -602,6 +610,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--sizes", default="small,base", help="of base and small")
     parser.add_argument("--systems", help="of ours, hf, hf-static and ct2; default: all")
+    parser.add_argument("--only", help='columns of the table: "greedy, 1;beam 4, 64"; default: all')
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="for real sentences")
     parser.add_argument("--languages", nargs=2, default=["en", "de"], help="of --model")
     parser.add_argument("--rounds", type=int, default=5)

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import recipe_results
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -431,7 +433,15 @@ def exports() -> list[str]:
 
 
 def page() -> str:
-    parts = [*demo(), *toy_tasks(), *train_speed(), *decode_speed(), *growth(), *exports()]
+    parts = [
+        *recipe_results.sections(),
+        *demo(),
+        *toy_tasks(),
+        *train_speed(),
+        *decode_speed(),
+        *growth(),
+        *exports(),
+    ]
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 

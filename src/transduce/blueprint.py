@@ -122,6 +122,22 @@ class Characters(Part):
         "greatest of each feature over all spans of three letters (Ma and Hovy 2016)",
     )
     width: PositiveInt = Field(64, description="how much of model.width they take; even")
+    words: PositiveInt | None = Field(
+        None,
+        description="only so many words, the most frequent, have an embedding too: what is learnt "
+        "of the rare ones by their letters then holds for unknown ones",
+    )
+
+
+class NGrams(Part):
+    """Vectors of neighbouring words together, added to those of words (Joulin et al. 2017)."""
+
+    longest: Annotated[int, Field(ge=2, le=5)] = Field(
+        2, description="the most words of one: 2 are pairs, 3 are pairs and triples"
+    )
+    size: PositiveInt = Field(
+        500_000, description="rows of their table; which is whose a hash tells, and some share one"
+    )
 
 
 class Model(Part):
@@ -142,6 +158,9 @@ class Model(Part):
         "attention among them, beside it; or the last (recurrent: of both directions)",
     )
     characters: Characters | None = Field(None, description="letters of words, for a tagger")
+    ngrams: NGrams | None = Field(
+        None, description="neighbouring words together, for a classifier or a tagger"
+    )
     word_dropout: Share = Field(
         0.0, description="words whose embedding is that of unknown ones, while it learns labels"
     )

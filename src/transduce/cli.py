@@ -120,6 +120,9 @@ def run(
             "--input", "-i", help="A file, one source a line; .jsonl: one object; .conllu."
         ),
     ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="What each source has as a tag; repeatable.")
+    ] = None,
     prefix: Annotated[str, typer.Option(help="What each output begins with.")] = "",
     include: Annotated[
         list[str] | None, typer.Option(help="A phrase each output must contain; repeatable.")
@@ -177,6 +180,7 @@ def run(
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
     from transduce.console import (
+        check_tags,
         conllu_input,
         in_turn,
         print_outputs,
@@ -190,6 +194,7 @@ def run(
     place = str(pick_device(device))
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
+    check_tags(transducer, tag or [])
     tagged = conllu_input(sources, file)
     if tagged is not None:
         print_tagged(transducer, tagged)
@@ -226,7 +231,7 @@ def run(
     if transducer.engine:
         at_once = transducer.engine.at_once if file else 1
         asked["scores"] = scores or json or nbest > 1  # an engine has to work for them
-    requests = read_requests(sources, file, prefix, include or [], exclude or [])
+    requests = read_requests(sources, file, prefix, include or [], exclude or [], tag or [])
     outputs = in_turn(lambda request: transducer.run(**request, **asked), requests, at_once)
     print_outputs(
         outputs,
@@ -330,6 +335,9 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    with_models: Annotated[
+        list[Path] | None, typer.Option("--with", help="A model to write with; repeatable.")
+    ] = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -342,8 +350,10 @@ def evaluate(
     from transduce.hardware import pick_device
     from transduce.inspection.report import write_card
     from transduce.interop.engine import exported_folder, open_model
+    from transduce.transducer import load
 
-    transducer = open_model(model, engine, str(pick_device(device)), precision)
+    place = str(pick_device(device))
+    transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
     result = evaluate_folder(
@@ -352,6 +362,7 @@ def evaluate(
         split=split,
         files=(source, target),
         metrics=metrics,
+        with_models=[load(other, place, precision) for other in with_models or []],
         beam=beam,
         length_penalty=length_penalty,
     )

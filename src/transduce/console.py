@@ -6,14 +6,15 @@ import json
 import shutil
 import sys
 import textwrap
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest, sections, shipped
+from transduce.data.tags import with_tags
 from transduce.errors import DataError, ModelError, RecipeError
 
 if TYPE_CHECKING:
@@ -55,14 +56,26 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
         yield from _groups(sys.stdin.buffer, "standard input")
 
 
+def check_tags(model: Model, tags: Sequence[str]) -> None:
+    """Raise ModelError for a tag that a model does not know."""
+    known = model.source_tokens.tags
+    for tag in tags:
+        if not known:
+            raise ModelError(f"the model knows no tags, {tag} among them; leave --tag out")
+        if tag not in known:
+            near = nearest(tag, known, f"; it knows {', '.join(list(known)[:20])}")
+            raise ModelError(f"the model knows no tag {tag}{near}")
+
+
 def read_requests(
     arguments: list[str] | None,
     file: Path | None,
     prefix: str,
     include: list[str],
     exclude: list[str],
+    tags: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """What `Transducer.run` is to be called with, group by group.
+    """What `Transducer.run` is to be called with, group by group; tags go before every source.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; what it does not say is as for all.
@@ -81,7 +94,7 @@ def read_requests(
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
         asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
-        yield {"sources": [line["source"] for line in lines], **asked}
+        yield {"sources": [with_tags(line["source"], tags) for line in lines], **asked}
 
 
 def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
@@ -183,7 +196,8 @@ def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
 def print_tagged(model: Model, file: Path) -> None:
     """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
     from transduce.data.conllu import read_sentences
-    from transduce.data.corpus import check_files, read_lines
+    from transduce.data.corpus import check_files
+    from transduce.data.files import read_lines
     from transduce.recipe import Columns
     from transduce.tasks import Tagger
 
@@ -265,14 +279,36 @@ def print_metrics(evaluation: Evaluation) -> None:
             print(f"  {signature}")
         for line in _table(metric):
             print(f"  {line}")
+    for line in _group_table(evaluation):
+        print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
+    if evaluation.skipped:
+        pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
+        print(
+            f"transduce: {evaluation.skipped:,} {pairs} skipped, having another number of labels "
+            f"than of words; mend their lines",
+            file=sys.stderr,
+        )
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
             f"<unk>, whatever they are, and the figures are too low",
             file=sys.stderr,
         )
+
+
+def _group_table(evaluation: Evaluation) -> list[str]:
+    """A row for each group of items, such as the words of a language, and their mean."""
+    if not evaluation.groups:
+        return []
+    counts = Counter(item.group for item in evaluation.items)
+    rows = [["", "items", *evaluation.mean]]
+    for group, metrics in evaluation.groups.items():
+        values = [f"{metric.value:.2f}" for metric in metrics.values()]
+        rows.append([group or "no tag", f"{counts[group]:,}", *values])
+    rows.append(["mean", "", *(f"{metric.value:.2f}" for metric in evaluation.mean.values())])
+    return _aligned(rows)
 
 
 def _table(metric: Metric) -> list[str]:

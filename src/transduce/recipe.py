@@ -25,6 +25,7 @@ from transduce.blueprint import (
     Decoder,
     Encoder,
     Model,
+    NGrams,
     PooledEncoder,
     RecurrentDecoder,
     RecurrentEncoder,
@@ -45,7 +46,9 @@ __all__ = [
     "Encoder",
     "MetricName",
     "Misfit",
+    "Mixture",
     "Model",
+    "NGrams",
     "Named",
     "ParallelFiles",
     "Part",
@@ -78,6 +81,20 @@ Files = Annotated[
 Column = Annotated[NonNegativeInt | str, "a number from 0, or a name"]
 
 
+def plain_tag(tag: str) -> str:
+    """The tag itself; a Misfit where it cannot be one."""
+    # It becomes the token <tag>, and may be none of the four that every vocabulary has.
+    if not tag or any(sign.isspace() or sign in "<>" for sign in tag):
+        raise Misfit("", f"is {tag!r}; it must be one word without < and >")
+    if tag in ("pad", "unk", "s", "/s"):
+        raise Misfit("", f"is {tag}, which means something else; choose another word")
+    return tag
+
+
+TagName = Annotated[str, AfterValidator(plain_tag), "a word"]
+TAG = "what each source begins with as one token, such as its language; in use: --tag"
+
+
 # ---------------------------------------------------------------------------------------- data
 
 
@@ -86,6 +103,7 @@ class ParallelFiles(Part):
 
     source: Files = Field(description="one source a line")
     target: Files = Field(description="one target a line; as many files as of the source")
+    tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -99,6 +117,10 @@ class Columns(Part):
     target: Column = Field(
         1, description="the column of the target; numbers are for TSV only; in CoNLL-U: upos, xpos"
     )
+    tags: Column | None = Field(
+        None, description="a column of tags, such as V;PST: each one token before the source"
+    )
+    tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -113,8 +135,9 @@ class Named(Part):
         None, description="from which into which; multi30k and udhr need it"
     )
     language: Annotated[str, "a language"] | None = Field(
-        None, description="sigmorphon2020 needs it; all: each source begins with its language"
+        None, description="sigmorphon2020 needs it; all: each source has its language as a tag"
     )
+    tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -130,6 +153,7 @@ class Hub(Part):
         description="the column of the source; translation.de is de within translation"
     )
     target: Annotated[str, "the name of a column"] = Field(description="the column of the target")
+    tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -148,9 +172,34 @@ class Text(Part):
 
 
 def _corpus_form(value: Any) -> str:
+    if isinstance(value, list):
+        return "mixture"
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    telling = {"text": "text", "file": "columns", "name": "named", "hub": "hub"}
+    telling = {"text": "text", "file": "columns", "name": "named", "hub": "hub", "of": "mixture"}
     return next((form for key, form in telling.items() if key in keys), "parallel")
+
+
+OneCorpus = Annotated[
+    Annotated[ParallelFiles, Tag("parallel")]
+    | Annotated[Columns, Tag("columns")]
+    | Annotated[Named, Tag("named")]
+    | Annotated[Hub, Tag("hub")],
+    Discriminator(_corpus_form),
+]
+
+
+class Mixture(Part):
+    """Several corpora that take turns, pair by pair; a plain list of them will do."""
+
+    of: Annotated[list[OneCorpus], Field(min_length=1)] = Field(
+        description="each a corpus as above; a tag tells them apart"
+    )
+    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, values: Any) -> Any:
+        return {"of": values} if isinstance(values, list) else values
 
 
 Corpus = Annotated[
@@ -158,9 +207,17 @@ Corpus = Annotated[
     | Annotated[Columns, Tag("columns")]
     | Annotated[Named, Tag("named")]
     | Annotated[Hub, Tag("hub")]
+    | Annotated[Mixture, Tag("mixture")]
     | Annotated[Text, Tag("text")],
     Discriminator(_corpus_form),
 ]
+
+
+def is_tagged(corpus: Corpus | None) -> bool:
+    """Whether a recipe asks for tags before the sources of a corpus."""
+    if isinstance(corpus, Mixture):
+        return any(is_tagged(one) for one in corpus.of)
+    return bool(getattr(corpus, "tag", None)) or getattr(corpus, "tags", None) is not None
 
 
 class Tokens(Part):
@@ -175,8 +232,24 @@ class Tokens(Part):
     size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
     min_count: PositiveInt = Field(1, description="what is rarer in training text is unknown")
     lowercase: bool = Field(False, description="lower-case before cutting")
-    normalize: Literal["none", "nfc", "nfkc"] = Field("none", description="Unicode normal form")
+    normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(
+        "none",
+        description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ",
+    )
+    bpe_dropout: Share = Field(
+        0.0,
+        description="share of BPE subwords that training takes apart, each time anew (after "
+        "Provilkov et al. 2020)",
+    )
     file: File | None = Field(None, description="load this tokens file instead of training one")
+
+    @model_validator(mode="after")
+    def _made_of_others(self) -> Self:
+        if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
+            raise Misfit(
+                "bpe_dropout", f"is {self.bpe_dropout}, but only subwords of BPE come apart"
+            )
+        return self
 
 
 class TokensOfSides(Part):
@@ -199,7 +272,7 @@ class Data(Part):
     folder: Annotated[str, "a folder"] | None = Field(
         None, description="where relative paths start; without it, at the recipe's own folder"
     )
-    train: Corpus = Field(description="pairs to learn from")
+    train: Corpus = Field(description="pairs to learn from; here and below, or a list of corpora")
     valid: Corpus = Field(description="pairs to choose by: early stopping, best checkpoint")
     test: Corpus | None = Field(None, description="pairs to report on, never used for choosing")
     tokens: TokensOfSides = Field(
@@ -251,6 +324,11 @@ class Train(Part):
     )
     warmup: NonNegativeInt = Field(1000, description="updates over which the rate rises")
     smoothing: Share = Field(0.1, description="label smoothing")
+    agreement: NonNegativeFloat = Field(
+        0.0,
+        description="how much two passes with other dropout must agree, R-Drop (Liang et al. 2021);"
+        " 0: one pass",
+    )
     clip: NonNegativeFloat = Field(1.0, description="largest gradient norm; 0 for none")
     average: Average | None = Field(None, description="average checkpoints at the end")
     ema: Share | None = Field(None, description="decay of a moving average of the weights")
@@ -429,6 +507,21 @@ class Recipe(Part):
                 f"is {self.model.decoder.attention}, but a language model has no source to attend "
                 f"to; set it to none",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tags_have_a_place(self) -> Self:
+        """Before a source; and where each word has its label, or there is no source, they have
+        none."""
+        if self.task != "continue" and RULES[self.task].labels != "words":
+            return self
+        for split in ("train", "valid", "test"):
+            if is_tagged(getattr(self.data, split)):
+                raise Misfit(
+                    f"data.{split}",
+                    f"has a tag before each source, but task: {self.task} has no place for it; "
+                    f"leave it out",
+                )
         return self
 
     @model_validator(mode="after")

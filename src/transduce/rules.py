@@ -8,7 +8,8 @@ from typing import Literal
 TEXT_METRICS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
 SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH = ("decode", "validation.beam")
-LABELLING = ("model.pool", "model.characters", "model.word_dropout")
+NOT_OF_LABELS = ("data.alternatives", "train.agreement", *SEARCH)
+LABELLING = ("model.pool", "model.characters", "model.ngrams", "model.word_dropout")
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ RULES: dict[str, Rules] = {
     "transduce": Rules("sequence-to-sequence model", without=LABELLING),
     "classify": Rules(
         "classifier",
-        without=("model.decoder", "model.tie", "model.characters", "data.alternatives", *SEARCH),
+        without=("model.decoder", "model.tie", "model.characters", *NOT_OF_LABELS),
         metrics=("accuracy", "f1", "calibration"),
         judged_by=("accuracy", "f1", "calibration"),
         labels="whole",
     ),
     "tag": Rules(
         "tagger",
-        without=("model.decoder", "model.tie", "model.pool", "data.alternatives", *SEARCH),
+        without=("model.decoder", "model.tie", "model.pool", *NOT_OF_LABELS),
         metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
         judged_by=("accuracy", "known", "unknown", "f1"),
         labels="words",

@@ -1,6 +1,6 @@
 """Corpora by name: those made here, those fetched from their public homes, and where they lie."""
 
-from transduce.corpora.catalogue import FETCHED, check_named, files_of, listing_of
+from transduce.corpora.catalogue import FETCHED, check_named, files_of, listing_of, splits_of
 from transduce.corpora.getting import get
 from transduce.corpora.made import MADE
 from transduce.corpora.place import corpora_folder
@@ -13,4 +13,5 @@ __all__ = [
     "files_of",
     "get",
     "listing_of",
+    "splits_of",
 ]

@@ -17,7 +17,7 @@ from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
 from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
 from transduce.corpora.udhr import UDHR
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles, Text
+from transduce.recipe import Columns, Mixture, Named, ParallelFiles, Text
 
 FETCHED: dict[str, Listing] = {
     listing.name: listing
@@ -31,6 +31,12 @@ def listing_of(name: str) -> Listing | None:
     return FETCHED.get(name)
 
 
+def splits_of(name: str) -> list[str]:
+    """The parts that a corpus has, whether or not it is on this machine. Raises DataError."""
+    listing = listing_of(name)
+    return list(SPLITS if listing is None else listing.splits)
+
+
 def check_named(corpus: Named) -> None:
     """Raise DataError unless there is such a corpus, such a part of it, and it is here."""
     listing = listing_of(corpus.name)
@@ -41,7 +47,9 @@ def check_named(corpus: Named) -> None:
         files_of(corpus, listing)
 
 
-def files_of(corpus: Named, listing: Listing) -> tuple[ParallelFiles | Columns | Text, Path]:
+def files_of(
+    corpus: Named, listing: Listing
+) -> tuple[ParallelFiles | Columns | Mixture | Text, Path]:
     """The files of a fetched corpus, and the folder where their names start. Raises DataError."""
     split, choice = corpus.split, corpus.pair or corpus.language or ""
     folder = find(listing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -61,6 +61,21 @@ class Batch:
             self,
             source_BS=moved(self.source_BS),
             target_BT=None if self.target_BT is None else moved(self.target_BT),
+        )
+
+    def twice(self) -> Batch:
+        """All of it, and all of it again."""
+        assert self.target_BT is not None
+        assert self.target_lengths_B is not None
+        return Batch(
+            source_BS=self.source_BS.repeat(2, 1),
+            source_lengths_B=self.source_lengths_B.repeat(2),
+            target_BT=self.target_BT.repeat(2, 1),
+            target_lengths_B=self.target_lengths_B.repeat(2),
+            lines=2 * self.lines,
+            rows=2 * self.rows,
+            target_tokens=2 * self.target_tokens,
+            padding_share=self.padding_share,
         )
 
     def part(self, rows: slice) -> Batch:
@@ -193,7 +208,8 @@ class Batches:
     A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
     longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
     the same on every run and machine, and on any number of processes that share the batches.
-    With `block`, the corpus is running text, cut into blocks of so many tokens, each time anew.
+    With `block`, the corpus is running text, cut into blocks of so many tokens, each time anew;
+    with `vary`, each pass reads what that makes of it.
     """
 
     def __init__(
@@ -203,12 +219,14 @@ class Batches:
         seed: int = 1,
         ends: bool = True,
         block: int | None = None,
+        vary: Callable[[Encoded, np.random.Generator], Encoded] | None = None,
     ) -> None:
         self.corpus = corpus
         self.tokens = tokens
         self.seed = seed
         self.ends = ends
         self.block = block
+        self.vary = vary
 
     def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
         """Batches from `start` on, each with the position of the batch after it.
@@ -270,6 +288,8 @@ class Batches:
         """The rows of a pool, and which of them are a batch."""
         entropy = [self.seed, position.epoch, position.pool]
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+        if self.vary is not None:
+            encoded = self.vary(encoded, random)
         if self.block is not None:
             encoded = cut_anywhere(encoded, self.block, random)
         plan = _plan(encoded, self.tokens, random)

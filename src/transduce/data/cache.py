@@ -30,10 +30,10 @@ from transduce.data.corpus import (
     called,
     corpus_files,
     is_running,
-    locate,
     read_pairs,
     told,
 )
+from transduce.data.files import locate
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus
@@ -255,7 +255,9 @@ def _key(
 
     settings = corpus.model_dump(
         mode="json",
-        exclude={"file"} if isinstance(corpus, recipe.Columns) else {"source", "target", "text"},
+        exclude={"file"}
+        if isinstance(corpus, recipe.Columns)
+        else {"source", "target", "text", "of"},
     )
     add(
         json.dumps(
@@ -264,6 +266,9 @@ def _key(
     )
     add(source_tokens.to_json())
     add(target_tokens.to_json())
+    if isinstance(corpus, recipe.Mixture):
+        for one in corpus.of:
+            add(_key(one, data, source_tokens, target_tokens, aligned))
     if isinstance(corpus, recipe.Named | recipe.Hub):
         for pair in read_pairs(corpus, data.folder):
             add(pair.source)

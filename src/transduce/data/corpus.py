@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import glob
-import gzip
-import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import zip_longest
-from pathlib import Path
-from typing import BinaryIO, cast
+from dataclasses import dataclass, field, replace
+from itertools import islice, repeat, zip_longest
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
-from transduce.data.conllu import COLUMNS, read_sentences
+from transduce.data.columns import format_of, read_columns
+from transduce.data.files import find_files, read_lines
 from transduce.data.hub import check_hub, hub_name, hub_rows
+from transduce.data.tags import with_tags
 from transduce.errors import DataError
-from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles, Recipe, Text
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Hub,
+    Misfit,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Text,
+    is_tagged,
+    plain_tag,
+)
 
 EXAMPLES = 5
-FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
-PARQUET_ROWS = 8192
+SEPARATOR = re.compile("[;|]")  # of tags in a column, besides white space
 
 # What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
 # or the two sides would slip against each other.
@@ -31,12 +37,16 @@ ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source and its target, and where they stand: file as the recipe has it, line from 1."""
+    """A source and its target, and where they stand: file as the recipe has it, line from 1.
+
+    A source that has tags begins with them: `<fre> bonjour`.
+    """
 
     source: str
     target: str
     file: str
     line: int
+    tags: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,6 +84,8 @@ def text_of(corpus: Corpus) -> Text | None:
 
     A trained model asks this of its recipe, far from what it was trained on.
     """
+    if isinstance(corpus, Mixture):
+        return next(filter(None, map(text_of, corpus.of)), None)
     if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
         files = listing.read(corpus.split, listing.example)
         return files if isinstance(files, Text) else None
@@ -121,8 +133,12 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
     Raises DataError, with file and line, for all that cannot be read.
     """
     tally = tally if tally is not None else Tally()
-    limit = corpus.limit
+    limit, own = corpus.limit, tuple(filter(None, [getattr(corpus, "tag", None)]))
     corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, Mixture):
+        turns = _in_turn([read_pairs(one, folder, tally) for one in corpus.of])
+        yield from islice((_tagged(pair, own) for pair in turns), limit)
+        return
     if isinstance(corpus, Text):
         pairs = _text_pairs(corpus, folder)
     elif isinstance(corpus, ParallelFiles):
@@ -133,8 +149,11 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    tags: Iterator[tuple[str, ...]] = repeat(())
+    if isinstance(corpus, Columns) and corpus.tags is not None:
+        tags = _tags_of_lines(corpus, folder)
     read = 0
-    for pair in pairs:
+    for pair, further in zip(pairs, tags, strict=False):
         if not pair.source.strip() and not isinstance(corpus, Text):
             tally.note("empty_source", pair.file, pair.line)
             continue
@@ -145,9 +164,40 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
             tally.note("odd_breaks", pair.file, pair.line)
         tally.pairs += 1
         read += 1
-        yield pair
+        yield _tagged(pair, (*own, *further))
         if read == limit:
             return
+
+
+def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
+    """The pair with tags before its source, and before those that it has."""
+    if not tags:
+        return pair
+    return replace(pair, source=with_tags(pair.source, tags), tags=(*tags, *pair.tags))
+
+
+def _tags_of_lines(corpus: Columns, folder: str | None) -> Iterator[tuple[str, ...]]:
+    """What stands in the column of tags: V;PST;3, or with | or spaces between them."""
+    assert corpus.tags is not None
+    for pair in _column_pairs(corpus.model_copy(update={"source": corpus.tags}), folder):
+        tags = SEPARATOR.sub(" ", pair.source).split()
+        for tag in tags:
+            try:
+                plain_tag(tag)
+            except Misfit as misfit:
+                raise DataError(f"{pair.file}:{pair.line}: the tag {misfit.said}") from None
+        yield tuple(tags)
+
+
+def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
+    """A pair of each, then the next of each, until the last of them ends."""
+    while several:
+        going_on = []
+        for pairs in several:
+            for pair in islice(pairs, 1):
+                yield pair
+                going_on.append(pairs)
+        several = going_on
 
 
 def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
@@ -165,19 +215,36 @@ def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
     return files, str(shelf)
 
 
+def tags_of(corpus: Corpus, folder: str | None) -> list[str]:
+    """Every tag that a source of the corpus begins with; nothing is read where there is none."""
+    if not _has_tags(corpus, folder):
+        return []
+    return sorted({tag for pair in read_pairs(corpus, folder) for tag in pair.tags})
+
+
+def _has_tags(corpus: Corpus, folder: str | None) -> bool:
+    if is_tagged(corpus):
+        return True
+    found, folder = resolved(corpus, folder)
+    return isinstance(found, Mixture) and any(_has_tags(one, folder) for one in found.of)
+
+
 def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
     return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
 
 
 def check_files(corpus: Corpus, folder: str | None) -> None:
     """Raise DataError if a file of the corpus is not there; nothing is read."""
-    if isinstance(corpus, ParallelFiles):
+    if isinstance(corpus, Mixture):
+        for one in corpus.of:
+            check_files(one, folder)
+    elif isinstance(corpus, ParallelFiles):
         _matched(corpus, folder)
     elif isinstance(corpus, Text):
         corpus_files(corpus, folder)
     elif isinstance(corpus, Columns):
         for name in corpus_files(corpus, folder):
-            _format(name)
+            format_of(name)
     elif isinstance(corpus, Named):
         check_named(corpus)
     else:
@@ -187,14 +254,17 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
 def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
     """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
     if isinstance(corpus, ParallelFiles):
-        return _files(corpus.source, folder) + _files(corpus.target, folder)
+        return find_files(corpus.source, folder) + find_files(corpus.target, folder)
     if isinstance(corpus, Text):
-        return _files(corpus.text, folder)
-    return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+        return find_files(corpus.text, folder)
+    return find_files(corpus.file, folder) if isinstance(corpus, Columns) else []
 
 
 def called(corpus: Corpus) -> str:
     """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Mixture):
+        names = list(dict.fromkeys(map(called, corpus.of)))
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if isinstance(corpus, Named):
         chosen = corpus.pair or corpus.language
         return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))
@@ -209,44 +279,8 @@ def _listed(names: str | list[str]) -> str:
     return names if isinstance(names, str) else ", ".join(names)
 
 
-def locate(name: str, folder: str | None) -> Path:
-    """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
-    return Path(folder or ".") / Path(name).expanduser()
-
-
-def _files(given: str | list[str], folder: str | None) -> list[str]:
-    """Names as given, globs resolved and sorted. Raises DataError for a file that is not there."""
-    found: list[str] = []
-    for name in [given] if isinstance(given, str) else given:
-        path = locate(name, folder)
-        if path.is_file():
-            found.append(name)
-        elif path.is_dir():
-            raise DataError(
-                f"{path.absolute()} is a folder where a file is needed; name the files in it, "
-                f"for example {name.rstrip('/')}/*.txt"
-            )
-        elif glob.has_magic(name):
-            pattern = str(Path(name).expanduser())
-            # root_dir keeps brackets in the folder's own name from being read as a pattern.
-            matches = glob.glob(pattern, root_dir=folder or ".", recursive=True)  # noqa: PTH207
-            files = sorted(match for match in matches if locate(match, folder).is_file())
-            if not files:
-                raise DataError(
-                    f"no file matches {path.absolute()}; mend the pattern, or say where the files "
-                    "are with data.folder=..."
-                )
-            found += files
-        else:
-            raise DataError(
-                f"there is no file {path.absolute()}; mend the name, or say where the files are "
-                "with data.folder=..."
-            )
-    return found
-
-
 def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
-    sources, targets = _files(corpus.source, folder), _files(corpus.target, folder)
+    sources, targets = find_files(corpus.source, folder), find_files(corpus.target, folder)
     if len(sources) != len(targets):
         raise DataError(
             f"{corpus.source} gives {len(sources)} source files, {corpus.target} gives "
@@ -271,175 +305,12 @@ def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]
 
 
 def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
-    for name in _files(corpus.text, folder):
+    for name in find_files(corpus.text, folder):
         for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
             yield Pair("", text, name, line)
 
 
-def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
-    """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
-    line = 0
-    try:
-        with _open(locate(name, folder)) as file:
-            # A binary file is cut at \n only, and says which byte of which line is wrong.
-            for line, raw in enumerate(file, start=1):
-                bare = raw[:-1] if raw.endswith(b"\n") else raw
-                bare = bare[:-1] if bare.endswith(b"\r") else bare
-                if line == 1:
-                    bare = bare.removeprefix(b"\xef\xbb\xbf")
-                text = bare.decode("utf-8")
-                yield text + "\n" if breaks and raw.endswith(b"\n") else text
-    except UnicodeDecodeError as error:
-        start, bad = error.start, error.object[error.start]
-        if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            hint = f"it looks like UTF-16; convert it with `iconv -f UTF-16 -t UTF-8 {name}`"
-        else:
-            hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
-        raise DataError(
-            f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
-        ) from None
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{name}:{line + 1}: the compressed file is damaged or cut short here ({error}); "
-            "fetch or compress it again"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
-    if line == 0:
-        raise DataError(f"{name} is empty; give a file with at least one line")
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    if path.suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path))
-    return path.open("rb")
-
-
-def _format(name: str) -> str:
-    packed = Path(name).suffix in (".gz", ".xz")
-    suffix = Path(Path(name).stem if packed else name).suffix
-    if suffix not in FORMATS:
-        raise DataError(
-            f"{name}: cannot tell the format from the name; it must end in {', '.join(FORMATS)} "
-            "(and .gz or .xz where it is compressed)"
-        )
-    if packed and suffix == ".parquet":
-        raise DataError(f"{name}: Parquet compresses within; unpack the file")
-    return suffix
-
-
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
-    readers = {
-        ".tsv": _tsv_pairs,
-        ".jsonl": _jsonl_pairs,
-        ".parquet": _parquet_pairs,
-        ".conllu": _conllu_pairs,
-    }
-    for name in _files(corpus.file, folder):
-        yield from readers[_format(name)](name, folder, corpus)
-
-
-def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    wanted = (corpus.source, corpus.target)
-    header = any(isinstance(column, str) for column in wanted)
-    numbers: list[int] = [] if header else [int(column) for column in wanted]
-    for line, text in enumerate(read_lines(name, folder), start=1):
-        fields = text.split("\t")
-        if line == 1 and header:
-            numbers = [
-                column if isinstance(column, int) else _column(name, column, fields)
-                for column in wanted
-            ]
-            continue
-        for number in numbers:
-            if not 0 <= number < len(fields):
-                raise DataError(
-                    f"{name}:{line}: the line has {len(fields)} "
-                    f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
-                    f"column {number} (counted from 0) is asked for; mend the line or the number"
-                )
-        yield Pair(fields[numbers[0]], fields[numbers[1]], name, line)
-
-
-def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    keys = _names(corpus)
-    for line, text in enumerate(read_lines(name, folder), start=1):
-        if not text.strip():
-            continue
-        try:
-            record = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
-        sides = []
-        for key in keys:
-            if key not in record:
-                there = ", ".join(record) or "none"
-                raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
-            value = record[key]
-            if not isinstance(value, str):
-                raise DataError(
-                    f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
-                )
-            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-                raise DataError(
-                    f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
-                    "no character; mend the \\u escape"
-                )
-            sides.append(value)
-        yield Pair(sides[0], sides[1], name, line)
-
-
-def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    import pyarrow
-    import pyarrow.parquet
-
-    keys = _names(corpus)
-    line = 0
-    try:
-        with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
-            schema = file.schema_arrow
-            for key in keys:
-                _column(name, key, schema.names)
-                kind = schema.field(key).type
-                inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-                if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
-                    raise DataError(f"{name}: the column {key} holds {kind}, not text")
-            for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
-                sources, targets = (batch.column(key).to_pylist() for key in keys)
-                for source, target in zip(sources, targets, strict=True):
-                    line += 1
-                    yield Pair(source or "", target or "", name, line)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
-            f"({' '.join(str(error).split())})"
-        ) from None
-    if line == 0:
-        raise DataError(f"{name} is empty; give a file with at least one row")
-
-
-def _conllu_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    """The words of each sentence, and a column of theirs; numbers mean form and upos."""
-    source = corpus.source if isinstance(corpus.source, str) else "form"
-    target = corpus.target if isinstance(corpus.target, str) else "upos"
-    for column in (source, target):
-        _column(name, column, list(COLUMNS))
-    for sentence in read_sentences(read_lines(name, folder), name):
-        sides = [" ".join(sentence.column(column)) for column in (source, target)]
-        yield Pair(sides[0], sides[1], name, sentence.line)
-
-
-def _names(corpus: Columns) -> tuple[str, str]:
-    """Keys of JSONL and Parquet; the numbers that TSV defaults to mean `source` and `target`."""
-    source = corpus.source if isinstance(corpus.source, str) else "source"
-    return source, corpus.target if isinstance(corpus.target, str) else "target"
-
-
-def _column(name: str, wanted: str, there: list[str]) -> int:
-    if wanted not in there:
-        raise DataError(f"{name}:1: there is no column {wanted}; there are: {', '.join(there)}")
-    return there.index(wanted)
+    for name in find_files(corpus.file, folder):
+        for line, source, target in read_columns(name, folder, corpus):
+            yield Pair(source, target, name, line)

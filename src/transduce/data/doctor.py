@@ -123,7 +123,8 @@ def examine(recipe: Recipe) -> Diagnosis:
             if name in splits and splits[name].is_text:
                 diagnosis.findings += _text_against(splits["train"], splits[name])
             elif name in splits:
-                diagnosis.findings += _against(splits["train"], splits[name])
+                labels = RULES[recipe.task].labels != "none"
+                diagnosis.findings += _against(splits["train"], splits[name], labels)
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))
     return diagnosis
@@ -411,7 +412,7 @@ def _odd_ratios(sources: NDArray[np.int32], targets: NDArray[np.int32]) -> NDArr
     return np.flatnonzero(far & (np.maximum(sources, targets) >= FEW_TOKENS))
 
 
-def _against(train: _Split, other: _Split) -> list[Finding]:
+def _against(train: _Split, other: _Split, labels: bool) -> list[Finding]:
     """What stands in valid or test and in train (leakage), or there and not in train."""
     found: list[Finding] = []
     pairs = np.isin(other.hashes("pair"), train.hashes("pair"))
@@ -430,18 +431,20 @@ def _against(train: _Split, other: _Split) -> list[Finding]:
         np.flatnonzero(sources),
         "Remove these sources from train, if scores should be of unseen ones.",
     )
-    return found + _new_characters(train, other)
+    return found + _new_characters(train, other, labels)
 
 
-def _new_characters(train: _Split, other: _Split) -> list[Finding]:
+def _new_characters(train: _Split, other: _Split, labels: bool = False) -> list[Finding]:
+    """What train has not; of labels, whole ones."""
     found: list[Finding] = []
     for side in other.sides:
+        whole = labels and side == "target"
         new = {
             letter: count
             for letter, count in other.characters[side].most_common()
             if letter not in train.characters[side]
         }
-        if new:
+        if new and not whole:
             shown = [f"{_excerpt(c)} (U+{ord(c):04X}), {n:,} times" for c, n in new.items()]
             what = (
                 f"{other.name}: {len(new):,} {'character' if len(new) == 1 else 'characters'} of "
@@ -451,8 +454,13 @@ def _new_characters(train: _Split, other: _Split) -> list[Finding]:
             found.append(Finding("note", what, len(new), shown[:EXAMPLES], mend))
         share = other.unknown_share(side)
         if share > 0:
-            what = f"{other.name}: {share:.2%} of the {other.called(side)} tokens are unknown"
+            kind = "labels" if whole else f"{other.called(side)} tokens"
+            what = f"{other.name}: {share:.2%} of the {kind} are unknown"
             severity: Severity = "warning" if share > MANY_UNKNOWN else "note"
             mend = "Use a smaller level (subword, character, byte), or raise the size."
+            if whole:
+                mend = (
+                    "Train has none of them, so they count as wrong: add some, or leave them out."
+                )
             found.append(Finding(severity, what, other.unknown[side], [], mend))
     return found

@@ -71,8 +71,11 @@ def packed_padding(batch: Batch) -> float:
     return 1.0 - sum(real) / sum(_round(count, ROUND) for count in real)
 
 
-def pack(batch: Batch) -> Packed:
-    """The batch's tokens in the same order, padding left out."""
+def pack(batch: Batch, copies: int = 1) -> Packed:
+    """The batch's tokens in the same order, padding left out; several times over, if asked.
+
+    Copies follow each other as wholes, whatever fills them up included.
+    """
     assert batch.target_BT is not None
     assert batch.target_lengths_B is not None
     source_lengths = batch.source_lengths_B.numpy()
@@ -85,14 +88,20 @@ def pack(batch: Batch) -> Packed:
     target_BT = batch.target_BT.numpy()
     flat = np.concatenate(
         [
-            _joined(batch.source_BS.numpy(), source_lengths, sources),
-            _joined(target_BT[:, :-1], target_lengths, targets),
-            _joined(target_BT[:, 1:], target_lengths, targets),
-            _filled(source_offsets, sequences),
-            _filled(target_offsets, sequences),
+            np.tile(_joined(batch.source_BS.numpy(), source_lengths, sources), copies),
+            np.tile(_joined(target_BT[:, :-1], target_lengths, targets), copies),
+            np.tile(_joined(target_BT[:, 1:], target_lengths, targets), copies),
+            _repeated(_filled(source_offsets, sequences), copies),
+            _repeated(_filled(target_offsets, sequences), copies),
         ]
     )
-    return Packed(torch.from_numpy(flat), Shape(sources, targets, sequences, longest))
+    sizes = (copies * sources, copies * targets, copies * sequences)
+    return Packed(torch.from_numpy(flat), Shape(*sizes, longest))
+
+
+def _repeated(offsets: NDArray[np.int32], copies: int) -> NDArray[np.int32]:
+    further = [offsets[1:] + copy * offsets[-1] for copy in range(1, copies)]
+    return np.concatenate([offsets, *further])
 
 
 def _joined(

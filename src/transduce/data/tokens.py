@@ -10,10 +10,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
-from transduce.data.corpus import locate, read_pairs
+from transduce.data.corpus import Pair, read_pairs, tags_of
+from transduce.data.files import locate
+from transduce.data.tags import without_tags
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
@@ -58,18 +62,30 @@ class Tokens:
         )
         self._fused = _joins_subwords(tokenizer)
         self._pieces, self._texts = _Known(self._piece), _Known(self._text)
+        added = tokenizer.get_added_tokens_decoder()
+        self.tags: dict[str, int] = {
+            token.content[1:-1]: number
+            for number, token in sorted(added.items())
+            if number >= len(SPECIALS) and token.special
+        }
+        """Words that a source may begin with as one token each, such as <fre>; their ids."""
 
     @classmethod
-    def train(cls, settings: recipe.Tokens, texts: Iterable[str]) -> Tokens:
-        """Learn a vocabulary from texts; the same texts give the same vocabulary.
+    def train(
+        cls, settings: recipe.Tokens, texts: Iterable[str], tags: Iterable[str] = ()
+    ) -> Tokens:
+        """Learn a vocabulary from texts; the same texts give the same vocabulary. Tags come on top.
 
         With `size`, the rarest characters, words or symbols are left out; subwords cannot be made
         with fewer tokens than there are different characters. What is rarer than `min_count` is
         unknown. Texts are read twice where `min_count` matters to subwords. Raises TokensError
         where there is no text, or the size is too small.
         """
+        special = [f"<{tag}>" for tag in sorted(set(tags))]
         if settings.level == "byte":
-            return cls(_byte_tokenizer(settings))
+            tokenizer = _byte_tokenizer(settings)
+            tokenizer.add_special_tokens(special)
+            return cls(tokenizer)
         if isinstance(texts, Iterator) and settings.level == "subword" and settings.min_count > 1:
             texts = list(texts)
         tokenizer, trainer = _untrained(settings)
@@ -97,7 +113,9 @@ class Tokens:
         if tokenizer.get_vocab_size() > settings.size:
             raise too_small
         unigram = settings.level == "subword" and settings.algorithm == "unigram"
-        return cls(_settled(tokenizer) if unigram else tokenizer)
+        tokenizer = _settled(tokenizer) if unigram else tokenizer
+        tokenizer.add_special_tokens(special)
+        return cls(tokenizer)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokens:
@@ -139,9 +157,17 @@ class Tokens:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, cut in parallel."""
+        """The ids of many texts, cut in parallel; tags that they begin with are one id each."""
         if not texts:
             return []
+        if self.tags:
+            parted = [without_tags(text, self.tags) for text in texts]
+            rest = self._encode_plain([text for _, text in parted])
+            heads = [[self.tags[tag] for tag in tags] for tags, _ in parted]
+            return [head + ids for head, ids in zip(heads, rest, strict=True)]
+        return self._encode_plain(texts)
+
+    def _encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
         if self.level in ("character", "byte"):
             return [self._one_by_one(text) for text in texts]
         try:
@@ -185,6 +211,17 @@ class Tokens:
         """Each token as a person would read it in a plot; spaces are ▁, odd bytes like <C3>."""
         return [self._pieces[number] for number in ids]
 
+    def halves(self) -> NDArray[np.int32]:
+        """[V, 2]: of each token the two that BPE made it of, or -1."""
+        found = np.full((len(self), 2), -1, np.int32)
+        merges = json.loads(self.to_json())["model"].get("merges") or []
+        numbers = self._tokenizer.get_vocab()
+        for one, other in merges:
+            whole = numbers[one + other]
+            if found[whole, 0] < 0:
+                found[whole] = numbers[one], numbers[other]
+        return found
+
     def names(self) -> list[str]:
         """What the tokens file itself calls each token, by id: no two are the same."""
         return [self._tokenizer.id_to_token(number) or f"<{number}>" for number in range(len(self))]
@@ -199,7 +236,7 @@ class Tokens:
         found: Counter[str] = Counter()
         whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
-        while some := list(islice(remaining, 1024)):
+        while some := [without_tags(text, self.tags)[1] for text in islice(remaining, 1024)]:
             try:
                 encodings = self._tokenizer.encode_batch(some, add_special_tokens=False)
             except TypeError:
@@ -232,6 +269,8 @@ class Tokens:
         piece = self._tokenizer.id_to_token(number)
         if piece is None or number < len(SPECIALS):
             return str(piece or SPECIALS[UNKNOWN])
+        if piece[1:-1] in self.tags:
+            return str(piece)
         if self.level == "byte":
             byte = number - len(SPECIALS)
             shown = chr(byte) if 0x20 < byte < 0x7F else f"<{byte:02X}>"
@@ -263,15 +302,28 @@ def train_tokens(data: recipe.Data) -> tuple[Tokens, Tokens]:
     With `both`, the two are one and the same object.
     """
 
+    tags = tags_of(data.train, data.folder)
+
+    def of_side(pair: Pair, side: str) -> str:
+        return pair.target if side == "target" else without_tags(pair.source, pair.tags)[1]
+
     def texts(*sides: str) -> Iterable[str]:
         return _Texts(
-            lambda: (getattr(p, s) for p in read_pairs(data.train, data.folder) for s in sides)
+            lambda: (of_side(p, s) for p in read_pairs(data.train, data.folder) for s in sides)
         )
 
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
-        if settings.file is not None:
-            return Tokens.load(locate(settings.file, data.folder))
-        return Tokens.train(settings, texts(*sides))
+        needed = tags if "source" in sides else []
+        if settings.file is None:
+            return Tokens.train(settings, texts(*sides), needed)
+        loaded = Tokens.load(locate(settings.file, data.folder))
+        for tag in needed:
+            if tag not in loaded.tags:
+                raise TokensError(
+                    f"the tokens file {settings.file} has no tag <{tag}>; train the tokens anew, "
+                    f"or leave the tag out of data.train"
+                )
+        return loaded
 
     sides = data.tokens
     if sides.both is not None:
@@ -297,6 +349,8 @@ def _normalizers(settings: recipe.Tokens) -> list[Any]:
         "none": [],
         "nfc": [normalizers.NFC()],
         "nfkc": [normalizers.NFKC()],
+        "nfd": [normalizers.NFD()],
+        "nfkd": [normalizers.NFKD()],
     }
     return forms[settings.normalize] + ([normalizers.Lowercase()] if settings.lowercase else [])
 

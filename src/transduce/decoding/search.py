@@ -187,15 +187,18 @@ def follow(
     total_R = torch.zeros(len(rows_R), device=device)
     closing_R = torch.zeros(len(rows_R), device=device)
     open_R = torch.ones_like(rows_R, dtype=torch.bool)
+    left = len(rows_R)
     found = (written_RT.clone(), total_R.clone(), closing_R.clone())
     for step in range(longest):
         log_probs_RV, state = model.step(tokens_R, state)
         last_R = limits_R == step + 1 if step + 1 >= shortest else None
         log_probs_RV = shaped.permitted(log_probs_RV, written_RT[:, :step], last_R)
-        tokens_R = choose(log_probs_RV, rows_R, step).masked_fill_(~open_R, PAD)
+        tokens_R = choose(log_probs_RV, rows_R, step)
+        if left < len(rows_R):
+            tokens_R.masked_fill_(~open_R, PAD)
         written_RT[:, step] = tokens_R
         worth_R = log_probs_RV.gather(1, tokens_R[:, None]).squeeze(1)
-        total_R += worth_R.masked_fill(~open_R, 0.0)
+        total_R += worth_R if left == len(rows_R) else worth_R.masked_fill(~open_R, 0.0)
         if shaped.closes:
             closing_R = torch.where(open_R, shaped.closing(), closing_R)
         yield tokens_R

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from transduce.cookbook import nearest
+from transduce.corpora import splits_of
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, is_running, read_pairs
-from transduce.data.tokens import UNKNOWN
+from transduce.data.corpus import Pair, called, is_running, read_pairs
+from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Named, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
+
+MOST_GROUPS = 50
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Item:
 
     source: str
     references: list[str]
+    group: str = ""
+    """The first of the source's tags, such as its language."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +46,37 @@ class Evaluation:
     metrics: dict[str, Metric]
     items: list[Item]
     outputs: list[Output]
+    groups: dict[str, dict[str, Metric]] = field(default_factory=dict)
+    """The same of the items of each group, where there are several."""
+    mean: dict[str, Metric] = field(default_factory=dict)
+    """The mean over the groups, each counting alike however many items it has."""
+    name: str = ""
+    """Under which the folder's metrics.json has it."""
+    skipped: int = 0
+    """Pairs that could not be judged: with another number of labels than of words."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     """One item a pair; or, of a dictionary, one item a source with all its targets."""
     if not alternatives:
-        return [Item(pair.source, [pair.target]) for pair in pairs]
-    grouped: dict[str, list[str]] = {}
+        return [Item(pair.source, [pair.target], *pair.tags[:1]) for pair in pairs]
+    found: dict[str, Item] = {}
     for pair in pairs:
-        grouped.setdefault(pair.source, []).append(pair.target)
-    return [Item(source, references) for source, references in grouped.items()]
+        item = found.setdefault(pair.source, Item(pair.source, [], *pair.tags[:1]))
+        item.references.append(pair.target)
+    return list(found.values())
+
+
+def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
+    """The pairs that can be judged: where each token has a label, those with as many of both."""
+    if RULES[task].labels != "words":
+        return pairs
+    sources = source_tokens.encode_batch([pair.source for pair in pairs])
+    return [
+        pair
+        for pair, ids in zip(pairs, sources, strict=True)
+        if len(ids) == len(pair.target.split())
+    ]
 
 
 class Answer(NamedTuple):
@@ -98,15 +125,68 @@ def evaluate(
     """Decode every item's source and measure against its references."""
     outputs = model.run([item.source for item in items], **settings)
     answers = [Answer.of(output) for output in outputs]
-    return Evaluation(judge(model, items, answers, metrics, bootstrap), items, outputs)
+    whole = judge(model, items, answers, metrics, bootstrap)
+    groups = _judge_groups(model, items, answers, metrics, bootstrap)
+    return Evaluation(whole, items, outputs, groups, mean_over(groups))
+
+
+def _judge_groups(
+    model: Model,
+    items: Sequence[Item],
+    answers: Sequence[Answer],
+    metrics: Sequence[str],
+    bootstrap: int,
+) -> dict[str, dict[str, Metric]]:
+    """The metrics of each group, where there are several, and not too many to be told."""
+    names = sorted({item.group for item in items})
+    if not 1 < len(names) <= MOST_GROUPS:
+        return {}
+    found = {}
+    for name in names:
+        own = [place for place, item in enumerate(items) if item.group == name]
+        parts = ([items[place] for place in own], [answers[place] for place in own])
+        found[name] = judge(model, *parts, metrics, bootstrap)
+    return found
+
+
+def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
+    """The mean of each metric over the groups (the macro average).
+
+    Its interval follows from theirs, as they are independent: the distances to the ends, squared,
+    add up.
+    """
+    several = list(groups.values())
+    if not several:
+        return {}
+    means = {}
+    for name, first in several[0].items():
+        found = [metrics[name] for metrics in several]
+        mean = sum(metric.value for metric in found) / len(found)
+        lows = [metric.value - metric.low for metric in found if metric.low is not None]
+        highs = [metric.high - metric.value for metric in found if metric.high is not None]
+        whole = len(lows) == len(highs) == len(found)
+        low = mean - math.hypot(*lows) / len(found) if whole else None
+        high = mean + math.hypot(*highs) / len(found) if whole else None
+        means[name] = Metric(name, mean, low, high, first.higher_is_better)
+    return means
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
     """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
+    if evaluation.groups:
+        facts["mean"] = {name: metric.to_json() for name, metric in evaluation.mean.items()}
+        facts["groups"] = {
+            group: {name: _shortly(metric) for name, metric in metrics.items()}
+            for group, metrics in evaluation.groups.items()
+        }
     _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
     # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
+
+
+def _shortly(metric: Metric) -> dict[str, Any]:
+    return {"value": metric.value, "low": metric.low, "high": metric.high}
 
 
 def _write_metrics(
@@ -176,8 +256,12 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
     if corpus is not None:
         return corpus
     known = data.test or data.valid
-    if isinstance(known, Named):
-        return known.model_copy(update={"split": split, "limit": None})
+    if isinstance(known, Named) and _may_have(known, split):
+        return _other_split(known, split)
+    if isinstance(known, Mixture):
+        named = [one for one in known.of if isinstance(one, Named) and _may_have(one, split)]
+        if len(named) == len(known.of):
+            return Mixture(of=[_other_split(one, split) for one in named])
     if split in splits:
         others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
         raise DataError(
@@ -187,12 +271,24 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
     raise DataError(f"there is no split {split}{near}")
 
 
+def _may_have(corpus: Named, split: str) -> bool:
+    """Whether to ask the corpus for a split; of one that no recipe knows it says itself that there
+    is none, and which there are."""
+    return split not in ("test", "valid") or split in splits_of(corpus.name)
+
+
+def _other_split(corpus: Named, split: str) -> Named:
+    return corpus.model_copy(update={"split": split, "limit": None})
+
+
 def _evaluate_text(
     model: LanguageModel, folder: Path, split: str, corpus: Corpus, names: Sequence[str]
 ) -> Evaluation:
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
     given = given_text(pairs, model.target_tokens, running)
+    if not given.tokens:
+        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
     total, tokens = model.surprise(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
@@ -210,11 +306,13 @@ def evaluate_folder(
     split: str = "test",
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
+    with_models: Sequence[Model] = (),
     **settings: Any,
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
 
-    Of a language model the split is read, and nothing is decoded.
+    Of a language model the split is read, and nothing is decoded. What it writes together with
+    other models is not its own: that has another name.
     """
     data = model.recipe.data
     corpus: Corpus
@@ -227,9 +325,21 @@ def evaluate_folder(
     else:
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
-        return _evaluate_text(model, folder, split, corpus, names)
-    items = items_of(list(read_pairs(corpus, data.folder)), data.alternatives)
-    asked = {name: value for name, value in settings.items() if value is not None}
-    evaluation = evaluate(model, items, names, **asked)
-    write_evaluation(folder, split, evaluation, **asked)
+        return replace(_evaluate_text(model, folder, split, corpus, names), name=split)
+    pairs = list(read_pairs(corpus, data.folder))
+    right = measurable(pairs, model.recipe.task, model.source_tokens)
+    if not right:
+        what = "with as many labels as words" if pairs else "with a source and a target"
+        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+    items = items_of(right, data.alternatives)
+    facts = {name: value for name, value in settings.items() if value is not None}
+    asked = dict(facts)
+    if with_models:
+        asked["with_models"] = with_models
+        facts["models"] = 1 + len(with_models)
+        split = f"{split}-{facts['models']}-models"
+    evaluation = replace(
+        evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
+    )
+    write_evaluation(folder, split, evaluation, **facts)
     return evaluation

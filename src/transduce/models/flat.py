@@ -22,9 +22,10 @@ from transduce.models.learner import Learner
 from transduce.models.lens import attentions
 from transduce.models.network import Network
 from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
-from transduce.nn.packed import PackedWeight
+from transduce.nn.packed import Multiply, PackedWeight, has_bfloat16
 
 ROOM = 32  # steps that a store has room for at first; it grows by doubling
+SOME = 8  # sources; attention to fewer takes no longer in float32 than in bfloat16
 
 
 def has_flat_steps(network: Learner) -> bool:
@@ -54,7 +55,7 @@ class FlatSteps:
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
         L, H = len(self.layers), self.layers[0].heads
-        dtype = memory.states_BSD.dtype
+        dtype = self._stored(memory.states_BSD)
         memory_LCBHSK = torch.empty(L, 2, B, H, S, D // H, dtype=dtype)
         for block, layer_CBHSK in zip(self.decoder.stack, memory_LCBHSK, strict=True):
             projected_BSCHK = block.project_memory(memory.states_BSD).view(B, S, 2, H, -1)
@@ -66,18 +67,27 @@ class FlatSteps:
             hidden_B11S.masked_fill_(~visible_B1S[:, None], -torch.inf)
         return FlatState(memory_LCBHSK, hidden_B11S)
 
+    def _stored(self, states_BSD: Tensor) -> torch.dtype:
+        """What keys and values are kept in: beside int8, bfloat16 costs no more than that does."""
+        weight = self.layers[0].weight
+        is_int8 = isinstance(weight, PackedWeight) and weight.kind == "int8"
+        pays = is_int8 and len(states_BSD) >= SOME and has_bfloat16()
+        return torch.bfloat16 if pays else states_BSD.dtype
+
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_RV of the token after tokens_R, in float32 whatever the weights."""
         if not isinstance(state, FlatState):
             return self.network.step(tokens_R, state)
-        past_LCRHTK, t = state.with_room(len(tokens_R)), state.length
-        slots_CRHK = past_LCRHTK[..., t, :].unbind()
-        pasts_CRHTK = past_LCRHTK[..., : t + 1, :].unbind()
-        memories_CBHSK = state.memory_LCBHSK.unbind()
+        past_XRHTK, t = state.with_room(len(tokens_R)).flatten(0, 1), state.length
+        slots_RH1K = past_XRHTK[..., t : t + 1, :].unbind()
+        pasts_RHTK = past_XRHTK[..., : t + 1, :].unbind()
+        sources_BHSK = state.memory_LCBHSK.flatten(0, 1).unbind()
         x_RD = self.decoder.embedding(tokens_R[:, None], start=t).squeeze(1)
-        stores = zip(slots_CRHK, pasts_CRHTK, memories_CBHSK, strict=True)
-        for layer, (slot_CRHK, past_CRHTK, memory_CBHSK) in zip(self.layers, stores, strict=True):
-            x_RD = layer.step(x_RD, t, slot_CRHK, past_CRHTK, memory_CBHSK, state.hidden_B11S)
+        for number, layer in enumerate(self.layers):
+            pair = slice(2 * number, 2 * number + 2)
+            x_RD = layer.attend_to_self(x_RD, t, slots_RH1K[pair], pasts_RHTK[pair])
+            x_RD = layer.attend_to_source(x_RD, sources_BHSK[pair], state.hidden_B11S)
+            x_RD = layer.feed_forward(x_RD)
         state.length += 1
         logits_RV = self.network.head(self.norm(x_RD))
         return torch.log_softmax(logits_RV.float(), dim=-1), state
@@ -128,108 +138,91 @@ def take_rows(store: Tensor, dim: int, index_R: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------- one layer
 
 
+Pair = tuple[Tensor, ...]  # keys and values
+
+
 class Layer:
     """A decoder block, its parts laid out for single steps."""
 
     def __init__(self, block: DecoderBlock) -> None:
         own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
         assert cross is not None
-        D = own.width
         self.heads, self.rotary = own.heads, own.rotary
-        self.own = Sublayer(
-            block.self_attention_residual, Product(own.in_projection), Product(own.out_projection)
-        )
+        self.weight: Tensor | PackedWeight = own.in_projection.weight
+        self.own = Sublayer(block.self_attention_residual, own.in_projection, own.out_projection)
         self.cross = Sublayer(
-            block.cross_attention_residual,
-            Product(cross.in_projection, rows=D),
-            Product(cross.out_projection),
+            block.cross_attention_residual, cross.in_projection, cross.out_projection, own.width
         )
-        relu = feed_forward.activation == "relu"
-        self.activation = None if relu else ACTIVATIONS[feed_forward.activation]
-        self.feed_forward = Sublayer(
-            block.feed_forward_residual,
-            Product(feed_forward.expand, relu=relu),
-            Product(feed_forward.contract),
+        self.relu = feed_forward.activation == "relu"
+        self.activation = ACTIVATIONS[feed_forward.activation]
+        self.position_wise = Sublayer(
+            block.feed_forward_residual, feed_forward.expand, feed_forward.contract
         )
 
-    def step(
-        self,
-        x_RD: Tensor,
-        t: int,
-        slot_CRHK: Tensor,
-        past_CRHTK: Tensor,
-        memory_CBHSK: Tensor,
-        hidden_B11S: Tensor | None,
-    ) -> Tensor:
-        """Step t. Its keys and values are written into the slot, which is the past's last place."""
-        projected_RE = self.own.enter(x_RD)
-        context_RD = self._attend_to_self(projected_RE, t, slot_CRHK, past_CRHTK)
-        x_RD = self.own.leave(context_RD, x_RD)
-
-        query_RD = self.cross.enter(x_RD)
-        context_RD = self._attend_to_source(query_RD, memory_CBHSK, hidden_B11S)
-        x_RD = self.cross.leave(context_RD, x_RD)
-
-        hidden_RF = self.feed_forward.enter(x_RD)
-        if self.activation is not None:
-            hidden_RF = self.activation(hidden_RF)
-        return self.feed_forward.leave(hidden_RF, x_RD)
-
-    def _attend_to_self(
-        self, projected_RE: Tensor, t: int, slot_CRHK: Tensor, past_CRHTK: Tensor
-    ) -> Tensor:
-        _, R, H, K = slot_CRHK.shape
-        projected_R3HK = projected_RE.view(R, 3, H, K).to(past_CRHTK.dtype)
+    def attend_to_self(self, x_RD: Tensor, t: int, slots_RH1K: Pair, past_RHTK: Pair) -> Tensor:
+        """Step t. Its keys and values are written into the slots, the last places of the past."""
+        R, H = x_RD.shape[0], self.heads
+        projected_R3H1K = self.own.enter(x_RD).view(R, 3, H, 1, -1)
         if self.rotary is not None:
-            turning_RH1K = projected_R3HK[:, :2].flatten(1, 2).unsqueeze(2)
-            projected_R3HK[:, :2] = self.rotary.rotate(turning_RH1K, t).view(R, 2, H, K)
-        slot_CRHK.copy_(projected_R3HK[:, 1:].transpose(0, 1))
-        keys_RHTK, values_RHTK = past_CRHTK
-        query_RH1K = projected_R3HK[:, 0].unsqueeze(2)
-        context_RH1K = F.scaled_dot_product_attention(query_RH1K, keys_RHTK, values_RHTK)
-        return context_RH1K.view(R, H * K).to(projected_RE.dtype)
+            turning_RH1K = projected_R3H1K[:, :2].flatten(1, 2)
+            projected_R3H1K[:, :2] = self.rotary.rotate(turning_RH1K, t).view(R, 2, H, 1, -1)
+        query_RH1K, key_RH1K, value_RH1K = projected_R3H1K.unbind(1)
+        slots_RH1K[0].copy_(key_RH1K)
+        slots_RH1K[1].copy_(value_RH1K)
+        context_RH1K = attend(query_RH1K, past_RHTK)
+        return self.own.leave(context_RH1K.reshape(R, -1), x_RD)
 
-    def _attend_to_source(
-        self, query_RD: Tensor, memory_CBHSK: Tensor, hidden_B11S: Tensor | None
+    def attend_to_source(
+        self, x_RD: Tensor, source_BHSK: Pair, hidden_B11S: Tensor | None
     ) -> Tensor:
-        """The rows of one source are its queries: its memory is read once for all of them."""
-        B = memory_CBHSK.shape[1]
-        query_BNHK = query_RD.view(B, -1, self.heads, memory_CBHSK.shape[-1])
-        query_BHNK = query_BNHK.transpose(1, 2).to(memory_CBHSK.dtype)
-        keys_BHSK, values_BHSK = memory_CBHSK
-        context_BHNK = F.scaled_dot_product_attention(
-            query_BHNK, keys_BHSK, values_BHSK, hidden_B11S
-        )
-        return context_BHNK.transpose(1, 2).reshape(query_RD.shape).to(query_RD.dtype)
+        """The rows of one source are its queries: it is read once for all of them."""
+        R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
+        query_BHNK = self.cross.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
+        context_BHNK = attend(query_BHNK, source_BHSK, hidden_B11S)
+        return self.cross.leave(context_BHNK.transpose(1, 2).reshape(R, -1), x_RD)
+
+    def feed_forward(self, x_RD: Tensor) -> Tensor:
+        hidden_RF = self.position_wise.enter(x_RD, self.relu)
+        if not self.relu:
+            hidden_RF = self.activation(hidden_RF)
+        return self.position_wise.leave(hidden_RF, x_RD)
 
 
-class Product:
-    """x Wᵀ + b of a linear layer, or of its first rows."""
-
-    def __init__(self, layer: nn.Linear, rows: int | None = None, relu: bool = False) -> None:
-        weight: Tensor | PackedWeight = layer.weight
-        packed = weight if isinstance(weight, PackedWeight) else PackedWeight(weight, "float32")
-        self.weight = packed if rows is None else packed[:rows]
-        self.bias = layer.bias[:rows]
-        self.relu = relu
-
-    def __call__(self, x_RD: Tensor, added_RF: Tensor | None = None) -> Tensor:
-        return self.weight.multiply(x_RD, self.bias, self.relu, added_RF)
+def attend(query_BHNK: Tensor, past_BHSK: Pair, hidden_B11S: Tensor | None = None) -> Tensor:
+    """In the type that keys and values are kept in; what comes out is of the query's type."""
+    keys_BHSK, values_BHSK = past_BHSK
+    if query_BHNK.dtype is keys_BHSK.dtype:
+        return F.scaled_dot_product_attention(query_BHNK, keys_BHSK, values_BHSK, hidden_B11S)
+    near_BHNK = query_BHNK.to(keys_BHSK.dtype)
+    context_BHNK = F.scaled_dot_product_attention(near_BHNK, keys_BHSK, values_BHSK, hidden_B11S)
+    return context_BHNK.to(query_BHNK.dtype)
 
 
 class Sublayer:
     """What is between a residual's ends: into it, and out of it onto what went in."""
 
-    def __init__(self, residual: Residual, into: Product, out_of: Product) -> None:
+    def __init__(
+        self, residual: Residual, into: nn.Linear, out_of: nn.Linear, rows: int | None = None
+    ) -> None:
+        """rows: that only so many of the first product's are wanted."""
         self.pre = residual.norm_position == "pre"
-        self.norm, self.into, self.out_of = _norm(residual.norm), into, out_of
+        self.norm = _norm(residual.norm)
+        self.into, self.out_of = _product(into, rows), _product(out_of)
 
-    def enter(self, x_RD: Tensor) -> Tensor:
-        return self.into(self.norm(x_RD) if self.pre else x_RD)
+    def enter(self, x_RD: Tensor, relu: bool = False) -> Tensor:
+        return self.into(self.norm(x_RD) if self.pre else x_RD, relu, None)
 
     def leave(self, y_RF: Tensor, x_RD: Tensor) -> Tensor:
-        summed_RD = self.out_of(y_RF, x_RD)
+        summed_RD = self.out_of(y_RF, False, x_RD)
         return summed_RD if self.pre else self.norm(summed_RD)
+
+
+def _product(layer: nn.Linear, rows: int | None = None) -> Multiply:
+    """x Wᵀ + b of a linear layer, or of its first rows."""
+    weight: Tensor | PackedWeight = layer.weight
+    if not isinstance(weight, PackedWeight):
+        weight = PackedWeight(weight, layer.bias, "float32")
+    return (weight if rows is None else weight[:rows]).pack()
 
 
 def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:

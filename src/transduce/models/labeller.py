@@ -52,12 +52,17 @@ class Labeller(Learner):
         return torch.log_softmax(self.head(self(source_BS, lengths_B)).float(), dim=-1)
 
     def loss(
-        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
     ) -> Loss:
         """Cross-entropy of the labels in target_BT (BEGIN, labels, padded), summed over them."""
         features_BTD = self(source_BS, lengths_B)
         labels_BT = _labels(target_BT[:, 1 : 1 + features_BTD.shape[1]])
-        return self.head.loss(features_BTD, labels_BT, smoothing, ignore=NO_LABEL)
+        return self.head.loss(features_BTD, labels_BT, smoothing, agreement, ignore=NO_LABEL)
 
     def packs(self, longest: int) -> bool:
         reads_letters = self.front.letters is not None  # how many, only the device knows
@@ -65,7 +70,8 @@ class Labeller(Learner):
             return False
         return packs_all(self, longest)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        assert not agreement  # the recipe holds this: labels are not laid out in halves
         offsets, longest = packed.source_offsets, packed.shape.longest
         segments = Segments(offsets, offsets, longest)
         x_1SD = self.front(packed.source_1S, segments.places(packed.shape.source))
@@ -100,6 +106,8 @@ def build_labeller(
         word_dropout=settings.word_dropout,
         letters=letters.kind if letters else None,
         letters_width=letters.width if letters else 0,
+        own=letters.words + len(SPECIALS) if letters and letters.words else None,
+        ngrams=settings.ngrams,
     )
     if isinstance(settings.encoder, recipe.PooledEncoder):
         front.scale = 1.0  # no positions are added that it would have to be as large as

@@ -29,10 +29,15 @@ class LanguageNetwork(Learner):
         return features_BTD
 
     def loss(
-        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN …, padded), summed; the sources are empty."""
-        return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing)
+        return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, agreement)
 
     def packs(self, longest: int) -> bool:
         if isinstance(self.decoder, RecurrentDecoder):
@@ -40,11 +45,11 @@ class LanguageNetwork(Learner):
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
         return all(packs(a.width // a.heads, longest, a.dropout) for a in attentions)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""
         offsets, longest = packed.target_offsets, packed.shape.longest
         features_1TD = self.decoder(packed.target_1T, None, Segments(offsets, offsets, longest))
-        return self.head.loss(features_1TD, packed.labels_1T, smoothing)
+        return self.head.loss(features_1TD, packed.labels_1T, smoothing, agreement)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """What is remembered of tokens (from BEGIN on), read in one pass."""

@@ -16,6 +16,7 @@ from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import Encoder, RecurrentEncoder, build_encoder
 from transduce.models.learner import Learner
 from transduce.models.memory import Memory, padding_mask
+from transduce.nn.agreement import agreeing_cross_entropy
 from transduce.nn.linear import linear
 from transduce.nn.losses import Loss, cross_entropy
 from transduce.nn.masks import Mask, Segments
@@ -50,9 +51,19 @@ class Head(nn.Module):
         return (narrow_RE @ self.weight.t()).to(exact)
 
     def loss(
-        self, features_BTD: Tensor, targets_BT: Tensor, smoothing: float, ignore: int = PAD
+        self,
+        features_BTD: Tensor,
+        targets_BT: Tensor,
+        smoothing: float,
+        agreement: float = 0.0,
+        ignore: int = PAD,
     ) -> Loss:
+        """With `agreement`, the second half of the rows is a second pass over the first."""
         narrow_BTE = self.narrow(features_BTD)
+        if agreement:
+            return agreeing_cross_entropy(
+                narrow_BTE, self.weight, self.bias, targets_BT, agreement, smoothing, ignore
+            )
         return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore)
 
 
@@ -87,13 +98,18 @@ class Network(Learner):
         return features_BTD
 
     def loss(
-        self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor, smoothing: float = 0.0
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN … END, padded), summed over its tokens."""
         features_BTD = self(source_BS, lengths_B, target_BT[:, :-1])
-        return self.head.loss(features_BTD, target_BT[:, 1:], smoothing)
+        return self.head.loss(features_BTD, target_BT[:, 1:], smoothing, agreement)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""
         source, target, longest = packed.source_offsets, packed.target_offsets, packed.shape.longest
         mask = Segments(source, source, longest)
@@ -101,7 +117,7 @@ class Network(Learner):
         memory: Memory = self.encoder(x_1SD, source, Mask(segments=mask))
         memory.mask = Mask(segments=Segments(target, source, longest))
         features_1TD = self.decoder(packed.target_1T, memory, Segments(target, target, longest))
-        return self.head.loss(features_1TD, packed.labels_1T, smoothing)
+        return self.head.loss(features_1TD, packed.labels_1T, smoothing, agreement)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
         state: DecoderState = self.decoder.start(self.encode(source_BS, lengths_B))

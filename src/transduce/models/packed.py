@@ -63,7 +63,8 @@ def _pack_block(block: EncoderBlock | DecoderBlock, kind: str) -> None:
 def _pack(module: nn.Module, kind: str, *slices: slice) -> None:
     """Now, not when it is first used: processes that are forked from this one then share it."""
     assert isinstance(module.weight, torch.Tensor)
-    made = PackedWeight(module.weight, kind)
+    assert isinstance(module.bias, torch.Tensor)
+    made = PackedWeight(module.weight, module.bias, kind)
     for part in [made[rows] for rows in slices] or [made]:
         part.pack()
     del module.weight

@@ -1,4 +1,4 @@
-"""The front end of words: a look-up table, and beside it features of their letters."""
+"""The front end of words: a look-up table, beside it their letters, on top of it n-grams."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from transduce.data.tokens import PAD, SPECIALS, UNKNOWN
+from transduce import recipe
+from transduce.data.tokens import BEGIN, PAD, SPECIALS, UNKNOWN
 from transduce.models.embedding import TokenEmbedding
 from transduce.nn.letters import LETTERS, ConvolvedLetters, RecurrentLetters
+from transduce.nn.ngrams import NGrams
 from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
 
@@ -42,6 +44,8 @@ class Spelling:
 class WordEmbedding(TokenEmbedding):
     """Words to vectors; with letters, the features of those take `letters_width` of the width.
 
+    The `own` first words, which are the most frequent, have a vector of their own in the table.
+
     While it trains, `word_dropout` of the words have the embedding of unknown ones, and nothing but
     their letters and neighbours to be told by, as unknown words will have.
     """
@@ -56,8 +60,11 @@ class WordEmbedding(TokenEmbedding):
         word_dropout: float = 0.0,
         letters: str | None = None,
         letters_width: int = 0,
+        own: int | None = None,
+        ngrams: recipe.NGrams | None = None,
     ) -> None:
-        super().__init__(len(words), width - letters_width, positions, dropout)
+        own = min(own, len(words)) if own is not None else len(words)
+        super().__init__(own, width - letters_width, positions, dropout)
         self.word_dropout = word_dropout
         self.letters: RecurrentLetters | ConvolvedLetters | None = None
         self.spelled_VC: Tensor
@@ -67,9 +74,10 @@ class WordEmbedding(TokenEmbedding):
             self.letters = LETTERS[letters](len(self.spelling), letters_width)
             # Made of the tokens, not learnt: no part of the weights.
             self.register_buffer("spelled_VC", self.spelling.spell(spoken), persistent=False)
+        self.ngrams = NGrams(ngrams.longest, ngrams.size, width) if ngrams else None
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
-        """tokens_BT → x_BTD; ids beyond the vocabulary are words that were added."""
+        """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone."""
         known_BT = tokens_BT
         if self.letters is not None:
             known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)
@@ -82,6 +90,11 @@ class WordEmbedding(TokenEmbedding):
             words_N, which_BT = torch.unique(tokens_BT, return_inverse=True)
             features_ND = self.letters(self.spelled_VC[words_N])
             x_BTD = torch.cat((x_BTD, features_ND[which_BT]), dim=-1)
+        if self.ngrams is not None:
+            # Of the words as they are seen here: a hidden word is hidden in its n-grams too.
+            counted_T = torch.arange(known_BT.shape[1], device=known_BT.device)
+            place_BT = start.of_BT if isinstance(start, Places) else counted_T.expand_as(known_BT)
+            x_BTD = x_BTD + self.ngrams(known_BT, place_BT, BEGIN) * self.scale
         if self.positions is not None:
             x_BTD = self.positions(x_BTD, start)
         return dropped(x_BTD, self.dropout, self.training)

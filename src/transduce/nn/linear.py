@@ -25,10 +25,10 @@ SPLITS = 32  # programs that share a column's rows
 def linear(
     x_BTD: Tensor, weight_FD: Tensor | PackedWeight, bias_F: Tensor | None, relu: bool = False
 ) -> Tensor:
-    """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b)."""
+    """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b). A packed weight has its bias with it."""
     y_BTF: Tensor
     if isinstance(weight_FD, PackedWeight):
-        return weight_FD.multiply(x_BTD, bias_F, relu)
+        return weight_FD.multiply(x_BTD, relu)
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]
     elif _is_one_row(x_BTD, weight_FD):

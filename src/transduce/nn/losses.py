@@ -62,7 +62,8 @@ def cross_entropy(
     return Loss(total, nll, correct, tokens)
 
 
-def _add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
+def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
+    """total += one other, summed in the total's own type."""
     if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # summed in float32 as it comes
         torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
     elif total_VD.dtype == one_VC.dtype:
@@ -108,7 +109,7 @@ class _Chunked(torch.autograd.Function):
             correct = correct + (hit_C & real_C).sum()
             if by_features_ND is not None and by_weight_VD is not None:
                 torch.mm(by_logits_CV, weight_cast_VD, out=by_features_ND[rows])
-                _add_product_(by_weight_VD, by_logits_CV.mT, x_CD)
+                add_product_(by_weight_VD, by_logits_CV.mT, x_CD)
                 if by_bias_V is not None:
                     by_bias_V += column_sums(by_logits_CV)
         ctx.found = (by_features_ND, by_weight_VD, by_bias_V)

@@ -15,24 +15,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 KINDS = ("float32", "bfloat16", "int8")
-FEW = 4  # rows for which a weight as it is multiplies faster than one laid out for more
+FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
+SMALL = 1 << 18  # numbers in an int8 weight; below, the cost of a call is most of a row's product
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 LEAST = 1e-12  # of what is divided by
 
-Multiply = Callable[[Tensor, Tensor | None, bool, Tensor | None], Tensor]
+# x Wᵀ + b, in the type of x; then max(0, ·) if wanted, or the sum with another tensor.
+Multiply = Callable[[Tensor, bool, Tensor | None], Tensor]
 
 
 class PackedWeight:
-    """A weight [F, D] that can be sliced by rows and multiplied with, nothing else.
+    """A weight [F, D] and its bias, which can be sliced by rows and multiplied with, nothing else.
 
     Of float32 weights the kind says only that they are laid out anew; others stay as they are.
     """
 
-    def __init__(self, weight_FD: Tensor, kind: str) -> None:
+    def __init__(self, weight_FD: Tensor, bias_F: Tensor | None, kind: str) -> None:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind}.")
         self.kind = kind
         self._weight_FD = weight_FD.detach()
+        self._bias_F = None if bias_F is None else bias_F.detach()
         self._slices: dict[tuple[int | None, int | None], PackedWeight] = {}
         self._multiply: Multiply | None = None
 
@@ -43,41 +46,37 @@ class PackedWeight:
     def __getitem__(self, rows: slice) -> PackedWeight:
         place = (rows.start, rows.stop)
         if place not in self._slices:
-            self._slices[place] = PackedWeight(self._weight_FD[rows], self.kind)
+            bias_F = None if self._bias_F is None else self._bias_F[rows]
+            self._slices[place] = PackedWeight(self._weight_FD[rows], bias_F, self.kind)
         return self._slices[place]
 
     def multiply(
-        self,
-        x_BTD: Tensor,
-        bias_F: Tensor | None,
-        relu: bool = False,
-        added_BTF: Tensor | None = None,
+        self, x_BTD: Tensor, relu: bool = False, added_BTF: Tensor | None = None
     ) -> Tensor:
-        """x Wᵀ + b, in the type of x; then max(0, ·), or the sum with another tensor."""
-        return (self._multiply or self.pack())(x_BTD, bias_F, relu, added_BTF)
+        return (self._multiply or self.pack())(x_BTD, relu, added_BTF)
 
     def pack(self) -> Multiply:
         """Lay it out, unless that is done."""
-        self._multiply = self._multiply or MAKERS[self.kind](self._weight_FD)
+        self._multiply = self._multiply or MAKERS[self.kind](self._weight_FD, self._bias_F)
         return self._multiply
 
 
-def as_it_is(weight_FD: Tensor) -> Multiply:
-    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
-        y = F.linear(x, weight_FD.to(x.dtype), bias_F)
+def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        y = F.linear(x, weight_FD, bias_F)
         y = y.relu_() if relu else y
         return y if added is None else y.add_(added)
 
     return multiply
 
 
-def reordered(weight_FD: Tensor) -> Multiply:
+def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """In the blocks that oneDNN reads, its product followed by what else is asked for."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight_FD.contiguous(), None)
     product = torch.ops.mkldnn._linear_pointwise.default
     summed = torch.ops.mkldnn._linear_pointwise.binary
 
-    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         y: Tensor
         if added is not None:
             y = summed(x, added, packed, bias_F, "add")
@@ -88,53 +87,83 @@ def reordered(weight_FD: Tensor) -> Multiply:
     return multiply
 
 
-def float32(weight_FD: Tensor) -> Multiply:
-    plain = as_it_is(weight_FD)
+def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    plain = as_it_is(weight_FD, bias_F)
     if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return plain
-    packed = reordered(weight_FD)
+    packed = reordered(weight_FD, bias_F)
 
-    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         few = x.numel() < FEW * x.shape[-1]
-        return (plain if few else packed)(x, bias_F, relu, added)
+        return (plain if few else packed)(x, relu, added)
+
+    return multiply
+
+
+def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    bias_F = None if bias_F is None else bias_F.bfloat16()
+    if has_bfloat16():
+        return reordered(weight_FD.bfloat16(), bias_F)
+    # Other CPUs are faster at the same numbers so.
+    exact = float32(weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float())
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        added = None if added is None else added.float()
+        return exact(x.float(), relu, added).to(x.dtype)
 
     return multiply
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies in bfloat16."""
-    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return supported
+    """Whether this CPU multiplies such numbers itself."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def bfloat16(weight_FD: Tensor) -> Multiply:
-    if has_bfloat16():
-        return reordered(weight_FD.bfloat16())
-    exact = float32(weight_FD.bfloat16().float())  # other CPUs are faster at the same numbers so
+# ------------------------------------------------------------------------------------- in 8 bits
 
-    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
-        bias_F, added = (None if part is None else part.float() for part in (bias_F, added))
-        return exact(x.float(), bias_F, relu, added).to(x.dtype)
+
+def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """oneDNN's products, on AMX, were slower by what it takes to find the inputs' levels before."""
+    levels_FD, scale_F = levels_of(weight_FD)
+    bias_F = None if bias_F is None else bias_F.float()
+    for_all = by_torch(levels_FD, scale_F, bias_F)
+    if levels_FD.numel() >= SMALL or not has_bfloat16():
+        return for_all
+    for_one = by_levels(levels_FD, scale_F, bias_F)
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        one = x.numel() == x.shape[-1]
+        return (for_one if one else for_all)(x, relu, added)
 
     return multiply
 
 
-def int8(weight_FD: Tensor) -> Multiply:
-    """By torch's own engines; all inputs of a product have one scale, found as they come.
-
-    oneDNN's products with a scale for each input took up to three times as long on AMX.
-    """
-    levels_FD, scale_F = levels_of(weight_FD)
+def by_torch(levels_FD: Tensor, scale_F: Tensor, bias_F: Tensor | None) -> Multiply:
+    """By torch's own engines, which find the inputs' levels inside."""
     torch.backends.quantized.engine = "x86" if X86 else "qnnpack"
     zero_F = torch.zeros(len(scale_F), dtype=torch.int64)
     with warnings.catch_warnings():  # of the end of this, as long as nothing replaces it
         warnings.simplefilter("ignore", UserWarning)
         made_FD = torch._make_per_channel_quantized_tensor(levels_FD, scale_F.double(), zero_F, 0)
-    packed = torch.ops.quantized.linear_prepack(made_FD, None)
+    packed = torch.ops.quantized.linear_prepack(made_FD, bias_F)
     product = torch.ops.quantized.linear_dynamic.default
+    rectified = torch.ops.quantized.linear_relu_dynamic.default
 
-    def multiply(x: Tensor, bias_F: Tensor | None, relu: bool, added: Tensor | None) -> Tensor:
-        y: Tensor = product(x, packed, False)
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        y: Tensor = rectified(x, packed, False) if relu else product(x, packed, False)
+        return y if added is None else y.add_(added)
+
+    return multiply
+
+
+def by_levels(levels_FD: Tensor, scale_F: Tensor, bias_F: Tensor | None) -> Multiply:
+    """Inputs in bfloat16, only the weights in levels."""
+    near_F = scale_F.bfloat16()
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        near_RD = x.view(-1, x.shape[-1]).bfloat16()
+        y_RF = torch._weight_int8pack_mm(near_RD, levels_FD, near_F)
+        y = y_RF.to(x.dtype).view(*x.shape[:-1], -1)
         y = y if bias_F is None else y.add_(bias_F)
         y = y.relu_() if relu else y
         return y if added is None else y.add_(added)
@@ -149,7 +178,7 @@ def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
     return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F
 
 
-MAKERS: dict[str, Callable[[Tensor], Multiply]] = {
+MAKERS: dict[str, Callable[[Tensor, Tensor | None], Multiply]] = {
     "float32": float32,
     "bfloat16": bfloat16,
     "int8": int8,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transduce.data.tokens import SPECIALS, Tokens
 from transduce.decoding.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.decoding.output import Output
+from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
 from transduce.models.room import room_of
 from transduce.recipe import Recipe
@@ -50,6 +51,8 @@ class Classifier(Model, task="classify"):
         empty.
         """
         self.refuse(others, known=("nbest", "attention"))
+        if nbest < 1:
+            raise ModelError(f"nbest is {nbest}; it must be 1 or more")
         sources = checked(sources)
         encoded, warnings = cut(self._encode(sources), room_of(self.recipe.model.encoder))
         filled = [index for index, ids in enumerate(encoded) if ids]
@@ -70,7 +73,7 @@ class Classifier(Model, task="classify"):
 
     def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
         pieces = self.source_tokens.pieces(source)
-        order: NDArray[np.intp] = np.argsort(-log_probs_1V[0], kind="stable")[: max(nbest, 1)]
+        order: NDArray[np.intp] = np.argsort(-log_probs_1V[0], kind="stable")[:nbest]
         outputs = []
         for label in order.tolist():
             log_probability = float(log_probs_1V[0, label])

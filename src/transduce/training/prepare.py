@@ -11,15 +11,19 @@ from pathlib import Path
 from transduce.data.batches import Batches
 from transduce.data.blocks import cut
 from transduce.data.cache import Encoded, Report, encode_corpus
-from transduce.data.corpus import check_files, check_kind, is_running, read_pairs
+from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs
+from transduce.data.splitting import splitting
 from transduce.data.stream import Share, Stream
-from transduce.data.tokens import Tokens, train_tokens
-from transduce.evaluation.evaluate import Item, items_of
+from transduce.data.tokens import SPECIALS, Tokens, train_tokens
+from transduce.errors import DataError
+from transduce.evaluation.evaluate import Item, items_of, measurable
 from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.rules import RULES
 from transduce.storage import default_cache_folder
 from transduce.training.ranks import Ranks
+
+MOST_NAMED = 10
 
 Say = Callable[[str], None]
 
@@ -50,6 +54,11 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
             check_files(corpus, data.folder)
             check_kind(corpus, recipe)
     tokens = _shared_tokens(data, folder, ranks)
+    if rules.labels != "none" and len(tokens[1]) < len(SPECIALS) + 2:
+        raise DataError(
+            f"{called(data.train)} has one label alone: there is nothing to tell apart; give pairs "
+            f"with at least two"
+        )
     if recipe.task == "continue":
         say(f"Tokens: {len(tokens[1]):,}.")
     else:
@@ -69,13 +78,19 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
     batches = _batches(train, recipe)
+    batches.vary = splitting(data, *tokens)
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "continue":
         given = given_text(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
     sources = [pairs[number].source for number in valid.numbers.tolist()]
-    items = items_of(pairs, data.alternatives)[: recipe.validation.limit]
+    if rules.labels != "none" and report.target_unknown:
+        new = list(tokens[1].unknowns(pair.target for pair in pairs))
+        named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
+        say(f"  warning: labels that training has not count as wrong: {named}")
+    judged = measurable(pairs, recipe.task, tokens[0])
+    items = items_of(judged, data.alternatives)[: recipe.validation.limit]
     return Prepared(*tokens, batches, valid, sources, items)
 
 

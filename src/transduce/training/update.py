@@ -116,11 +116,16 @@ class Update:
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
-        moved = batch.to(self.device)
+        settings = self.settings
+        moved = (batch.twice() if settings.agreement else batch).to(self.device)
         assert moved.target_BT is not None
         with self._autocast():
             loss = self.network.loss(
-                moved.source_BS, moved.source_lengths_B, moved.target_BT, self.settings.smoothing
+                moved.source_BS,
+                moved.source_lengths_B,
+                moved.target_BT,
+                settings.smoothing,
+                settings.agreement,
             )
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return loss.total.detach().double()
@@ -188,7 +193,7 @@ class PackedUpdate(Update):
         super().free()
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
-        packed = pack(batch)
+        packed = pack(batch, copies=2 if self.settings.agreement else 1)
         if not self._packs(packed.shape.longest):
             self._zero()
             return super().gradients(batch, tokens)
@@ -219,7 +224,9 @@ class PackedUpdate(Update):
         # A kernel for all weights at once, here and below, in place of hundreds of small ones.
         cast_together(self._weights, self._casts)
         with self._autocast():
-            loss = self.network.packed_loss(packed, self.settings.smoothing)
+            loss = self.network.packed_loss(
+                packed, self.settings.smoothing, self.settings.agreement
+            )
         found = torch.autograd.grad(loss.total * scale, self._weights)
         if self._empty:
             torch._foreach_copy_(self._gradients, found)

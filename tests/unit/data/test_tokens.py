@@ -290,3 +290,12 @@ def test_a_text_as_it_is_before_it_is_cut() -> None:
     settings = recipe.Tokens(level="symbol", lowercase=True, normalize="nfkc")
     assert Tokens.train(settings, ["a b"]).normalized("ＡbÇ") == "abç"
     assert Tokens.train(recipe.Tokens(level="word"), ["a b"]).normalized("AbÇ") == "AbÇ"
+
+
+@pytest.mark.parametrize("level", ["word", "symbol"])
+def test_the_more_frequent_word_has_the_lower_id(level: str) -> None:
+    """Taggers give embeddings of their own to the first words alone."""
+    tokens = Tokens.train(recipe.Tokens(level=level), ["b c b a", "b c d"])
+    assert tokens.encode("b c")[0] == len(SPECIALS)
+    assert tokens.encode("b c")[1] == len(SPECIALS) + 1
+    assert set(tokens.encode("a d")) == {len(SPECIALS) + 2, len(SPECIALS) + 3}

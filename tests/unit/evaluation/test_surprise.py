@@ -127,6 +127,11 @@ def test_what_cannot_be_evaluated_is_said(folder: Path) -> None:
     model = language_model(data={"folder": str(folder)})
     with pytest.raises(DataError, match=r"no test set; give --split valid, or --source$"):
         evaluate_folder(model, folder)
+    named = {"train": {"name": "tiny-shakespeare", "split": "train"}}
+    named["valid"] = {"name": "tiny-shakespeare", "split": "valid"}
+    by_name = language_model(data=named)
+    with pytest.raises(DataError, match=r"no test set; give --split valid, or --source$"):
+        evaluate_folder(by_name, folder)
     with pytest.raises(DataError, match="--source alone"):
         evaluate_folder(model, folder, files=(folder / "tea.txt", folder / "tea.txt"))
     with pytest.raises(RecipeError, match="there is no metric bleu; there are perplexity"):

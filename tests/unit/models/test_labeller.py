@@ -11,7 +11,7 @@ from torch import nn
 from transduce import recipe
 from transduce.data.batches import collate
 from transduce.data.packing import pack
-from transduce.data.tokens import SPECIALS, UNKNOWN
+from transduce.data.tokens import BEGIN, SPECIALS, UNKNOWN
 from transduce.models import Labeller, build_labeller
 from transduce.nn.attention import attention_pool
 from transduce.nn.masks import padding
@@ -34,6 +34,12 @@ def labeller(
     given = {"width": 8, "dropout": 0.0, "decoder": None, "encoder": shape, **model}
     torch.manual_seed(1)
     return build_labeller(recipe.Model.model_validate(given), WORDS, 3, pooled=pooled).double()
+
+
+def filled(network: Labeller) -> None:
+    """N-grams begin at zero: give them something to say."""
+    if network.front.ngrams is not None:
+        nn.init.normal_(network.front.ngrams.table.weight)
 
 
 def test_the_lectures_classifier_has_640_066_parameters() -> None:
@@ -107,8 +113,12 @@ def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("pool", [None, "average", "attention", "last"])
-def test_neighbours_and_padding_change_nothing(encoder: str, pool: str | None) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average")
+@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+def test_neighbours_and_padding_change_nothing(
+    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+) -> None:
+    network = labeller(pool is not None, encoder, pool=pool or "average", ngrams=ngrams)
+    filled(network)
     batch = collate(SOURCES, None, ends=False)
     together = network.log_probabilities(batch.source_BS, batch.source_lengths_B)
     for row, words in enumerate(SOURCES):
@@ -141,8 +151,12 @@ def test_the_loss_is_torchs_over_labels_alone(pooled: bool, smoothing: float) ->
 
 @pytest.mark.parametrize("encoder", ["pooled", "transformer"])
 @pytest.mark.parametrize("pool", [None, "average", "last"])
-def test_packed_sequences_have_the_same_loss_and_gradient(encoder: str, pool: str | None) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average", width=16)
+@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+def test_packed_sequences_have_the_same_loss_and_gradient(
+    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+) -> None:
+    network = labeller(pool is not None, encoder, pool=pool or "average", width=16, ngrams=ngrams)
+    filled(network)
     assert network.packs(16)
     batch = collate(SOURCES * 40, (LABELS if pool else TAGS) * 40, ends=False)
     found = []
@@ -180,6 +194,21 @@ def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -
     assert not any("spelled" in name for name in network.state_dict())
 
 
+def test_rare_words_are_known_by_their_letters_alone() -> None:
+    network = labeller(pooled=False, characters={"width": 4, "words": 2})
+    front = network.front
+    assert front.table.weight.shape == (len(SPECIALS) + 2, 4)
+    x_BTD = front(torch.tensor([[4, 5, 6, 7]]))
+    own = [4, 5, UNKNOWN, UNKNOWN]
+    torch.testing.assert_close(x_BTD[0, :, :4], front.table.weight[own] * front.scale)
+    assert (x_BTD[0, 2, 4:] - x_BTD[0, 3, 4:]).abs().max() > 1e-3
+    assert front.spelled == len(WORDS)
+    with front.also(["runs"]):
+        torch.testing.assert_close(front(torch.tensor([[len(WORDS)]]))[0, 0], x_BTD[0, 2])
+    more = labeller(pooled=False, characters={"width": 4, "words": 200})
+    assert more.front.table.weight.shape == (len(WORDS), 4)
+
+
 def test_long_words_keep_both_ends() -> None:
     spelling = labeller(pooled=False, characters={"width": 4}).front.spelling
     (long,) = spelling.spell(["a" * 10 + "x" * 30 + "b" * 10]).tolist()
@@ -196,3 +225,19 @@ def test_word_dropout_makes_words_unknown_while_training_alone() -> None:
     assert 0.25 < float(hidden_T.double().mean()) < 0.35
     network.eval()
     assert (network.front(tokens_1T)[0] == table[5]).all()
+
+
+def test_ngrams_are_added_to_words_and_hidden_with_them() -> None:
+    network = labeller(pooled=True, ngrams={"size": 50})
+    filled(network)
+    front = network.front
+    assert front.ngrams is not None
+    tokens_1T, place_1T = torch.tensor([[4, 5, 6]]), torch.arange(3)[None]
+    network.eval()
+    pairs_1TD = front.ngrams(tokens_1T, place_1T, BEGIN)
+    torch.testing.assert_close(front(tokens_1T), front.table(tokens_1T) + pairs_1TD)
+    network.train()
+    front.word_dropout = 1.0
+    unknown_1T = torch.full_like(tokens_1T, UNKNOWN)
+    pairs_1TD = front.ngrams(unknown_1T, place_1T, BEGIN)
+    torch.testing.assert_close(front(tokens_1T), front.table(unknown_1T) + pairs_1TD)

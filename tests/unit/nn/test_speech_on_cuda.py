@@ -68,7 +68,7 @@ def test_conformer(positions: str, norm: str) -> None:
         y_BSD[real_BS].square().sum().backward()
         gradient = block.convolution.depthwise.weight.grad
         assert gradient is not None
-        made.append((y_BSD[real_BS].detach().cpu(), gradient.cpu()))
+        made.append((y_BSD[real_BS].detach().cpu(), gradient.to("cpu", copy=True)))
     for on_cpu, on_cuda in zip(*made, strict=True):
         torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-8, atol=1e-8)
 

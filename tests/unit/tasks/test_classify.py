@@ -11,9 +11,11 @@ import torch
 
 from transduce import recipe
 from transduce.data.tokens import SPECIALS, Tokens
-from transduce.errors import ModelError
+from transduce.errors import DataError, ModelError
 from transduce.recipe import Recipe
 from transduce.tasks import Classifier, Model
+from transduce.training.prepare import prepare
+from transduce.training.ranks import Ranks
 from transduce.transducer import create, load
 
 TEXTS = ["a fine film", "dull , dull , dull", "a film", "fine"]
@@ -134,3 +136,31 @@ def test_the_network_is_left_as_it_was() -> None:
 
 def test_every_task_has_a_class() -> None:
     assert Model.tasks["classify"] is Classifier
+
+
+def test_there_is_at_least_one_best() -> None:
+    with pytest.raises(ModelError, match="nbest is 0; it must be 1 or more"):
+        classifier().run(["fine"], nbest=0)
+    assert len(classifier().run(["fine"], nbest=9)[0].alternatives) == len(LABELS)
+
+
+def prepared(folder: Path, train: str, valid: str) -> list[str]:
+    """What is said before training begins."""
+    (folder / "a.tsv").write_text(train)
+    (folder / "b.tsv").write_text(valid)
+    model = classifier(data={"folder": str(folder), "valid": {"file": "b.tsv"}})
+    said: list[str] = []
+    prepare(model.recipe, None, said.append, Ranks())
+    return said
+
+
+def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
+    said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\ndull\tso so\n")
+    assert "  warning: labels that training has not count as wrong: so so" in said
+    said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\n")
+    assert not any("labels" in line for line in said)
+
+
+def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.tsv has one label alone"):
+        prepared(tmp_path, "fine\tgood\ndull\tgood\n", "fine\tgood\n")

@@ -11,10 +11,12 @@ import torch
 from transduce import recipe
 from transduce.data.cache import encode_corpus
 from transduce.data.tokens import SPECIALS, Tokens
-from transduce.errors import ModelError
-from transduce.evaluation.evaluate import loss_and_tokens
+from transduce.errors import DataError, ModelError
+from transduce.evaluation.evaluate import evaluate_folder, loss_and_tokens
 from transduce.recipe import Recipe
 from transduce.tasks import Tagger
+from transduce.training.prepare import prepare
+from transduce.training.ranks import Ranks
 from transduce.transducer import create, load
 
 TEXTS = ["The dog runs .", "a cat/dog sleeps", "dogs ran"]
@@ -136,3 +138,20 @@ def test_the_loss_of_unknown_words_sees_their_letters(tmp_path: Path, model: Tag
     assert -total == pytest.approx(sum(o.log_probability for o in outputs), rel=1e-4)
     for before, after in zip(outputs, model.run(sources), strict=True):
         assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
+
+
+def test_lines_with_another_number_of_tags_are_not_judged(tmp_path: Path) -> None:
+    """They were not learnt from either, and no answer to them could be right."""
+    model = tagger(data={"folder": str(tmp_path)})
+    right = "The dog runs .\tDET NOUN VERB PUNCT\na cat/dog sleeps\tDET NOUN VERB\n"
+    (tmp_path / "a.tsv").write_text(right)
+    expected = evaluate_folder(model, tmp_path, split="valid")
+    assert expected.skipped == 0
+    (tmp_path / "a.tsv").write_text(f"{right}dogs ran\tNOUN\n")
+    found = evaluate_folder(model, tmp_path, split="valid")
+    assert found.skipped == 1
+    assert [m.value for m in found.metrics.values()] == [m.value for m in expected.metrics.values()]
+    assert len(prepare(model.recipe, None, lambda _: None, Ranks()).items) == 2
+    (tmp_path / "a.tsv").write_text("dogs ran\tNOUN\n")
+    with pytest.raises(DataError, match=r"a\.tsv has no pair with as many labels as words"):
+        evaluate_folder(model, tmp_path, split="valid")

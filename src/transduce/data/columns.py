@@ -1,0 +1,146 @@
+"""Files with columns, one the source and one the target: TSV, JSONL, Parquet, CoNLL-U."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from transduce.data.conllu import COLUMNS, read_sentences
+from transduce.data.files import locate, read_lines
+from transduce.errors import DataError
+from transduce.recipe import Columns
+
+FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
+PARQUET_ROWS = 8192
+
+Row = tuple[int, str, str]  # its line (from 1), source and target
+
+
+def format_of(name: str) -> str:
+    """How its name ends, without what it is packed in. Raises DataError for a format unknown."""
+    packed = Path(name).suffix in (".gz", ".xz")
+    suffix = Path(Path(name).stem if packed else name).suffix
+    if suffix not in FORMATS:
+        raise DataError(
+            f"{name}: cannot tell the format from the name; it must end in {', '.join(FORMATS)} "
+            "(and .gz or .xz where it is compressed)"
+        )
+    if packed and suffix == ".parquet":
+        raise DataError(f"{name}: Parquet compresses within; unpack the file")
+    return suffix
+
+
+def read_columns(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+    """The rows of a file of a corpus, whatever its format. Raises DataError."""
+    readers = {
+        ".tsv": _tsv_rows,
+        ".jsonl": _jsonl_rows,
+        ".parquet": _parquet_rows,
+        ".conllu": _conllu_rows,
+    }
+    return readers[format_of(name)](name, folder, corpus)
+
+
+def _tsv_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+    wanted = (corpus.source, corpus.target)
+    header = any(isinstance(column, str) for column in wanted)
+    numbers: list[int] = [] if header else [int(column) for column in wanted]
+    for line, text in enumerate(read_lines(name, folder), start=1):
+        fields = text.split("\t")
+        if line == 1 and header:
+            numbers = [
+                column if isinstance(column, int) else _column(name, column, fields)
+                for column in wanted
+            ]
+            continue
+        for number in numbers:
+            if not 0 <= number < len(fields):
+                raise DataError(
+                    f"{name}:{line}: the line has {len(fields)} "
+                    f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
+                    f"column {number} (counted from 0) is asked for; mend the line or the number"
+                )
+        yield line, fields[numbers[0]], fields[numbers[1]]
+
+
+def _jsonl_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+    keys = _names(corpus)
+    for line, text in enumerate(read_lines(name, folder), start=1):
+        if not text.strip():
+            continue
+        try:
+            record = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
+        sides = []
+        for key in keys:
+            if key not in record:
+                there = ", ".join(record) or "none"
+                raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
+            value = record[key]
+            if not isinstance(value, str):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
+                )
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
+                    "no character; mend the \\u escape"
+                )
+            sides.append(value)
+        yield line, sides[0], sides[1]
+
+
+def _parquet_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    keys = _names(corpus)
+    line = 0
+    try:
+        with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
+            schema = file.schema_arrow
+            for key in keys:
+                _column(name, key, schema.names)
+                kind = schema.field(key).type
+                inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
+                if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+                    raise DataError(f"{name}: the column {key} holds {kind}, not text")
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
+                sources, targets = (batch.column(key).to_pylist() for key in keys)
+                for source, target in zip(sources, targets, strict=True):
+                    line += 1
+                    yield line, source or "", target or ""
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
+            f"({' '.join(str(error).split())})"
+        ) from None
+    if line == 0:
+        raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _conllu_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+    """The words of each sentence, and a column of theirs; numbers mean form and upos."""
+    source = corpus.source if isinstance(corpus.source, str) else "form"
+    target = corpus.target if isinstance(corpus.target, str) else "upos"
+    for column in (source, target):
+        _column(name, column, list(COLUMNS))
+    for sentence in read_sentences(read_lines(name, folder), name):
+        sides = [" ".join(sentence.column(column)) for column in (source, target)]
+        yield sentence.line, sides[0], sides[1]
+
+
+def _names(corpus: Columns) -> tuple[str, str]:
+    """Keys of JSONL and Parquet; the numbers that TSV defaults to mean `source` and `target`."""
+    source = corpus.source if isinstance(corpus.source, str) else "source"
+    return source, corpus.target if isinstance(corpus.target, str) else "target"
+
+
+def _column(name: str, wanted: str, there: list[str]) -> int:
+    if wanted not in there:
+        raise DataError(f"{name}:1: there is no column {wanted}; there are: {', '.join(there)}")
+    return there.index(wanted)

@@ -1,0 +1,90 @@
+"""Files of a recipe: where they are, and their lines, whatever they are packed in."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from transduce.errors import DataError
+
+
+def locate(name: str, folder: str | None) -> Path:
+    """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
+    return Path(folder or ".") / Path(name).expanduser()
+
+
+def find_files(given: str | list[str], folder: str | None) -> list[str]:
+    """Names as given, globs resolved and sorted. Raises DataError for a file that is not there."""
+    found: list[str] = []
+    for name in [given] if isinstance(given, str) else given:
+        path = locate(name, folder)
+        if path.is_file():
+            found.append(name)
+        elif path.is_dir():
+            raise DataError(
+                f"{path.absolute()} is a folder where a file is needed; name the files in it, "
+                f"for example {name.rstrip('/')}/*.txt"
+            )
+        elif glob.has_magic(name):
+            pattern = str(Path(name).expanduser())
+            # root_dir keeps brackets in the folder's own name from being read as a pattern.
+            matches = glob.glob(pattern, root_dir=folder or ".", recursive=True)  # noqa: PTH207
+            files = sorted(match for match in matches if locate(match, folder).is_file())
+            if not files:
+                raise DataError(
+                    f"no file matches {path.absolute()}; mend the pattern, or say where the files "
+                    "are with data.folder=..."
+                )
+            found += files
+        else:
+            raise DataError(
+                f"there is no file {path.absolute()}; mend the name, or say where the files are "
+                "with data.folder=..."
+            )
+    return found
+
+
+def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
+    """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
+    line = 0
+    try:
+        with _open(locate(name, folder)) as file:
+            # A binary file is cut at \n only, and says which byte of which line is wrong.
+            for line, raw in enumerate(file, start=1):
+                bare = raw[:-1] if raw.endswith(b"\n") else raw
+                bare = bare[:-1] if bare.endswith(b"\r") else bare
+                if line == 1:
+                    bare = bare.removeprefix(b"\xef\xbb\xbf")
+                text = bare.decode("utf-8")
+                yield text + "\n" if breaks and raw.endswith(b"\n") else text
+    except UnicodeDecodeError as error:
+        start, bad = error.start, error.object[error.start]
+        if line == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            hint = f"it looks like UTF-16; convert it with `iconv -f UTF-16 -t UTF-8 {name}`"
+        else:
+            hint = "convert the file, for example with `iconv -f LATIN1 -t UTF-8`"
+        raise DataError(
+            f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
+        ) from None
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{name}:{line + 1}: the compressed file is damaged or cut short here ({error}); "
+            "fetch or compress it again"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+    if line == 0:
+        raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path))
+    return path.open("rb")

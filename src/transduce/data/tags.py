@@ -1,0 +1,22 @@
+"""Tags before a source: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+
+_FIRST = re.compile(r"<([^<>\s]+)>\s*")
+
+
+def with_tags(source: str, tags: Iterable[str]) -> str:
+    """A source that begins with tags."""
+    return "".join(f"<{tag}> " for tag in tags) + source
+
+
+def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
+    """The tags that a source begins with, as far as they are known, and what follows them."""
+    tags: list[str] = []
+    while (found := _FIRST.match(source)) and found[1] in known:
+        tags.append(found[1])
+        source = source[found.end() :]
+    return tags, source
