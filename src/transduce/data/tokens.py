@@ -200,7 +200,7 @@ class Tokens:
         return Tokens.from_json(json.dumps(parts))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; all four specials are dropped."""
+        """The text of ids; the four specials and tags are dropped."""
         if not self._fused:
             return str(self._tokenizer.decode(list(map(int, ids))))
         # What the tokenizer would say, several times faster.
@@ -262,7 +262,8 @@ class Tokens:
 
     def _text(self, number: int) -> str:
         """Of a subword, as it stands inside a text."""
-        piece = None if number < len(SPECIALS) else self._tokenizer.id_to_token(number)
+        silent = number < len(SPECIALS) or number in self.tags.values()
+        piece = None if silent else self._tokenizer.id_to_token(number)
         return str(piece or "").replace(SPACE, " ")
 
     def _piece(self, number: int) -> str:

@@ -58,6 +58,14 @@ def test_any_ids_are_joined_as_the_tokenizer_joins_them(name: str, data: st.Data
     assert tokens.decode(ids) == Tokenizer.from_str(tokens.to_json()).decode(ids)
 
 
+def test_tags_are_joined_as_the_tokenizer_joins_them() -> None:
+    settings = recipe.Tokens(level="subword", algorithm="bpe", size=60)
+    tokens = Tokens.train(settings, ["a cup of tea"] * 3, ["fre"])
+    ids = tokens.encode("<fre> a cup")
+    assert ids[0] == tokens.tags["fre"]
+    assert tokens.decode(ids) == Tokenizer.from_str(tokens.to_json()).decode(ids) == "a cup"
+
+
 def test_a_tokenizer_from_elsewhere_joins_by_its_own_rules() -> None:
     made = Tokenizer.from_str(LOSSLESS["bpe"].to_json())
     made.decoder = decoders.Sequence([decoders.Replace("▁", "_"), decoders.Fuse()])
