@@ -380,6 +380,58 @@ def growth_cell(row: dict[str, Any]) -> str:
     return f"{median:,.1f} ms ({ends[0]:,.1f} to {ends[1]:,.1f}), {row['peak_mib']:,.0f} MiB"
 
 
+# --------------------------------------------------------------------------------------- exports
+
+
+def exports() -> list[str]:
+    found = read("parity.json")
+    if found is None:
+        return []
+    known = found["facts"]
+    first = found["rows"][0]
+    metrics = list(first["metrics"])
+    packages = [f"{name} {known[name]}" for name in ("ctranslate2", "onnxruntime") if name in known]
+    rows = []
+    for row in found["rows"]:
+        rows.append(
+            [
+                row["export"],
+                f"{row['largest_difference']:.2g} ({row['mean_difference']:.2g})",
+                f"{row['identical_greedy']:.1%}, {row['identical_searched']:.1%}",
+                *(
+                    f"{row['greedy_metrics'][name][1]:.2f}, {row['metrics'][name][1]:.2f}"
+                    for name in metrics
+                ),
+                f"{row['bytes'][1] / 1e6:.1f} MB",
+                "; ".join(row["faults"]) or "yes",
+            ]
+        )
+    before = ["the model itself", "", ""]
+    for name in metrics:
+        before.append(f"{first['greedy_metrics'][name][0]:.2f}, {first['metrics'][name][0]:.2f}")
+    before += [f"{first['bytes'][0] / 1e6:.1f} MB", ""]
+    half = " This CPU has no bfloat16: it computes with such weights in float32."
+    searches = f"greedy and beam {first['beam']}"
+    head = ["", "difference of log-probabilities, largest (mean)", f"identical outputs, {searches}"]
+    titles = {"bleu": "BLEU", "chrf": "chrF"}
+    head += [f"{titles.get(name, name)}, {searches}" for name in metrics]
+    return [
+        "## Exports",
+        "",
+        f"What `transduce export` reports of the model {found['model']} "
+        f"({found['parameters']:,} parameters) on {first['pairs']:,} pairs of {first['data']}: "
+        "each form against the model itself, on a CPU. Speeds depend on the machine: "
+        "`transduce export` prints those of yours."
+        f"{'' if known['bfloat16'] else half} `{known['command']}`, "
+        f"{', '.join([versions(known), *packages])}.",
+        "",
+        *table([*head, "weights", "within the thresholds"], [before, *rows]),
+        "",
+        *(f"- Left out: {name}: {why}" for name, why in found["left_out"].items()),
+        "",
+    ]
+
+
 def page() -> str:
     parts = [
         *recipe_results.sections(),
@@ -388,6 +440,7 @@ def page() -> str:
         *train_speed(),
         *decode_speed(),
         *growth(),
+        *exports(),
     ]
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 

@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from io import TextIOWrapper
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -183,6 +182,7 @@ def run(
     from transduce.console import (
         check_tags,
         conllu_input,
+        in_turn,
         print_outputs,
         print_tagged,
         read_requests,
@@ -227,10 +227,12 @@ def run(
     }
     # Only what was asked for: a model of another task knows other settings.
     asked = {name: value for name, (value, usual) in settings.items() if value != usual}
-    outputs = chain.from_iterable(
-        transducer.run(**request, **asked)
-        for request in read_requests(sources, file, prefix, include or [], exclude or [], tag or [])
-    )
+    at_once = 1
+    if transducer.engine:
+        at_once = transducer.engine.at_once if file else 1
+        asked["scores"] = scores or json or nbest > 1  # an engine has to work for them
+    requests = read_requests(sources, file, prefix, include or [], exclude or [], tag or [])
+    outputs = in_turn(lambda request: transducer.run(**request, **asked), requests, at_once)
     print_outputs(
         outputs,
         scores=scores,
@@ -372,11 +374,16 @@ def evaluate(
 @app.command()
 def export(
     model: ModelArgument,
-    to: Annotated[str, typer.Option(help="ctranslate2 or onnx.")],
+    to: Annotated[
+        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, in fewer bits.")
+    ],
     quantize: Annotated[
-        str | None, typer.Option(help="int8, int8_float32, float16 or bfloat16; ctranslate2 only.")
+        str | None,
+        typer.Option(help="int8 or bfloat16; for ctranslate2 int8_float32 or float16 as well."),
     ] = None,
-    folder: Annotated[Path | None, typer.Option(help="Default: MODEL/ENGINE.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx or MODEL/int8.")
+    ] = None,
     source: Annotated[
         Path | None, typer.Option(help="Compare on this file instead of the validation set;")
     ] = None,
@@ -386,7 +393,7 @@ def export(
         bool, typer.Option("--allow", help="Keep an export that says something else.")
     ] = False,
 ) -> None:
-    """Write a model for another engine, if it says the same there."""
+    """Write a model for another engine or in fewer bits, and compare."""
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(

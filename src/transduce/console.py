@@ -6,8 +6,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from transduce.tasks import Model
     from transduce.transducer import Output, Score
 
+    Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
 SENTENCES_AT_ONCE = 256
@@ -93,6 +95,21 @@ def read_requests(
         }
         asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
         yield {"sources": [with_tags(line["source"], tags) for line in lines], **asked}
+
+
+def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
+    """The outputs of each group, in order, with so many groups under way at a time."""
+    if at_once == 1:  # what was typed is answered before the next line is read
+        yield from chain.from_iterable(map(run, requests))
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        under_way: deque[Future[list[Output]]] = deque()
+        for request in requests:
+            under_way.append(pool.submit(run, request))
+            if len(under_way) > at_once:
+                yield from under_way.popleft().result()
+        for group in under_way:
+            yield from group.result()
 
 
 def _object(line: str, where: str) -> dict[str, Any]:

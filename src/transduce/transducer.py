@@ -24,6 +24,7 @@ from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
 from transduce.models.flat import FlatSteps, has_flat_steps
 from transduce.models.room import room_of, source_room
+from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
 from transduce.tasks import Model
 from transduce.tasks.model import checked, cut, ready
@@ -104,7 +105,7 @@ class Transducer(Writer, task="transduce"):
             )
             for h in hypotheses
         ]
-        return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
+        return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
 
     def _stepper(self) -> Stepper:
         network = self._search_network
@@ -167,6 +168,8 @@ def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Mode
 def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:
     """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
 
+    Of a folder that was exported in fewer bits, auto is that precision, on a CPU that has it.
+
     Raises ModelError that names the file that is missing or does not fit, CheckpointError where
     the weights are damaged, HardwareError where there is no such device.
     """
@@ -176,6 +179,8 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Mo
     frame = read_frame(path)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
         model = create(*frame)
-    model.load_weights(path / WEIGHTS)
+    stored = model.load_weights(path / WEIGHTS)
     model.network.eval()
+    if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
+        precision = stored
     return model.to(place).compute_in(precision)

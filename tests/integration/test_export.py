@@ -69,6 +69,11 @@ def test_export_run_and_evaluate_by_the_command_line(trained: Path) -> None:
 
     plain = here("run", trained, "abcd", "edc")
     assert plain.stdout == here("run", trained, "--engine", "ctranslate2", "abcd", "edc").stdout
+    lines = trained.parent / "lines.txt"
+    lines.write_text("".join(f"{'abcde'[: 1 + n % 5]}\n" for n in range(900)))  # several groups
+    of_file = here("run", trained, "-i", lines).stdout
+    assert of_file == here("run", trained, "--engine", "ctranslate2", "-i", lines).stdout
+    assert len(of_file.splitlines()) == 900
     by_folder = here("evaluate", exported)  # it stands alone: no engine needs to be named
     assert by_folder.exit_code == 0, by_folder.output
     measured = json.loads((exported / "metrics.json").read_text())["test"]["metrics"]
@@ -108,6 +113,27 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
     assert place == trained / "onnx"
 
 
+@pytest.mark.parametrize(("quantize", "share"), [("bfloat16", 0.55), ("int8", 0.45)])
+def test_in_fewer_bits_by_the_command_line(trained: Path, quantize: str, share: float) -> None:
+    ended = command("export", trained, "--to", "native", "--quantize", quantize, "--limit", 40)
+    assert ended.returncode == 0, ended.stderr
+    exported = trained / quantize
+    assert f"The export is in {exported}" in ended.stdout
+    report = json.loads((exported / "parity.json").read_text())
+    assert 0 < report["largest_difference"] < 0.5
+    assert report["identical_greedy"] > 0.9
+    assert report["bytes"][1] == (exported / "model.safetensors").stat().st_size
+    assert report["bytes"][1] < share * report["bytes"][0]
+
+    assert here("run", exported, "abcd").stdout == here("run", trained, "abcd").stdout
+    evaluated = here("evaluate", exported)
+    assert evaluated.exit_code == 0, evaluated.output
+    assert "test" in json.loads((exported / "metrics.json").read_text())
+    again = command("export", trained, "--to", "native", "--quantize", quantize, "--limit", 10)
+    assert again.returncode == 0, again.stderr  # an older export may be replaced
+    assert not (exported / "metrics.json").exists()
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_broken_weight_is_found_and_not_kept(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,10 +160,16 @@ def test_a_broken_weight_is_found_and_not_kept(
 def test_what_cannot_be_is_told_first(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holds other files than an export"):
         export.export_folder(trained, "onnx", folder=trained)
-    with pytest.raises(ModelError, match="quantized for ctranslate2 alone"):
+    with pytest.raises(ModelError, match="not quantized for onnx"):
         export.export_folder(trained, "onnx", quantize="int8")
-    with pytest.raises(ModelError, match="there is no engine abacus"):
+    with pytest.raises(ModelError, match="there is no export to abacus"):
         export.export_folder(trained, "abacus")
+    with pytest.raises(ModelError, match="quantize is left out; for native it must be one of"):
+        export.export_folder(trained, "native")
+    with pytest.raises(ModelError, match="quantize is float16; for native it must be one of"):
+        export.export_folder(trained, "native", quantize="float16")
+    with pytest.raises(ModelError, match="holds a trained model"):
+        export.export_folder(trained, "native", quantize="int8", folder=trained)
     with pytest.raises(DataError, match="need both --source and --target"):
         export.export_folder(trained, "onnx", files=(tmp_path, None), folder=tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

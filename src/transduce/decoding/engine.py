@@ -18,6 +18,8 @@ class Engine(Protocol):
     source_room: int
     target_room: int
     """The longest sequences, END counted, that it has positions for."""
+    at_once: int
+    """Calls to `decode` side by side, from threads, that keep its workers busy."""
 
     def decode(self, task: Task, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """What Task.run gives, as near as the engine can; ModelError for what it cannot do."""

@@ -20,7 +20,7 @@ WHOLE = (
     "min_length",
     "max_length",
 )
-FLAGS = ("sample", "unknown", "geometric")
+FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
 FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat")
 OPTIONAL = (*FROM_RECIPE, "max_length")
@@ -51,6 +51,8 @@ class Settings:
     unknown: bool = True
     geometric: bool = False
     rescore_weight: float = 1.0
+    scores: bool = True
+    """Whether scores are wanted; what needs none to search may leave them out as NaN."""
 
     @property
     def draws(self) -> int:

@@ -13,18 +13,22 @@ Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 
 def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """The tokens that each output begins with: one text for all, or one for each source."""
-    texts = [given or ""] * count if given is None or isinstance(given, str) else list(given)
+    if not given:
+        return [[]] * count
+    texts = [given] * count if isinstance(given, str) else list(given)
     _check_count("prefix", texts, count)
     for text in texts:
         _check_text("prefix", text)
-    encoded = tokens.encode_batch(texts)
-    for text, ids in zip(texts, encoded, strict=True):
+    known = _encoded([texts], tokens)
+    for text, ids in known.items():
         _check_known("prefix", text, ids)
-    return encoded
+    return [known[text] for text in texts]
 
 
 def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
     """The phrases that each output must contain."""
+    if given is None:
+        return [[]] * count
     listed = _phrases("include", given, count)
     known = _encoded(listed, tokens)
     for phrases in listed:
@@ -35,6 +39,8 @@ def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
 
 def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
     """The phrases that no output may contain; what cannot be written need not be forbidden."""
+    if given is None:
+        return [[]] * count
     listed = _phrases("exclude", given, count)
     known = _encoded(listed, tokens)
     return [
@@ -59,9 +65,9 @@ def _encoded(listed: list[list[str]], tokens: Tokens) -> dict[str, list[int]]:
     return dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
 
 
-def _phrases(name: str, given: Phrases, count: int) -> list[list[str]]:
-    if given is None:
-        return [[] for _ in range(count)]
+def _phrases(
+    name: str, given: str | Sequence[str] | Sequence[Sequence[str]], count: int
+) -> list[list[str]]:
     entries = [given] if isinstance(given, str) else list(given)
     if all(isinstance(entry, str) for entry in entries):
         listed = [[str(entry) for entry in entries]] * count

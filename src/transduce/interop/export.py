@@ -12,14 +12,16 @@ from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
 from transduce.folder import WEIGHTS
-from transduce.interop import ctranslate2, onnx
+from transduce.interop import ctranslate2, native, onnx
 from transduce.interop.engine import FILES
 from transduce.interop.measure import measure_apart
-from transduce.interop.parity import Parity, compare
+from transduce.interop.parity import REPORT, Parity, compare
 from transduce.recipe import Corpus, ParallelFiles
 from transduce.storage import make_folder
 from transduce.transducer import Transducer, load
 
+EXPORTS = (*FILES, "native")
+HEAVY = (".bin", ".onnx", ".safetensors")
 Exported = tuple[Path, Parity]
 
 
@@ -33,22 +35,23 @@ def export_folder(
     limit: int = 500,
     allow: bool = False,
 ) -> Exported:
-    """Export the model in a folder, into its folder of the engine's name unless told otherwise.
+    """Export the model in a folder, into its folder of the engine's name unless told otherwise;
+    for native, in fewer bits, into that of their name.
 
     Raises ModelError where the engine cannot express the model, and, unless allowed, where the
     export does not say what the model says: then nothing is put in place.
     """
-    if to not in FILES:
-        raise ModelError(f"there is no engine {to}; there are {', '.join(FILES)}")
-    if quantize is not None and to != "ctranslate2":
-        raise ModelError(f"weights are quantized for ctranslate2 alone, not for {to}")
+    if to not in EXPORTS:
+        raise ModelError(f"there is no export to {to}; there are {', '.join(EXPORTS)}")
+    if quantize is not None and to == "onnx":
+        raise ModelError("weights are not quantized for onnx: leave --quantize out")
     model = load(model_folder)
     if not isinstance(model, Transducer):
         raise ModelError(
             f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
             f"are exported"
         )
-    place = folder or model_folder / to
+    place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to)
     pairs, data = _pairs(model, files, limit)
     part = place.with_name(place.name + ".part")
@@ -57,6 +60,8 @@ def export_folder(
     try:
         if to == "onnx":
             onnx.export(model, part)
+        elif to == "native":
+            native.export(model, part, quantize)
         else:
             ctranslate2.export(model, part, quantize)
         parity = _compared(model_folder, part, model, pairs, to, quantize, data)
@@ -85,10 +90,9 @@ def _compared(
     sources = [item.source for item in items]
     with tempfile.TemporaryDirectory() as scratch:
         before = measure_apart(model_folder, None, pairs, sources, Path(scratch))
-        after = measure_apart(exported, engine, pairs, sources, Path(scratch))
-    size = sum(
-        file.stat().st_size for file in exported.iterdir() if file.suffix in (".bin", ".onnx")
-    )
+        named = None if engine == "native" else engine
+        after = measure_apart(exported, named, pairs, sources, Path(scratch))
+    size = sum(file.stat().st_size for file in exported.iterdir() if file.suffix in HEAVY)
     return compare(
         before,
         after,
@@ -106,9 +110,10 @@ def _compared(
 
 def _check_place(place: Path, engine: str) -> None:
     """An older export may be replaced, nothing else."""
-    if place.is_dir() and any(place.iterdir()) and not (place / FILES[engine]).is_file():
+    known = place / FILES.get(engine, WEIGHTS)
+    if place.is_dir() and any(place.iterdir()) and not known.is_file():
         raise ModelError(f"{place} holds other files than an export; give another --folder")
-    if (place / WEIGHTS).is_file():
+    if (place / WEIGHTS).is_file() and not (place / REPORT).is_file():
         raise ModelError(f"{place} holds a trained model; give another --folder")
 
 

@@ -13,9 +13,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from transduce.data.corpus import Pair
+from transduce.decoding import forced
 from transduce.errors import ModelError
 from transduce.interop.engine import open_model
+from transduce.models.packed import packed
+from transduce.transducer import Model, Transducer
 
 WARMING = 8  # sentences before the clock starts
 
@@ -28,7 +33,9 @@ class Sayings:
     greedy: list[list[str]]
     """The tokens of each source's output, greedily and by the recipe's own search."""
     searched: list[list[str]]
+    greedy_texts: list[str]
     texts: list[str]
+    """Of the recipe's search."""
     seconds: float
     """That the recipe's search took over all sources."""
 
@@ -58,19 +65,35 @@ def measure_here(
 ) -> Sayings:
     """Score the pairs, decode the sources twice, time the second."""
     model = open_model(folder, engine, "cpu")
-    scores = model.score(*given)
+    log_probabilities = _log_probabilities(model, *given)
     greedy = model.run(sources, beam=1)
     model.run(sources[:WARMING])
     began = time.perf_counter()
-    searched = model.run(sources)
+    searched = model.run(sources, scores=False)
     seconds = time.perf_counter() - began
     return Sayings(
-        [score.token_log_probabilities for score in scores],
+        log_probabilities,
         [output.tokens for output in greedy],
         [output.tokens for output in searched],
+        [output.text for output in greedy],
         [output.text for output in searched],
         seconds,
     )
+
+
+def _log_probabilities(
+    model: Model, sources: Sequence[str], targets: Sequence[str]
+) -> list[list[float]]:
+    """As search computes them: scores of given targets would be computed in full."""
+    if model.precision == "auto":
+        return [score.token_log_probabilities for score in model.score(sources, targets)]
+    assert isinstance(model, Transducer)
+    with torch.inference_mode():
+        return forced.log_probabilities(
+            packed(model.network, model.precision),
+            model.source_tokens.encode_batch(sources),
+            model.target_tokens.encode_batch(targets),
+        )
 
 
 def _main(folder: str, engine: str, asked: str, answered: str) -> None:

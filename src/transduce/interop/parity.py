@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from transduce.evaluation.evaluate import Item
 from transduce.evaluation.metrics import TITLES, Metric, measure
 from transduce.interop.measure import Sayings
 from transduce.storage import write_json, write_text
+
+REPORT = "parity.json"
 
 # Rounding in another order of sums is below 1e-5; a wrong weight is far above.
 LARGEST_DIFFERENCE = 1e-3
@@ -34,6 +37,7 @@ class Parity:
     identical_greedy: float
     identical_searched: float
     metrics: dict[str, tuple[float, float]]
+    greedy_metrics: dict[str, tuple[float, float]]
     bytes: tuple[int, int]
     sentences_per_second: tuple[float, float]
     faults: list[str]
@@ -49,8 +53,12 @@ class Parity:
             f"identical hypotheses: greedy {self.identical_greedy:.2%}, "
             f"beam {self.beam} {self.identical_searched:.2%}",
             *(
-                f"{TITLES.get(name, name)}: {old:.2f} before, {new:.2f} after"
-                for name, (old, new) in self.metrics.items()
+                f"{TITLES.get(name, name)}, {search}: {old:.2f} before, {new:.2f} after"
+                for search, metrics in [
+                    ("greedy", self.greedy_metrics),
+                    (f"beam {self.beam}", self.metrics),
+                ]
+                for name, (old, new) in metrics.items()
             ),
             f"size: {before:,} bytes before, {after:,} after",
             f"speed, beam {self.beam}: {slow:,.1f} sentences/s before, {fast:,.1f} after",
@@ -58,7 +66,7 @@ class Parity:
         return shown + [f"beyond the threshold: {fault}" for fault in self.faults]
 
     def write(self, folder: Path) -> None:
-        write_json(folder / "parity.json", asdict(self))
+        write_json(folder / REPORT, asdict(self))
         weights = self.quantize or "float32"
         text = f"# Exported to {self.engine}, {weights}\n\nMeasured on {self.pairs:,} pairs of "
         text += f"{self.data}, each engine in a process of its own:\n\n"
@@ -83,8 +91,10 @@ def compare(
         for old, new in zip(row, other, strict=True)
     ]
     references = [item.references for item in items]
-    old_metrics = measure(metrics, before.texts, references, bootstrap=0)
-    new_metrics = measure(metrics, after.texts, references, bootstrap=0)
+    old_metrics, new_metrics, old_greedy, new_greedy = (
+        measure(metrics, texts, references, bootstrap=0)
+        for texts in (before.texts, after.texts, before.greedy_texts, after.greedy_texts)
+    )
     largest = _largest(differences)
     greedy = _identical(before.greedy, after.greedy)
     searched = _identical(before.searched, after.searched)
@@ -100,9 +110,11 @@ def compare(
             for name, share in shares.items()
             if share < LEAST_IDENTICAL
         ] + faults
-        if not largest <= LARGEST_DIFFERENCE:
-            text = f"log-probabilities differ by {largest:.2g}, the most is {LARGEST_DIFFERENCE}"
-            faults.insert(0, text)
+    if not math.isfinite(largest):
+        faults.insert(0, "some log-probabilities are no numbers")
+    elif quantize is None and largest > LARGEST_DIFFERENCE:
+        text = f"log-probabilities differ by {largest:.2g}, the most is {LARGEST_DIFFERENCE}"
+        faults.insert(0, text)
     return Parity(
         engine=engine,
         quantize=quantize,
@@ -111,6 +123,7 @@ def compare(
         identical_greedy=greedy,
         identical_searched=searched,
         metrics={n: (old_metrics[n].value, new_metrics[n].value) for n in old_metrics},
+        greedy_metrics={n: (old_greedy[n].value, new_greedy[n].value) for n in old_greedy},
         sentences_per_second=(len(items) / before.seconds, len(items) / after.seconds),
         faults=faults,
         **facts,

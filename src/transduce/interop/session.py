@@ -41,6 +41,7 @@ class Session:
     """A model that `interop.onnx.export` wrote; a Stepper."""
 
     name = "ONNX Runtime"
+    at_once = 1
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         runtime = load_package("onnxruntime", "onnx")

@@ -6,13 +6,18 @@ all of them, without a length penalty of its own, and they are ranked by our rul
 Where it bans tokens it shares their probability out among the others, so that what it finds has to
 be scored again. A trained model does not write PAD or BEGIN: they are banned only for the sentences
 where it did.
+
+A score costs its greedy search a softmax over the vocabulary at every step, a fifth of its time or
+more: where nobody wants to know it, it is not asked for.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +33,26 @@ from transduce.interop.packages import load_package
 from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 
-# Source tokens of one batch: enough for full matrices, few enough that all workers have some.
-TOKENS = 1024
-TOKENS_ON_GPU = 1 << 14
+# Source tokens of one batch: enough for full matrices, and so few that each worker has several
+# batches, as the last ones of all are not done at the same moment.
+LEAST_TOKENS, MOST_TOKENS, MOST_ON_GPU = 512, 2048, 1 << 14
+BATCHES = 4  # of each worker, at least, unless they were smaller than that
 
 
-@dataclass
+@dataclass(slots=True)
 class _Found:
     """One hypothesis of CTranslate2."""
 
     tokens: list[int]
     log_probability: float | None
-    """None where it has to be scored again."""
+    """None where it is not known, or not the model's."""
 
 
 class Translator:
     """A model that `interop.ctranslate2.export` wrote."""
 
     name = "CTranslate2"
+    at_once = 2  # the next call's batches are in its queue before the last of this one is done
 
     def __init__(
         self,
@@ -62,13 +69,13 @@ class Translator:
             kind = "cuda" if package.get_cuda_device_count() else "cpu"
         self._on_gpu = kind == "cuda"
         # On a CPU, several workers of one thread beat one of several: no step waits for another.
-        workers = 1 if self._on_gpu else count_cores()
+        self._workers = 1 if self._on_gpu else count_cores()
         try:
             self._translator = package.Translator(
                 str(folder),
                 device=kind,
                 device_index=int(index or 0),
-                inter_threads=workers,
+                inter_threads=self._workers,
                 intra_threads=1,
                 max_queued_batches=-1,
             )
@@ -91,8 +98,10 @@ class Translator:
         found: dict[int, list[_Found]] = {}
         possible = task.possible(requests)
         amiss = self._search(task, requests, possible, limits, found, first=True)
-        self._search(task, requests, amiss, limits, found, first=False)
-        self._score(requests, found)
+        if amiss:
+            self._search(task, requests, amiss, limits, found, first=False)
+        if _scored(task.settings):
+            self._score(requests, found)
         power = task.settings.length_penalty or 0.0
         return [_ranked(found.get(place, []), power) for place in range(len(requests))]
 
@@ -113,15 +122,17 @@ class Translator:
         It knows one limit for a batch. At first neighbours share the largest of theirs, hoping that
         no sentence comes near its own; the second time a batch has one limit, and full bans.
         """
-        settings, width = task.settings, task.settings.hypotheses
-        sizes = [len(request.source) + 1 for request in requests]
+        settings = task.settings
+        options = _options(settings, len(self._target_names))
+        sizes = [len(request.source) for request in requests]
         alike: dict[object, list[int]] = {}
         for place in places:
-            excluded = tuple(map(tuple, requests[place].exclude))
+            banned = requests[place].exclude
+            excluded = tuple(map(tuple, banned)) if banned else ()
             alike.setdefault((excluded, first or limits[place]), []).append(place)
         waiting: list[tuple[list[int], Any]] = []
         for group in alike.values():
-            for batch in pack(group, sizes, TOKENS_ON_GPU if self._on_gpu else TOKENS):
+            for batch in self._packed(group, sizes):
                 longest = max(limits[place] for place in batch)
                 results = self._translator.translate_batch(
                     [self._source(requests[place].source) for place in batch],
@@ -129,33 +140,47 @@ class Translator:
                     asynchronous=True,
                     max_decoding_length=max(longest - 1, 1),
                     suppress_sequences=self._banned(task, requests[batch[0]].exclude, first),
-                    **_options(settings, len(self._target_names)),
+                    **options,
                 )
                 waiting.append((batch, results))
         amiss = []
+        exact = first and _scored(settings) and not _bans(settings)
+        beam = settings.hypotheses > 1 and not settings.draws
         for batch, results in waiting:
             for place, result in zip(batch, results, strict=True):
-                most, exact = limits[place] - 1, first and not _shaped(settings, requests[place])
-                hypotheses = self._read(result.result(), exact)
-                overlong = any(len(hypothesis.tokens) > most for hypothesis in hypotheses)
-                if first and overlong and width > 1 and not settings.draws:
+                hypotheses = self._read(result.result(), exact and requests[place].plain)
+                most = limits[place] - 1
+                if any(len(one.tokens) > most for one in hypotheses):
+                    if first and beam:
+                        amiss.append(place)
+                        continue
+                    hypotheses = [_cut(one, most) for one in hypotheses]
+                kept = [one for one in hypotheses if not _has_specials(one.tokens)]
+                if first and len(kept) < min(settings.nbest, len(hypotheses)):
                     amiss.append(place)
-                    continue
-                hypotheses = [_cut(hypothesis, most) for hypothesis in hypotheses]
-                found[place] = [h for h in hypotheses if not {PAD, BEGIN} & set(h.tokens)]
-                if first and len(found[place]) < min(settings.nbest, len(hypotheses)):
-                    amiss.append(place)
+                found[place] = kept
         return amiss
 
+    def _packed(self, places: list[int], sizes: list[int]) -> list[list[int]]:
+        """Batches of about the same size, as many for one worker as for another."""
+        if self._on_gpu:
+            return list(pack(places, sizes, MOST_ON_GPU))
+        tokens = sum(sizes[place] for place in places)
+        most = self._workers * max(BATCHES, -(-tokens // (MOST_TOKENS * self._workers)))
+        budget = max(LEAST_TOKENS, -(-tokens // most))
+        while len(batches := list(pack(places, sizes, budget))) > most:
+            budget += -(-budget // 32)  # padding takes room as well
+        return batches
+
     def _read(self, result: Any, exact: bool) -> list[_Found]:
+        """`exact`: the scores are the model's. With bans they are not, nor is a prefix in them."""
         ids = self._target_ids
+        scores = result.scores if exact else repeat(None)
         hypotheses = []
-        for names, score in zip(result.hypotheses, result.scores, strict=True):
+        for names, score in zip(result.hypotheses, scores, strict=False):
             tokens = [ids[name] for name in names]
             ended = bool(tokens) and tokens[-1] == END
-            hypotheses.append(
-                _Found(tokens[:-1] if ended else tokens, score if exact and ended else None)
-            )
+            hypotheses.append(_Found(tokens[:-1], score) if ended else _Found(tokens, None))
         return hypotheses
 
     def _score(self, requests: Sequence[Request], found: dict[int, list[_Found]]) -> None:
@@ -175,7 +200,7 @@ class Translator:
         results = self._translator.score_batch(
             [self._source(source) for source in sources],
             [[self._target_names[number] for number in target] for target in targets],
-            max_batch_size=TOKENS_ON_GPU if self._on_gpu else TOKENS,
+            max_batch_size=MOST_ON_GPU if self._on_gpu else MOST_TOKENS,
             batch_type="tokens",
             max_input_length=0,
         )
@@ -212,7 +237,7 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
         "no_repeat_ngram_size": settings.no_repeat or 0,
         "disable_unk": not settings.unknown,
         "max_input_length": 0,
-        "return_scores": True,
+        "return_scores": _scored(settings),
         "return_end_token": True,  # tells what has ended from what was cut
     }
     if settings.draws:
@@ -227,6 +252,11 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
     return options | {"beam_size": settings.hypotheses, "num_hypotheses": settings.hypotheses}
 
 
+def _scored(settings: Settings) -> bool:
+    """Whether scores are wanted; several hypotheses are ranked by them."""
+    return settings.scores or settings.hypotheses > 1
+
+
 def _bans(settings: Settings) -> bool:
     """Whether something is banned anyway, or drawn, so that all is scored again."""
     return bool(
@@ -238,11 +268,6 @@ def _bans(settings: Settings) -> bool:
     )
 
 
-def _shaped(settings: Settings, request: Request) -> bool:
-    """Whether its scores are not the model's: of a prefix it counts nothing at all."""
-    return _bans(settings) or bool(request.prefix or request.exclude)
-
-
 def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
     if settings.groups > 1:
         raise ModelError("CTranslate2 knows no groups in a beam: leave that out, or the engine")
@@ -250,6 +275,10 @@ def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
         raise ModelError(
             "CTranslate2 cannot be told what to include: leave that out, or the engine"
         )
+
+
+def _has_specials(tokens: list[int]) -> bool:
+    return PAD in tokens or BEGIN in tokens
 
 
 def _cut(hypothesis: _Found, most: int) -> _Found:
@@ -260,7 +289,7 @@ def _cut(hypothesis: _Found, most: int) -> _Found:
 def _ranked(found: list[_Found], power: float) -> list[Hypothesis]:
     ranked = []
     for one in found:
-        assert one.log_probability is not None
-        score = one.log_probability / ((5 + len(one.tokens) + 1) / 6) ** power  # END counted
-        ranked.append(Hypothesis(one.tokens, score, one.log_probability))
+        worth = math.nan if one.log_probability is None else one.log_probability
+        score = worth / ((5 + len(one.tokens) + 1) / 6) ** power  # END counted
+        ranked.append(Hypothesis(one.tokens, score, worth))
     return sorted(ranked, key=lambda hypothesis: -hypothesis.score)

@@ -124,7 +124,7 @@ def has_bfloat16() -> bool:
 
 def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """oneDNN's products, on AMX, were slower by what it takes to find the inputs' levels before."""
-    levels_FD, scale_F = _levels(weight_FD)
+    levels_FD, scale_F = levels_of(weight_FD)
     bias_F = None if bias_F is None else bias_F.float()
     for_all = by_torch(levels_FD, scale_F, bias_F)
     if levels_FD.numel() >= SMALL or not has_bfloat16():
@@ -171,7 +171,7 @@ def by_levels(levels_FD: Tensor, scale_F: Tensor, bias_F: Tensor | None) -> Mult
     return multiply
 
 
-def _levels(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
+def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
     """A weight as whole numbers from -127 to 127, and what each row's are to be multiplied by."""
     weight_FD = weight_FD.float()
     scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=LEAST)

@@ -16,6 +16,7 @@ from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, Frame, write_frame
 from transduce.models import Learner
+from transduce.models.levels import unpack_levels
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.rules import RULES
@@ -129,9 +130,11 @@ class Model:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
         write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
 
-    def load_weights(self, path: Path) -> None:
-        weights, _ = read_tensors(path)
-        set_weights(self.network, weights, path)
+    def load_weights(self, path: Path) -> str:
+        """Fill the network from a file; gives the precision that it was exported in, or auto."""
+        weights, facts = read_tensors(path)
+        set_weights(self.network, unpack_levels(weights), path)
+        return str(facts.get("precision", "auto"))
 
 
 @contextmanager

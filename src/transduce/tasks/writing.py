@@ -44,6 +44,10 @@ class Writer(Model):
 
     # ------------------------------------------------------------------------------- use
 
+    def __call__(self, source: str, **settings: Any) -> str:
+        """The best output's text for one source."""
+        return self.run([source], **{"scores": False, **settings})[0].text
+
     def compute_in(self, precision: str) -> Self:
         """How search computes: auto, float32, bfloat16, or int8 on a CPU.
 
@@ -101,12 +105,10 @@ class Writer(Model):
         if chosen.groups > 1 and any(phrases):
             raise ModelError("phrases to include and groups each share out the beam: ask for one")
         filled = [i for i, tokens in enumerate(encoded) if tokens or not self.needs_source]
-        requests = [
-            Request(encoded[i], _seed(chosen.seed, sources[i]), starts[i], phrases[i], banned[i])
-            for i in filled
-        ]
+        seeds = [_seed(chosen.seed, source) if chosen.draws else 0 for source in sources]
+        requests = [Request(encoded[i], seeds[i], starts[i], phrases[i], banned[i]) for i in filled]
         # A second judge is shown the whole beam, and its best are given back.
-        searched = replace(chosen, nbest=chosen.hypotheses) if rescore else chosen
+        searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rescore else chosen
         task = self._task(searched, with_models)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
@@ -122,8 +124,10 @@ class Writer(Model):
         for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
             if hypotheses:
                 output = self._output(sources[index], encoded[index], hypotheses)
-                warning = warnings.get(index, "")
-                outputs[index] = replace(output, attention=maps.get(place), warning=warning)
+                if place in maps or index in warnings:
+                    warning = warnings.get(index, "")
+                    output = replace(output, attention=maps.get(place), warning=warning)
+                outputs[index] = output
             else:
                 why = task.failed.get(place) or self._nothing(with_models)
                 outputs[index] = Output("", NEVER, warning=why)

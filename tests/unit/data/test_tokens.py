@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders
 
 from transduce import recipe
 from transduce.data.tokens import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens, train_tokens
@@ -44,6 +47,38 @@ def test_text_of_seen_characters_comes_back_whole(name: str, text: str) -> None:
     ids = tokens.encode(text)
     assert tokens.decode(ids) == text
     assert not {PAD, UNKNOWN, BEGIN, END} & set(ids)
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_ids_are_joined_as_the_tokenizer_joins_them(name: str, data: st.DataObject) -> None:
+    tokens = LOSSLESS[name]
+    ids = data.draw(st.lists(st.integers(0, len(tokens) - 1), max_size=20))
+    assert tokens.decode(ids) == Tokenizer.from_str(tokens.to_json()).decode(ids)
+
+
+def test_tags_are_joined_as_the_tokenizer_joins_them() -> None:
+    settings = recipe.Tokens(level="subword", algorithm="bpe", size=60)
+    tokens = Tokens.train(settings, ["a cup of tea"] * 3, ["fre"])
+    ids = tokens.encode("<fre> a cup")
+    assert ids[0] == tokens.tags["fre"]
+    assert tokens.decode(ids) == Tokenizer.from_str(tokens.to_json()).decode(ids) == "a cup"
+
+
+def test_a_tokenizer_from_elsewhere_joins_by_its_own_rules() -> None:
+    made = Tokenizer.from_str(LOSSLESS["bpe"].to_json())
+    made.decoder = decoders.Sequence([decoders.Replace("▁", "_"), decoders.Fuse()])
+    tokens = Tokens.from_json(made.to_str())
+    assert tokens.decode(tokens.encode("A dog runs.")) == "_A_dog_runs."
+
+
+def test_ids_may_be_of_any_kind_of_number() -> None:
+    tokens = LOSSLESS["bpe"]
+    ids = tokens.encode("A dog runs.")
+    for some in (np.array(ids), torch.tensor(ids)):
+        assert tokens.decode(some) == "A dog runs."
+        assert tokens.pieces(some) == tokens.pieces(ids)
 
 
 @given(text=st.text(max_size=40))

@@ -7,14 +7,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop import packages
 from transduce.interop.ctranslate2 import export
 from transduce.interop.engine import open_model
+from transduce.interop.translator import BATCHES, LEAST_TOKENS, MOST_TOKENS, Translator
 from transduce.transducer import Transducer
 
 pytest.importorskip("ctranslate2")
@@ -131,6 +134,69 @@ def test_no_output_is_longer_than_its_limit(tmp_path: Path) -> None:
         for source, output in zip(SOURCES, other.run(SOURCES, beam=beam), strict=True):
             assert len(output.tokens) == (len(source) + 2 if source else 0)
     assert texts(model, beam=1) == texts(other, beam=1)
+
+
+@pytest.mark.parametrize("asked", [{}, {"exclude": ["o"]}, {"prefix": "tea"}], ids=str)
+def test_greedy_outputs_are_the_same_without_scores(tmp_path: Path, asked: dict[str, Any]) -> None:
+    other = exported(tiny(banned=True), tmp_path)
+    scored = other.run(SOURCES, beam=1, **asked)
+    plain = other.run(SOURCES, beam=1, scores=False, **asked)
+    assert [o.tokens for o in scored] == [o.tokens for o in plain]
+    for source, one, two in zip(SOURCES, scored, plain, strict=True):
+        assert math.isfinite(one.log_probability)
+        assert math.isnan(two.score) == math.isnan(two.log_probability) == bool(source)
+        assert source == "" or two.to_json()["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "costs"),
+    [
+        ({"beam": 1, "scores": False}, False),
+        ({"beam": 1}, True),
+        ({"beam": 2, "scores": False}, True),
+    ],
+)
+def test_a_score_is_asked_for_only_where_it_is_needed(
+    tmp_path: Path, asked: dict[str, Any], costs: bool
+) -> None:
+    other = exported(tiny(banned=True), tmp_path)
+    engine, seen = other.engine, []
+    assert isinstance(engine, Translator)
+    real = engine._translator
+
+    class Spy:
+        score_batch = staticmethod(real.score_batch)
+
+        def translate_batch(self, *given: Any, **options: Any) -> Any:
+            seen.append(options["return_scores"])
+            return real.translate_batch(*given, **options)
+
+    engine._translator = Spy()
+    other.run(SOURCES, **asked)
+    assert set(seen) == {costs}
+
+
+def test_a_beam_is_ranked_without_scores_too(tmp_path: Path) -> None:
+    other = exported(tiny(banned=True), tmp_path)
+    for settings in ({"beam": 4, "nbest": 4}, {"beam": 1, "rescore": tiny(seed=4)}):
+        scored, plain = (other.run(SOURCES, **settings, scores=scores) for scores in (True, False))
+        assert scored == plain
+        assert all(math.isfinite(output.score) for output in plain)
+
+
+@hypothesis.given(
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=400), workers=st.integers(1, 9)
+)
+@hypothesis.settings(max_examples=100, deadline=None)
+def test_no_worker_has_more_batches_than_another(sizes: list[int], workers: int) -> None:
+    translator = Translator.__new__(Translator)
+    translator._on_gpu, translator._workers = False, workers
+    batches = translator._packed(list(range(len(sizes))), sizes)
+    assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))
+    several = workers * max(BATCHES, math.ceil(sum(sizes) / (MOST_TOKENS * workers)))
+    assert len(batches) <= several
+    smallest = [sizes[batch[0]] * (len(batch) + 1) for batch in batches[:-1]]
+    assert len(batches) == several or all(tokens > LEAST_TOKENS for tokens in smallest)
 
 
 def test_samples_follow_the_model(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ BEFORE = Sayings(
     log_probabilities=[[-0.5, -0.25]] * 200,
     greedy=[[word] for word in WORDS],
     searched=[[word] for word in WORDS],
+    greedy_texts=WORDS,
     texts=WORDS,
     seconds=2.0,
 )
@@ -57,11 +58,18 @@ def test_the_same_is_well(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("value", [-0.502, math.nan])
-def test_other_probabilities_are_a_fault_unless_quantized(value: float) -> None:
-    rows = [*BEFORE.log_probabilities[1:], [value, -0.25]]
+def test_other_probabilities_are_a_fault_unless_quantized() -> None:
+    rows = [*BEFORE.log_probabilities[1:], [-0.502, -0.25]]
     assert "log-probabilities differ" in compared(replace(BEFORE, log_probabilities=rows)).faults[0]
     assert compared(replace(BEFORE, log_probabilities=rows), "int8").faults == []
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+@pytest.mark.parametrize("value", [-math.inf, math.nan])
+def test_what_is_no_number_is_always_a_fault(value: float, quantize: str | None) -> None:
+    rows = [[value, -0.25], *BEFORE.log_probabilities[1:]]
+    faults = compared(replace(BEFORE, log_probabilities=rows), quantize).faults
+    assert faults == ["some log-probabilities are no numbers"]
 
 
 def test_other_hypotheses_are_a_fault_where_the_search_is_the_same() -> None:
@@ -78,3 +86,11 @@ def test_a_worse_metric_is_a_fault(quantize: str | None) -> None:
     two, three = (replace(BEFORE, texts=["x"] * n + WORDS[n:]) for n in (2, 3))
     assert compared(two, quantize).faults == []  # one point
     assert compared(three, quantize).faults == ["exact match is 1.50 worse, the most is 1.0"]
+
+
+def test_both_searches_are_measured() -> None:
+    parity = compared(replace(BEFORE, greedy_texts=["x", *WORDS[1:]]))
+    assert parity.metrics == {"exact": (100, 100)}
+    assert parity.greedy_metrics == {"exact": (100, 99.5)}
+    assert "exact match, greedy: 100.00 before, 99.50 after" in parity.lines()
+    assert "exact match, beam 4: 100.00 before, 100.00 after" in parity.lines()
