@@ -15,12 +15,14 @@ of these files is a group, and its results are benchmarks/results/recipes_GROUP.
       metrics: [bleu, chrf]               # default: as in the recipe
       also: [tokenised_bleu]              # further scores, from benchmarks/scores.py
       ensemble: true                      # score the seeds' models together, too
+      members: [one, other]               # instead of seeds: all models of these, together
 
 Each seed is a process of its own with one thread for torch (`--jobs` at a time); each is trained
 into runs/benchmarks/NAME/SEED, scored, and written down as soon as it is done. What the results
 hold already is not done again, unless the experiment's recipe has changed; a run that was stopped
-goes on. After `--minutes` whatever still runs is stopped, and kept. On a GPU, `--share` lets small
-kernels of several processes run side by side (NVIDIA's MPS daemon, where it is installed).
+goes on. After `--minutes` whatever still runs is stopped, and kept. `--override KEY=VALUE` is of
+all experiments, for trials. On a GPU, `--share` lets small kernels of several processes run side by
+side (NVIDIA's MPS daemon, where it is installed).
 
 Corpora must be there before (`transduce corpus get NAME`), in $TRANSDUCE_DATA where that is set.
 Choose by validation: an experiment without `splits` never sees a test set.
@@ -37,10 +39,11 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -70,6 +73,9 @@ class Experiment:
     metrics: list[str] | None = None
     also: list[str] = field(default_factory=list)
     ensemble: bool = False
+    members: list[str] = field(default_factory=list)
+    added: tuple[str, ...] = ()
+    """Overrides of the command line, among the others."""
 
     @property
     def sets(self) -> list[str]:
@@ -79,6 +85,8 @@ class Experiment:
     @property
     def units(self) -> list[str]:
         """What is done in a process each: the seeds, and then all of them together."""
+        if self.members:
+            return [ENSEMBLE]
         return [str(seed) for seed in self.seeds] + [ENSEMBLE] * self.ensemble
 
     @property
@@ -90,7 +98,7 @@ class Experiment:
         # Where the corpora lie is no part of what was done.
         data = recipe.data.model_copy(update={"folder": None})
         said = [dump_recipe(recipe.model_copy(update={"seed": 0, "data": data}))]
-        said += [json.dumps([self.sets, self.decode, self.metrics, self.also])]
+        said += [json.dumps([self.sets, self.decode, self.metrics, self.also, self.members])]
         return sha256("\n".join(said).encode()).hexdigest()[:16]
 
 
@@ -107,13 +115,17 @@ def read_experiments() -> dict[str, Experiment]:
     return found
 
 
-def chosen(patterns: Sequence[str]) -> list[Experiment]:
+def chosen(patterns: Sequence[str], overrides: Sequence[str]) -> list[Experiment]:
     known = read_experiments()
     names = [name for pattern in patterns for name in known if fnmatch.fnmatchcase(name, pattern)]
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             sys.exit(f"there is no experiment {pattern}; there are {', '.join(known)}")
-    return [known[name] for name in dict.fromkeys(names)]
+    several = [known[name] for name in dict.fromkeys(names)]
+    return [
+        replace(one, overrides=[*one.overrides, *overrides], added=tuple(overrides))
+        for one in several
+    ]
 
 
 # ------------------------------------------------------------------------- one process's work
@@ -155,7 +167,9 @@ def _together(experiment: Experiment, work: Path) -> dict[str, Any]:
     from transduce.transducer import load
 
     device = load_recipe(experiment.recipe, experiment.overrides).train.device
-    folders = [work / experiment.name / str(seed) for seed in experiment.seeds]
+    known = read_experiments()
+    members = [known[name] for name in experiment.members] or [experiment]
+    folders = [work / member.name / str(seed) for member in members for seed in member.seeds]
     for folder in folders:
         if not (folder / "trained").exists():
             sys.exit(f"{folder} holds no trained model: the ensemble needs all seeds' models")
@@ -246,16 +260,18 @@ def table(experiments: Sequence[Experiment], results: Results) -> list[str]:
     lines = []
     for experiment in experiments:
         runs = results.of(experiment).get("runs", {})
-        seeds = [runs[str(seed)] for seed in experiment.seeds if str(seed) in runs]
+        units = [ENSEMBLE] if experiment.members else [str(seed) for seed in experiment.seeds]
+        seeds = [runs[unit] for unit in units if unit in runs]
         for split in experiment.sets:
             cells = []
             for name in _names(seeds, split):
                 values = [_value(run, split, name) for run in seeds]
                 spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
                 cells.append(f"{name} {statistics.mean(values):.2f}{spread}")
-                if ENSEMBLE in runs:
+                if experiment.ensemble and ENSEMBLE in runs:
                     cells[-1] += f" ({_value(runs[ENSEMBLE], split, name):.2f} together)"
-            seconds = max((run["training"]["seconds"] for run in seeds), default=0)
+            times = [run["training"]["seconds"] for run in seeds if "training" in run]
+            seconds = max(times, default=0)
             if cells:
                 head = f"{experiment.name:32} {split:10} {len(seeds)} seeds {seconds:5.0f} s  "
                 lines.append(head + "  ".join(cells))
@@ -327,16 +343,16 @@ def _is_ready(
     """An ensemble waits for the models of its seeds."""
     if unit != ENSEMBLE:
         return True
-    left = [name for name, other in waiting if other != ENSEMBLE]
-    left += [job.experiment for job in running]
-    return experiment not in left
+    left = [one.name for one, other in waiting if other != ENSEMBLE]
+    left += [job.experiment.name for job in running if job.unit != ENSEMBLE]
+    return not set(left) & {experiment.name, *experiment.members}
 
 
 def _start(experiment: Experiment, unit: str, work: Path) -> Job:
     log = work / experiment.name / f"{unit}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), experiment.name, "--unit", unit]
-    command += ["--work", str(work)]
+    command += ["--work", str(work), *(f"--override={one}" for one in experiment.added)]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "2"}
     with log.open("ab") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
@@ -357,19 +373,41 @@ def _finish(job: Job, work: Path, results: Results) -> bool:
 
 
 @contextmanager
-def shared_gpu(wanted: bool) -> Any:
+def shared_gpu(wanted: bool) -> Iterator[None]:
     """Kernels of different processes side by side, where NVIDIA's MPS daemon can be had."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if not wanted or control is None:
+    control = shutil.which("nvidia-cuda-mps-control") if wanted else None
+    if control is None:
         if wanted:
             print("There is no nvidia-cuda-mps-control here: processes take turns on the GPU.")
         yield
         return
-    subprocess.run([control, "-d"], check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        os.environ.update(places)
+        subprocess.run([control, "-d"], check=False)
+        try:
+            if not _gpu_answers():
+                print("MPS does not answer: processes take turns on the GPU.")
+                _quit(control)
+                for name in places:
+                    del os.environ[name]
+            yield
+        finally:
+            if "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+                _quit(control)
+
+
+def _gpu_answers() -> bool:
+    code = "import torch; torch.ones(4, device='cuda').sum().item()"
     try:
-        yield
-    finally:
-        subprocess.run([control], input=b"quit\n", check=False)
+        return subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _quit(control: str) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run([control], input=b"quit -t 5\n", check=False, timeout=15)
 
 
 def main() -> None:
@@ -380,6 +418,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", help="share a GPU through MPS")
     parser.add_argument("--list", action="store_true", help="print the experiments and end")
     parser.add_argument("--table", action="store_true", help="print what is known and end")
+    parser.add_argument("--override", action="append", default=[], help="of all; for trials")
     parser.add_argument("--work", type=Path, default=WORK, help="where models are trained")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where figures go")
     parser.add_argument("--unit", help=argparse.SUPPRESS)
@@ -388,7 +427,7 @@ def main() -> None:
         for experiment in read_experiments().values():
             print(f"{experiment.group:16} {experiment.name:32} {' '.join(experiment.overrides)}")
         return
-    experiments, results = chosen(asked.names), Results(asked.results)
+    experiments, results = chosen(asked.names, asked.override), Results(asked.results)
     if asked.unit is not None:
         do_unit(experiments[0], asked.unit, asked.work)
         return

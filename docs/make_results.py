@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import recipe_results
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -379,7 +381,14 @@ def growth_cell(row: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    parts = [*demo(), *toy_tasks(), *train_speed(), *decode_speed(), *growth()]
+    parts = [
+        *recipe_results.sections(),
+        *demo(),
+        *toy_tasks(),
+        *train_speed(),
+        *decode_speed(),
+        *growth(),
+    ]
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 
 

@@ -236,7 +236,7 @@ class Tokens(Part):
         "none",
         description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ",
     )
-    dropout: Share = Field(
+    bpe_dropout: Share = Field(
         0.0,
         description="share of BPE subwords that training takes apart, each time anew (after "
         "Provilkov et al. 2020)",
@@ -245,8 +245,10 @@ class Tokens(Part):
 
     @model_validator(mode="after")
     def _made_of_others(self) -> Self:
-        if self.dropout and (self.level != "subword" or self.algorithm != "bpe"):
-            raise Misfit("dropout", f"is {self.dropout}, but only subwords of BPE come apart")
+        if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
+            raise Misfit(
+                "bpe_dropout", f"is {self.bpe_dropout}, but only subwords of BPE come apart"
+            )
         return self
 
 

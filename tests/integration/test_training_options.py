@@ -102,3 +102,24 @@ def test_a_missing_file_is_told_before_anything_is_made(task: Path, tmp_path: Pa
     with pytest.raises(DataError, match=r"nowhere\.tsv"):
         train(recipe, tmp_path / "run")
     assert not list(tmp_path.glob("run/*.safetensors"))
+
+
+def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path) -> None:
+    """Two passes that must agree, and subwords taken apart: stopped or not, the same losses."""
+    asked = [
+        *SHORT,
+        "train.schedule=constant",
+        "train.agreement=1.0",
+        "model.dropout=0.1",
+        "data.tokens={both: {size: 60, bpe_dropout: 0.3}}",
+    ]
+    recipe = load_recipe(task / "tiny.yaml", asked)
+    train(recipe, tmp_path / "whole")
+    train(load_recipe(task / "tiny.yaml", [*asked, "train.steps=20"]), tmp_path / "parts")
+    train(recipe, tmp_path / "parts", resume=True)
+    told = losses(tmp_path / "whole")
+    assert told[-1] < told[0]
+    assert losses(tmp_path / "parts") == told
+    plain = load_recipe(task / "tiny.yaml", [*asked, "data.tokens={both: {size: 60}}"])
+    train(plain, tmp_path / "plain")
+    assert losses(tmp_path / "plain") != told

@@ -145,7 +145,10 @@ def test_a_file_that_is_no_recipe(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("corpus", "said"),
     [
-        ("a.txt", ["data.train is a.txt, but it takes keys of its own: source, target, limit"]),
+        (
+            "a.txt",
+            ["data.train is a.txt, but it takes keys of its own: source, target, tag"],
+        ),
         ("", ["data.train has nothing under it"]),
         ("{}", ["data.train.source is missing", "data.train.target is missing"]),
         ("{source: a}", ["the key data.train.target is missing"]),

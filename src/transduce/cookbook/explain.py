@@ -189,7 +189,7 @@ def _wrong_value(spot: _Spot, values: dict[str, Any]) -> str:
             annotation, limits, value = get_args(annotation)[0], [], value[step]
         elif isinstance(step, int):
             shown = shown.rpartition(".")[0]
-        else:
+        elif not isinstance(value, list):  # a list of corpora is short for the key `of`
             value = value[step]
     allowed = forms(annotation)
     if allowed:

@@ -116,6 +116,8 @@ def _parts(part: type[Part], place: str, about: str) -> Iterator[tuple[str, str,
     yield place, " ".join((part.__doc__ or about).split()), part
     for name, field in part.model_fields.items():
         dotted = f"{place}.{name}".lstrip(".")
+        if get_origin(field.annotation) is list:
+            continue  # what may stand in a list may stand alone, and is told there
         for inner in forms(field.annotation).values():
             yield from _parts(inner, dotted, field.description or "")
 

@@ -23,8 +23,8 @@ def splitting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -
     """What takes subwords of a corpus apart as a recipe asks; None where it does not."""
     sides = data.tokens
     shares = {
-        "source": (sides.both or sides.source or recipe.Tokens()).dropout,
-        "target": (sides.both or sides.target or recipe.Tokens()).dropout,
+        "source": (sides.both or sides.source or recipe.Tokens()).bpe_dropout,
+        "target": (sides.both or sides.target or recipe.Tokens()).bpe_dropout,
     }
     if not any(shares.values()):
         return None

@@ -10,7 +10,8 @@ import pytest
 from transduce.corpora import FETCHED, MADE, check_named, get, listing_of
 from transduce.corpora.listing import Listing, checksum, megabytes
 from transduce.corpora.place import corpora_folder
-from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs
+from transduce.corpora.sigmorphon2020 import LANGUAGES
+from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs, tags_of
 from transduce.errors import DataError
 from transduce.recipe import Named, Recipe
 from transduce.storage import write_json
@@ -140,10 +141,16 @@ def test_a_language_of_many(shelf: Path) -> None:
 
 
 def test_fifteen_languages_or_all(shelf: Path) -> None:
-    put(shelf, "sigmorphon2020", train__fre__tsv="mot\tm o\n", train__all__tsv="fre mot\tm o\n")
-    (one,) = read_pairs(Named(name="sigmorphon2020", split="train", language="fre"), None)
-    (all_of_them,) = read_pairs(Named(name="sigmorphon2020", split="train", language="all"), None)
-    assert (one.source, all_of_them.source) == ("mot", "fre mot")
+    words = {f"train__{language}__tsv": f"{language}\ta\nb\tb\n" for language in LANGUAGES}
+    put(shelf, "sigmorphon2020", **words)
+    one, _ = read_pairs(Named(name="sigmorphon2020", split="train", language="fre"), None)
+    assert (one.source, one.tags) == ("fre", ())
+    everything = Named(name="sigmorphon2020", split="train", language="all")
+    in_turn = [pair.source for pair in read_pairs(everything, None)]
+    assert in_turn[:2] == ["<ady> ady", "<arm> arm"]
+    assert in_turn[15:] == [f"<{language}> b" for language in LANGUAGES]
+    assert tags_of(everything, None) == sorted(LANGUAGES)
+    assert len(list(read_pairs(everything.model_copy(update={"limit": 7}), None))) == 7
     assert "such as language: fre, of ady, arm" in sentence(name="sigmorphon2020", split="train")
 
 

@@ -33,7 +33,7 @@ SUMS = {
     "ewt": "6c7323e583477d28",
     "imdb": "0dd7b20c8294def5",
     "multi30k": "70ba901938da1f71",
-    "sigmorphon2020": "9f65f5413c265948",
+    "sigmorphon2020": "b6dae696768a7948",
     "tiny-shakespeare": "7eae05ec5aff9f2b",
     "udhr": "61ea58ebd5f93d9a",
 }
@@ -110,11 +110,12 @@ def test_multi30k(shelf: Path) -> None:
 def test_sigmorphon(shelf: Path) -> None:
     made("sigmorphon2020", shelf)
     everything = pairs("sigmorphon2020", "test", language="all")
+    assert [source[:5] for source, _ in everything[:2]] == ["<ady>", "<arm>"]
     counts = Counter(source.split(" ")[0] for source, _ in everything)
     assert len(counts) == 15
     assert set(counts.values()) == {450}
     french = pairs("sigmorphon2020", "test", language="fre")
-    assert [(s[4:], t) for s, t in everything if s.startswith("fre ")] == french
+    assert [(s[6:], t) for s, t in everything if s.startswith("<fre> ")] == french
 
 
 def test_cmudict(shelf: Path) -> None:

@@ -80,3 +80,17 @@ def test_the_loss_and_its_gradients_are_those_of_the_padded_batch(
         found.append([*loss, *(p.grad.clone() for p in network.parameters() if p.grad is not None)])
     for padded, packed in zip(*found, strict=True):
         torch.testing.assert_close(packed, padded, rtol=1e-9, atol=1e-12)
+
+
+@given(pairs)
+def test_copies_follow_each_other_as_wholes(made: list[tuple[list[int], list[int]]]) -> None:
+    batch = collate([s for s, _ in made], [t for _, t in made])
+    one, two = pack(batch), pack(batch, copies=2)
+    assert two.shape == (*(2 * size for size in one.shape[:3]), one.shape.longest)
+    for name in ("source_1S", "target_1T", "labels_1T"):
+        assert torch.equal(getattr(two, name), getattr(one, name).repeat(1, 2))
+    for name in ("source_offsets", "target_offsets"):
+        once, twice = getattr(one, name), getattr(two, name)
+        count = len(once)
+        assert torch.equal(twice[:count], once)
+        assert torch.equal(twice[count - 1 :] - once[-1], once)

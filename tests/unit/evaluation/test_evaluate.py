@@ -19,9 +19,10 @@ from transduce.evaluation.evaluate import (
     evaluate,
     evaluate_folder,
     items_of,
+    mean_over,
     write_evaluation,
 )
-from transduce.evaluation.metrics import measure
+from transduce.evaluation.metrics import Metric, measure
 from transduce.recipe import Named
 from transduce.storage import write_json
 from transduce.tasks.writing import Writer
@@ -201,3 +202,35 @@ def test_mistakes_are_told_before_decoding(
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
         evaluate_folder(load(folder), folder, **asked)  # type: ignore[arg-type]
     assert not (folder / "metrics.json").exists()
+
+
+def test_groups_count_alike_in_the_mean(model: Transducer) -> None:
+    def item(source: str, reference: str, group: str) -> Item:
+        return Item(source, [reference], group)
+
+    said = [output.text for output in model.run(["a", "b"])]
+    items = [item("a", said[0], "x"), *[item("b", "quite another", "y")] * 3]
+    found = evaluate(model, items, ["exact"])
+    assert found.metrics["exact"].value == 25.0
+    assert {name: metrics["exact"].value for name, metrics in found.groups.items()} == {
+        "x": 100.0,
+        "y": 0.0,
+    }
+    assert found.mean["exact"].value == 50.0
+    one = evaluate(model, items[:1], ["exact"])
+    assert (one.groups, one.mean) == ({}, {})
+
+
+def test_the_interval_of_a_mean_follows_from_those_of_the_groups() -> None:
+    def exact(value: float, low: float | None, high: float | None) -> dict[str, Metric]:
+        return {"exact": Metric("exact", value, low, high, True)}
+
+    mean = mean_over({"x": exact(50, 47, 54), "y": exact(70, 66, 73)})["exact"]
+    assert (mean.value, mean.low, mean.high) == (60.0, 60 - 5 / 2, 60 + 5 / 2)
+    assert mean_over({"x": exact(50, None, None)})["exact"].low is None
+
+
+def test_the_first_tag_is_the_group() -> None:
+    pairs = [Pair("<x> <y> a", "1", "file", 1, ("x", "y")), Pair("b", "2", "file", 2)]
+    for alternatives in (True, False):
+        assert [item.group for item in items_of(pairs, alternatives)] == ["x", ""]

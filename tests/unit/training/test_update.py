@@ -9,6 +9,7 @@ import torch
 
 from transduce import recipe
 from transduce.data.batches import Batch, collate
+from transduce.data.packing import pack
 from transduce.models import Network, Vocabulary, build
 from transduce.presets import PRESETS
 from transduce.recipe import Train
@@ -19,9 +20,9 @@ from transduce.training.update import PackedUpdate, Update
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
 
 
-def network(width: int = 16, positions: str = "sinusoidal") -> Network:
+def network(width: int = 16, positions: str = "sinusoidal", dropout: float = 0.0) -> Network:
     torch.manual_seed(1)
-    shape = {**PRESETS["transformer-tiny"], "width": width, "dropout": 0.0}
+    shape = {**PRESETS["transformer-tiny"], "width": width, "dropout": dropout}
     for side in ("encoder", "decoder"):
         shape[side] = {**shape.get(side, {}), "positions": positions}
     return build(recipe.Model.model_validate(shape), Vocabulary(12, 12))
@@ -60,9 +61,10 @@ def test_the_gradient_is_clipped_and_its_norm_told() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
-def test_packed_and_recorded_gradients_are_the_same(positions: str) -> None:
+@pytest.mark.parametrize("agreement", [0.0, 2.0])
+def test_packed_and_recorded_gradients_are_the_same(positions: str, agreement: float) -> None:
     """Every batch three times: run as it comes, recorded, replayed."""
-    settings = Train(clip=0.0)
+    settings = Train(clip=0.0, agreement=agreement)
     long = collate([list(range(4, 12)) * 20, [5]], [[7], list(range(4, 12)) * 12])
     cuts = [[batch(0, 1)], [batch(2, 3)], [long], [batch(1, 0), batch(3)]] * 3
     made = network(64, positions=positions).cuda()
@@ -177,3 +179,38 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
         del update, made
     for mine, theirs in zip(*found, strict=True):
         assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2
+
+
+def test_without_dropout_two_passes_agree() -> None:
+    """Then the loss and the gradients are those of one pass."""
+    plain, agreeing = network(), network()
+    losses = []
+    for made, agreement in ((plain, 0.0), (agreeing, 5.0)):
+        settings = Train(clip=0.0, agreement=agreement)
+        update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+        losses.append(float(update([batch(0, 1), batch(2, 3)])[0]))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for one, other in zip(gradients(plain), gradients(agreeing), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_with_dropout_two_passes_differ() -> None:
+    made = network(dropout=0.3)
+    losses = []
+    for agreement in (0.0, 5.0):
+        settings = Train(clip=0.0, agreement=agreement)
+        update = Update(made.train(), build_optimizer(made, settings), settings, torch.float32)
+        torch.manual_seed(1)
+        losses.append(float(update([batch(0, 1, 2, 3)])[0]))
+    assert losses[1] > losses[0] + 1.0
+
+
+def test_the_packed_loss_has_both_passes() -> None:
+    made = network().eval()
+    both = batch(0, 1, 2, 3)
+    for copies, agreement in ((1, 0.0), (2, 5.0)):
+        packed = pack(both, copies)
+        found = made.packed_loss(packed, 0.1, agreement)
+        assert both.target_BT is not None
+        right = made.loss(both.source_BS, both.source_lengths_B, both.target_BT, 0.1)
+        torch.testing.assert_close(found.total, right.total)

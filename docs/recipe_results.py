@@ -1,0 +1,173 @@
+"""The part of docs/results.md on shipped recipes: what `benchmarks/recipes.py` measured.
+
+Groups and what is shown of them, with published figures and their sources, are in
+benchmarks/published.yaml. A group or a figure that no results hold is not in the page.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PUBLISHED = ROOT / "benchmarks" / "published.yaml"
+ENSEMBLE = "ensemble"
+VALID = "valid"
+
+HEAD = [
+    "## Recipes on public corpora",
+    "",
+    "Each row is what `python benchmarks/recipes.py EXPERIMENT` trained and scored, with the "
+    "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their "
+    "standard deviation, and the 95 % bootstrap interval of the first seed's. All choices were "
+    "made on validation sets. Published figures are the authors' own; where the protocol differs, "
+    "a sentence says how.",
+    "",
+]
+
+
+def sections() -> list[str]:
+    lines: list[str] = []
+    for group, shown in yaml.safe_load(PUBLISHED.read_text("utf-8")).items():
+        path = RESULTS / f"recipes_{group}.json"
+        if path.exists():
+            lines += _group(shown, json.loads(path.read_text("utf-8"))["experiments"])
+    return [*HEAD, *lines] if lines else []
+
+
+def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
+    reported = {name: one for name, one in experiments.items() if _reported(one, shown)}
+    tried = {name: one for name, one in experiments.items() if name not in reported}
+    lines = [f"### {shown['title']}", "", " ".join(shown["about"].split()), ""]
+    for label, expression in shown["metrics"].items():
+        rows = []
+        for name, one in reported.items():
+            rows += _rows(name, one, expression, shown) if _says(shown, label, name) else []
+        if rows:
+            head = [label, "set", "seeds", "mean", "interval", "together", "published"]
+            lines += [*_table(head, rows), ""]
+    trained = {name: one for name, one in reported.items() if set(one["runs"]) != {ENSEMBLE}}
+    facts = [_facts(name, one) for name, one in trained.items()]
+    head = ["experiment", "parameters", "updates", "training", "hardware", "command"]
+    lines += [*_table(head, facts), ""] if facts else []
+    if tried:
+        lines += ["Compared on the validation set, one seed each:", ""]
+        head = ["", *shown["metrics"], "overrides"]
+        lines += [*_table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
+    return [*lines, *_notes(shown), ""]
+
+
+def _says(shown: dict[str, Any], label: str, name: str) -> bool:
+    """Whether what is under a heading means something of an experiment."""
+    return not any(fnmatch(name, one) for one in shown.get("not_for", {}).get(label, ()))
+
+
+def _reported(one: dict[str, Any], shown: dict[str, Any]) -> bool:
+    """Whether a test set was looked at; of a corpus that has none, whether there are seeds."""
+    sets = {name for run in one["runs"].values() for name in run["scores"]}
+    return sets != {VALID} or (shown.get("tested_on") == VALID and len(one["runs"]) > 1)
+
+
+def _rows(
+    name: str, one: dict[str, Any], expression: str, shown: dict[str, Any]
+) -> list[list[str]]:
+    rows = []
+    runs = one["runs"]
+    # Models of several experiments together are a row of their own.
+    apart = {unit: run for unit, run in runs.items() if unit != ENSEMBLE} or runs
+    seeds = [apart[unit] for unit in sorted(apart)]
+    for test in dict.fromkeys(test for run in seeds for test in run["scores"]):
+        if test == VALID and shown.get("tested_on") != VALID:
+            continue
+        found = [score for run in seeds if (score := _score(run, test, expression)) is not None]
+        if not found:
+            continue
+        values = [value for value, _, _ in found]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        _, low, high = found[0]
+        joined = runs.get(ENSEMBLE) if apart is not runs else None
+        together = None if joined is None else _score(joined, test, expression)
+        rows.append(
+            [
+                f"`{name}`",
+                test,
+                f"{runs[ENSEMBLE]['members']} together" if apart is runs else str(len(values)),
+                f"{statistics.mean(values):.2f}{spread}",
+                "" if low is None else f"{low:.2f} to {high:.2f}",
+                "" if together is None else f"{together[0]:.2f}",
+                _published(shown, name, test, expression),
+            ]
+        )
+    return rows
+
+
+def _score(
+    run: dict[str, Any], test: str, expression: str
+) -> tuple[float, float | None, float | None] | None:
+    """Of `exact`, or of `mean exact` (over groups of items), or of `100 - ` one of these."""
+    name = expression.removeprefix("100 - ")
+    kept = run["scores"].get(test, {})
+    metrics = kept.get("mean", {}) if name.startswith("mean ") else kept.get("metrics", {})
+    metric = metrics.get(name.removeprefix("mean "))
+    if metric is None:
+        return None
+    value, low, high = metric["value"], metric["low"], metric["high"]
+    if name == expression:
+        return value, low, high
+    return 100 - value, None if high is None else 100 - high, None if low is None else 100 - low
+
+
+def _published(shown: dict[str, Any], name: str, test: str, expression: str) -> str:
+    found = []
+    for one in shown.get("published", []):
+        if one["metric"] == expression and name in one["beside"]:
+            values = one["values"]
+            if test in values:
+                found.append(f"{values[test]} ({one['who']})")
+    return ", ".join(found)
+
+
+def _facts(name: str, one: dict[str, Any]) -> list[str]:
+    seeds = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
+    training = [run["training"] for run in seeds]
+    seconds = statistics.mean(facts["seconds"] for facts in training)
+    first = training[0]
+    return [
+        f"`{name}`",
+        f"{first['parameters']:,}",
+        f"{max(facts['steps'] for facts in training):,}",
+        f"{seconds:,.0f} s",
+        f"{first['device']}, torch {first['torch']}, {first['precision']}",
+        f"`{one['command']}`",
+    ]
+
+
+def _trial(name: str, one: dict[str, Any], shown: dict[str, Any]) -> list[str]:
+    run = next(iter(one["runs"].values()))
+    scores = [
+        _score(run, VALID, expression) if _says(shown, label, name) else None
+        for label, expression in shown["metrics"].items()
+    ]
+    overrides = [text for text in one["overrides"] if not text.startswith("data.t")]
+    overrides = [text for text in overrides if not text.startswith("data.valid")]
+    said = ", ".join(overrides) or f"as in the recipe `{one['recipe']}`"
+    return [f"`{name}`", *("" if s is None else f"{s[0]:.2f}" for s in scores), said]
+
+
+def _notes(shown: dict[str, Any]) -> list[str]:
+    """Where the published figures are from, and what is different there."""
+    return [
+        f"- {one['who']}: {' '.join(one['source'].split())} {' '.join(one['differs'].split())}"
+        for one in shown.get("published", [])
+    ]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    ruler = ["---"] * len(head)
+    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]
