@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.decoding.output import perplexity
 from transduce.errors import DataError, ModelError
 from transduce.tasks import LanguageModel
 from transduce.tasks.continuing import Continuation
@@ -44,7 +45,7 @@ class Said:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(-self.log_probability / max(len(self.tokens), 1))
+        return perplexity(self.log_probability, len(self.tokens))
 
 
 @dataclass(frozen=True)
