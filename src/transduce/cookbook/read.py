@@ -50,8 +50,9 @@ for _tag, _pattern in (_INTEGER, _FLOAT):
 def shipped() -> dict[str, str]:
     """The recipes that come with transduce: name to YAML text."""
     folder = resources.files("transduce") / "recipes"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
-    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files}
+    files = [file for file in folder.iterdir() if file.name.endswith(".yaml")]
+    found = {file.name.removesuffix(".yaml"): file.read_text(encoding="utf-8") for file in files}
+    return dict(sorted(found.items()))  # by name: a recipe before its -lstm and -small
 
 
 def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
