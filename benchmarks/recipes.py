@@ -197,10 +197,8 @@ def _scores(
             model, folder, split=split, files=files, metrics=metrics, **settings
         )
         found[split] = read_metrics(folder)[evaluation.name]
-        hypotheses = [output.text for output in evaluation.outputs]
-        references = [item.references for item in evaluation.items]
         for name in experiment.also:
-            metric = getattr(scores, name)(hypotheses, references)
+            metric = getattr(scores, name)(model, split, evaluation)
             found[split]["metrics"][name] = metric.to_json()
     return found
 
@@ -322,7 +320,7 @@ def run_all(
         time.sleep(0.2)
         for job in [job for job in running if job.process.poll() is not None]:
             running.remove(job)
-            good = _finish(job, work, results) and good
+            good = _finish(job, jobs, work, results) and good
     for job in running:
         job.process.send_signal(signal.SIGINT)
     for job in running:
@@ -359,14 +357,14 @@ def _start(experiment: Experiment, unit: str, work: Path) -> Job:
     return Job(experiment, unit, process, log)
 
 
-def _finish(job: Job, work: Path, results: Results) -> bool:
+def _finish(job: Job, jobs: int, work: Path, results: Results) -> bool:
     name = f"{job.experiment.name}, {job.unit}"
     path = _unit_file(job.experiment, job.unit, work)
     if job.process.returncode != 0 or not path.exists():
         tail = job.log.read_text("utf-8", "replace").splitlines()[-15:]
         print(f"{name}: failed ({job.process.returncode})", *tail, sep="\n  ", flush=True)
         return False
-    result = json.loads(path.read_text("utf-8"))
+    result = json.loads(path.read_text("utf-8")) | {"at_once": jobs}
     results.add(job.experiment, job.unit, result)
     print(f"{name}: done in {result['wall_seconds']:.0f} s", flush=True)
     return True

@@ -1,23 +1,40 @@
-"""Scores that a published figure needs beside the toolkit's own; the runner calls them by name."""
+"""Scores that a published figure needs beside the toolkit's own; the runner calls them by name.
+
+Each is of a model on a split, and is given what `evaluate` made of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from transduce.data.corpus import read_pairs
+from transduce.evaluation.evaluate import Evaluation
 from transduce.evaluation.metrics import Metric, interval
+from transduce.evaluation.surprise import given_text, in_blocks
 
 
-def tokenised_bleu(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int = 1000
-) -> Metric:
+def after_one(model: Any, split: str, _: Evaluation) -> Metric:
+    """nanoGPT's loss, nats a token: blocks of training's size, but for the first token of each.
+
+    There a block is predicted from 1, 2, ... tokens before; our blocks begin with nothing.
+    """
+    data = model.recipe.data
+    given = given_text(read_pairs(getattr(data, split), data.folder), model.target_tokens, True)
+    blocks = in_blocks(given, model.window)
+    worth = np.concatenate([found[1:] for found in model.log_probabilities(blocks)])
+    return Metric("after_one", float(-worth.mean()), None, None, False, {"tokens": len(worth)})
+
+
+def tokenised_bleu(model: Any, split: str, evaluation: Evaluation, bootstrap: int = 1000) -> Metric:
     """BLEU of text that is tokenised already, cut at spaces: what multi-bleu.perl says."""
     from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(tokenize="none", force=True)
-    streams = [[accepted[0] for accepted in references]]
-    rows = np.array(metric._extract_corpus_statistics(list(hypotheses), streams), np.float64)
+    hypotheses = [output.text for output in evaluation.outputs]
+    streams = [[item.references[0] for item in evaluation.items]]
+    rows = np.array(metric._extract_corpus_statistics(hypotheses, streams), np.float64)
 
     def score(total: np.ndarray) -> float:
         return float(metric._compute_score_from_stats(total.tolist()).score)

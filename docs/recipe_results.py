@@ -26,7 +26,8 @@ HEAD = [
     "Each row is what `python benchmarks/recipes.py EXPERIMENT` trained and scored, with the "
     "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their "
     "standard deviation, and the 95 % bootstrap interval of the first seed's. All choices were "
-    "made on validation sets. Published figures are the authors' own; where the protocol differs, "
+    "made on validation sets. `at once`: so many trainings shared the GPU, and each took several "
+    "times as long as alone. Published figures are the authors' own; where the protocol differs, "
     "a sentence says how.",
     "",
 ]
@@ -137,12 +138,13 @@ def _facts(name: str, one: dict[str, Any]) -> list[str]:
     seeds = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
     training = [run["training"] for run in seeds]
     seconds = statistics.mean(facts["seconds"] for facts in training)
-    first = training[0]
+    first, at_once = training[0], max(run.get("at_once", 1) for run in seeds)
+    beside = f", {at_once} at once" if at_once > 1 else ""
     return [
         f"`{name}`",
         f"{first['parameters']:,}",
         f"{max(facts['steps'] for facts in training):,}",
-        f"{seconds:,.0f} s",
+        f"{seconds:,.0f} s{beside}",
         f"{first['device']}, torch {first['torch']}, {first['precision']}",
         f"`{one['command']}`",
     ]
