@@ -164,10 +164,12 @@ def _trial(name: str, one: dict[str, Any], shown: dict[str, Any]) -> list[str]:
 
 def _notes(shown: dict[str, Any]) -> list[str]:
     """Where the published figures are from, and what is different there."""
-    return [
-        f"- {one['who']}: {' '.join(one['source'].split())} {' '.join(one['differs'].split())}"
-        for one in shown.get("published", [])
-    ]
+    notes = []
+    for one in shown.get("published", []):
+        said = [one["source"], one["differs"]]
+        said += ["As commonly quoted, not looked up in its table."] if one.get("quoted") else []
+        notes.append(f"- {one['who']}: {' '.join(' '.join(said).split())}")
+    return notes
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
