@@ -9,7 +9,7 @@ from pathlib import Path
 from transduce.corpora.cmudict import CMUDICT
 from transduce.corpora.ewt import EWT
 from transduce.corpora.imdb import IMDB
-from transduce.corpora.listing import Listing, megabytes
+from transduce.corpora.listing import Files, Listing, megabytes
 from transduce.corpora.made import MADE, SPLITS
 from transduce.corpora.multi30k import MULTI30K
 from transduce.corpora.place import corpora_folder, read_facts
@@ -17,7 +17,7 @@ from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
 from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
 from transduce.corpora.udhr import UDHR
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles, Text
+from transduce.recipe import Named
 
 FETCHED: dict[str, Listing] = {
     listing.name: listing
@@ -41,7 +41,7 @@ def check_named(corpus: Named) -> None:
         files_of(corpus, listing)
 
 
-def files_of(corpus: Named, listing: Listing) -> tuple[ParallelFiles | Columns | Text, Path]:
+def files_of(corpus: Named, listing: Listing) -> tuple[Files, Path]:
     """The files of a fetched corpus, and the folder where their names start. Raises DataError."""
     split, choice = corpus.split, corpus.pair or corpus.language or ""
     folder = find(listing)

@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from transduce.recipe import Columns, ParallelFiles, Text
+from transduce.recipe import Columns, ParallelFiles, Recordings, Text
 
+Files = ParallelFiles | Columns | Recordings | Text
 Make = Callable[[Mapping[str, Path], Path], None]
 """From where the files of a form lie, by their names, to the corpus in a new folder."""
 
@@ -45,7 +46,7 @@ class Listing:
     """How many of what `unit` says are in each."""
     forms: tuple[Form, ...]
     """The first is the public one, which is fetched; files of any of them can be given."""
-    read: Callable[[str, str], ParallelFiles | Columns | Text]
+    read: Callable[[str, str], Files]
     """The files of a split, and of what `key` chooses."""
     key: Literal["pair", "language", ""] = ""
     """What a recipe must say besides name and split."""

@@ -8,7 +8,7 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +18,17 @@ from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.conllu import COLUMNS, read_sentences
 from transduce.data.hub import check_hub, hub_name, hub_rows
 from transduce.errors import DataError
-from transduce.recipe import Columns, Corpus, Hub, Named, ParallelFiles, Recipe, Text
+from transduce.recipe import (
+    Column,
+    Columns,
+    Corpus,
+    Hub,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Recordings,
+    Text,
+)
 
 EXAMPLES = 5
 FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
@@ -31,12 +41,17 @@ ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source and its target, and where they stand: file as the recipe has it, line from 1."""
+    """A source and its target, and where they stand: file as the recipe has it, line from 1.
+
+    A source of sound is the name of its file, and of its seconds where it is a part: `place_of`.
+    """
 
     source: str
     target: str
     file: str
     line: int
+    said: str = ""
+    """What is said in a source of sound."""
 
 
 @dataclass
@@ -80,6 +95,15 @@ def text_of(corpus: Corpus) -> Text | None:
     return corpus if isinstance(corpus, Text) else None
 
 
+def sound_of(corpus: Corpus) -> Recordings | None:
+    """The recordings that a corpus is, whether or not they are on this machine."""
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        choice = corpus.pair or corpus.language or listing.example
+        files = listing.read(corpus.split, choice)
+        return files if isinstance(files, Recordings) else None
+    return corpus if isinstance(corpus, Recordings) else None
+
+
 def is_running(corpus: Corpus) -> bool:
     """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
     text = text_of(corpus)
@@ -92,6 +116,16 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
     Of files the recipe knows it by itself.
     """
     continued = recipe.task == "continue"
+    sound = sound_of(corpus)
+    if (sound is not None) != (recipe.sound is not None):
+        what = "is sound" if sound else "is text"
+        mend = "write sound: {} into the recipe" if sound else "leave sound out of the recipe"
+        raise DataError(f"{called(corpus)} {what}, but the recipe takes it for other: {mend}")
+    if sound is not None and sound.said is not None and recipe.data.tokens.both is not None:
+        raise DataError(
+            f"{called(corpus)} has one text that is said and another that is written: give each "
+            f"its tokens, data.tokens.source and data.tokens.target"
+        )
     if continued and text_of(corpus) is None:
         what, wanted = "has sources and targets", "learns from text alone"
     elif not continued and text_of(corpus) is not None:
@@ -129,6 +163,8 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Recordings):
+        pairs = _recording_pairs(corpus, folder)
     elif isinstance(corpus, Hub):
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
@@ -175,7 +211,7 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
         _matched(corpus, folder)
     elif isinstance(corpus, Text):
         corpus_files(corpus, folder)
-    elif isinstance(corpus, Columns):
+    elif isinstance(corpus, Columns | Recordings):
         for name in corpus_files(corpus, folder):
             _format(name)
     elif isinstance(corpus, Named):
@@ -190,7 +226,7 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
         return _files(corpus.source, folder) + _files(corpus.target, folder)
     if isinstance(corpus, Text):
         return _files(corpus.text, folder)
-    return _files(corpus.file, folder) if isinstance(corpus, Columns) else []
+    return _files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
 
 
 def called(corpus: Corpus) -> str:
@@ -331,40 +367,51 @@ def _format(name: str) -> str:
 
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
-    readers = {
-        ".tsv": _tsv_pairs,
-        ".jsonl": _jsonl_pairs,
-        ".parquet": _parquet_pairs,
-        ".conllu": _conllu_pairs,
-    }
     for name in _files(corpus.file, folder):
-        yield from readers[_format(name)](name, folder, corpus)
+        if _format(name) == ".conllu":
+            yield from _conllu_pairs(name, folder, corpus)
+            continue
+        wanted = (corpus.source, corpus.target) if _format(name) == ".tsv" else _names(corpus)
+        for line, (source, target) in _rows(name, folder, wanted):
+            yield Pair(source, target, name, line)
 
 
-def _tsv_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    wanted = (corpus.source, corpus.target)
+Rows = Iterator[tuple[int, list[str]]]
+"""Lines from 1, and the text of each column that is wanted."""
+
+
+def _rows(name: str, folder: str | None, wanted: Sequence[Column], numbers: bool = False) -> Rows:
+    """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too."""
+    if _format(name) == ".tsv":
+        return _tsv_rows(name, folder, wanted)
+    keys = [str(column) for column in wanted]
+    if _format(name) == ".jsonl":
+        return _jsonl_rows(name, folder, keys, numbers)
+    return _parquet_rows(name, folder, keys, numbers)
+
+
+def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
     header = any(isinstance(column, str) for column in wanted)
-    numbers: list[int] = [] if header else [int(column) for column in wanted]
+    places: list[int] = [] if header else [int(column) for column in wanted]
     for line, text in enumerate(read_lines(name, folder), start=1):
         fields = text.split("\t")
         if line == 1 and header:
-            numbers = [
+            places = [
                 column if isinstance(column, int) else _column(name, column, fields)
                 for column in wanted
             ]
             continue
-        for number in numbers:
-            if not 0 <= number < len(fields):
+        for place in places:
+            if not 0 <= place < len(fields):
                 raise DataError(
                     f"{name}:{line}: the line has {len(fields)} "
                     f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
-                    f"column {number} (counted from 0) is asked for; mend the line or the number"
+                    f"column {place} (counted from 0) is asked for; mend the line or the number"
                 )
-        yield Pair(fields[numbers[0]], fields[numbers[1]], name, line)
+        yield line, [fields[place] for place in places]
 
 
-def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
-    keys = _names(corpus)
+def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
     for line, text in enumerate(read_lines(name, folder), start=1):
         if not text.strip():
             continue
@@ -374,12 +421,14 @@ def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pai
             raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
-        sides = []
+        found = []
         for key in keys:
             if key not in record:
                 there = ", ".join(record) or "none"
                 raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
             value = record[key]
+            if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+                value = str(value)
             if not isinstance(value, str):
                 raise DataError(
                     f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
@@ -389,30 +438,32 @@ def _jsonl_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pai
                     f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
                     "no character; mend the \\u escape"
                 )
-            sides.append(value)
-        yield Pair(sides[0], sides[1], name, line)
+            found.append(value)
+        yield line, found
 
 
-def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:
+def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
     import pyarrow
     import pyarrow.parquet
 
-    keys = _names(corpus)
     line = 0
+    kinds = pyarrow.types
     try:
         with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
             schema = file.schema_arrow
             for key in keys:
                 _column(name, key, schema.names)
                 kind = schema.field(key).type
-                inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-                if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+                inner = kind.value_type if kinds.is_dictionary(kind) else kind
+                text = kinds.is_string(inner) or kinds.is_large_string(inner)
+                number = numbers and (kinds.is_floating(inner) or kinds.is_integer(inner))
+                if not text and not number:
                     raise DataError(f"{name}: the column {key} holds {kind}, not text")
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
-                sources, targets = (batch.column(key).to_pylist() for key in keys)
-                for source, target in zip(sources, targets, strict=True):
+                columns = [batch.column(key).to_pylist() for key in keys]
+                for values in zip(*columns, strict=True):
                     line += 1
-                    yield Pair(source or "", target or "", name, line)
+                    yield line, ["" if value is None else str(value) for value in values]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
@@ -420,6 +471,56 @@ def _parquet_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[P
         ) from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
+    """Sound files by their places, and what is written and said of them."""
+    wanted = [corpus.audio, corpus.target]
+    optional = [corpus.said, corpus.start, corpus.end]
+    wanted += [column for column in optional if column is not None]
+    for name in _files(corpus.file, folder):
+        beside = locate(name, folder).absolute().parent
+        for line, (audio, target, *others) in _rows(name, folder, wanted, numbers=True):
+            rest = iter(others)
+            said = target if corpus.said is None else next(rest)
+            start = _seconds(next(rest), name, line) if corpus.start is not None else None
+            end = _seconds(next(rest), name, line) if corpus.end is not None else None
+            file = beside / Path(audio).expanduser()
+            source = place_of(file, start, end) if audio.strip() else ""
+            yield Pair(source, target, name, line, said)
+
+
+def place_of(file: Path, start: float | None = None, end: float | None = None) -> str:
+    """A sound file, or its seconds from `start` to `end`, as a text: a.wav#t=1.5,2.25.
+
+    https://www.w3.org/TR/media-frags/#naming-time
+    """
+    if start is None and end is None:
+        return str(file)
+    times = [f"{seconds:.6f}".rstrip("0").rstrip(".") for seconds in (start or 0.0, end or 0.0)]
+    return f"{file}#t={times[0]}" + ("" if end is None else f",{times[1]}")
+
+
+_PART = re.compile(r"(?P<file>.*)#t=(?P<start>\d*\.?\d*)(?:,(?P<end>\d+\.?\d*))?", re.DOTALL)
+
+
+def parse_place(source: str) -> tuple[Path, float, float | None]:
+    """What `place_of` made a text of: the file, and the seconds where a part begins and ends."""
+    part = _PART.fullmatch(source)
+    if part is None or part["start"] == ".":
+        return Path(source), 0.0, None
+    end = float(part["end"]) if part["end"] else None
+    return Path(part["file"]), float(part["start"] or 0), end
+
+
+def _seconds(text: str, name: str, line: int) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise DataError(f"{name}:{line}: {text!r} is not a number of seconds; mend the line")
+    return seconds
 
 
 def _conllu_pairs(name: str, folder: str | None, corpus: Columns) -> Iterator[Pair]:

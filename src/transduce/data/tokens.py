@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
-from transduce.data.corpus import locate, read_pairs
+from transduce.data.corpus import locate, read_pairs, sound_of
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
 
@@ -237,6 +237,8 @@ def train_tokens(data: recipe.Data) -> tuple[Tokens, Tokens]:
     """
 
     def texts(*sides: str) -> Iterable[str]:
+        if sound_of(data.train) is not None:  # a source is a name there, and what is said a text
+            sides = tuple("said" if side == "source" else side for side in sides[-1:])
         return _Texts(
             lambda: (getattr(p, s) for p in read_pairs(data.train, data.folder) for s in sides)
         )

@@ -131,12 +131,7 @@ def loss_and_tokens(
     training = model.network.training
     model.network.eval()
     for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
-        on_device = batch.to(model.device)
-        assert on_device.target_BT is not None
-        loss = model.network.loss(
-            on_device.source_BS, on_device.source_lengths_B, on_device.target_BT
-        )
-        total += loss.nll.double()
+        total += model.network.batch_loss(batch.to(model.device)).nll.double()
         seen += batch.target_tokens
     model.network.train(training)
     return float(total), seen

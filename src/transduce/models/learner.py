@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from transduce.data.batches import Batch
 from transduce.data.packing import Packed
 from transduce.nn.losses import Loss
 
@@ -16,6 +17,11 @@ class Learner(nn.Module):
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN …, padded), summed; lengths_B stays on the CPU."""
         raise NotImplementedError
+
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        """The loss of a batch that is where the network is."""
+        assert batch.target_BT is not None
+        return self.loss(batch.source_BS, batch.source_lengths_B, batch.target_BT, smoothing)
 
     def packs(self, longest: int) -> bool:
         """Whether `packed_loss` can take the place of `loss`, on a GPU in bfloat16."""

@@ -116,12 +116,8 @@ class Update:
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
-        moved = batch.to(self.device)
-        assert moved.target_BT is not None
         with self._autocast():
-            loss = self.network.loss(
-                moved.source_BS, moved.source_lengths_B, moved.target_BT, self.settings.smoothing
-            )
+            loss = self.network.batch_loss(batch.to(self.device), self.settings.smoothing)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return loss.total.detach().double()
 
