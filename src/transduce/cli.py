@@ -168,8 +168,21 @@ def run(
         Path | None, typer.Option(help="A second model that judges the hypotheses too.")
     ] = None,
     rescore_weight: Annotated[float, typer.Option(help="How much --rescore counts.")] = 1.0,
+    language_model: Annotated[
+        Path | None, typer.Option(help="A language model that judges every token too.")
+    ] = None,
+    language_weight: Annotated[float, typer.Option(help="How much --language-model counts.")] = 0.3,
+    ctc: Annotated[
+        float | None, typer.Option(help="How much CTC counts, of sound. Default: as in the recipe.")
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
+    kind: Annotated[
+        str, typer.Option("--format", help="text or json; of sound also srt, vtt, textgrid.")
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option(help="A folder for srt, vtt or textgrid, one file a recording.")
+    ] = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -177,9 +190,18 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import conllu_input, print_outputs, print_tagged, read_requests
+    from transduce.console import (
+        conllu_input,
+        output_format,
+        print_outputs,
+        print_recordings,
+        print_tagged,
+        read_requests,
+        read_sources,
+    )
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
+    from transduce.tasks import Hearing
     from transduce.transducer import load
 
     place = str(pick_device(device))
@@ -189,8 +211,10 @@ def run(
     if tagged is not None:
         print_tagged(transducer, tagged)
         raise typer.Exit
+    form = output_format("json" if json else kind, output, transducer)
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
+    language = None if language_model is None else load(language_model, place, precision)
     settings: dict[str, tuple[Any, Any]] = {
         "beam": (beam, None),
         "nbest": (nbest, 1),
@@ -214,9 +238,25 @@ def run(
         "geometric": (geometric, False),
         "rescore": (judge, None),
         "rescore_weight": (rescore_weight, 1.0),
+        "language_model": (language, None),
+        "language_weight": (language_weight, 0.3),
+        "ctc": (ctc, None),
     }
     # Only what was asked for: a model of another task knows other settings.
     asked = {name: value for name, (value, usual) in settings.items() if value != usual}
+    if isinstance(transducer, Hearing):
+        wishes = {"prefix": prefix, "include": include, "exclude": exclude}
+        asked |= {name: value for name, value in wishes.items() if value}
+        failed = print_recordings(
+            transducer,
+            read_sources(sources, file),
+            form,
+            output,
+            asked,
+            scores=scores,
+            numbered=nbest > 1,
+        )
+        raise typer.Exit(1 if failed else 0)
     outputs = chain.from_iterable(
         transducer.run(**request, **asked)
         for request in read_requests(sources, file, prefix, include or [], exclude or [])
@@ -224,7 +264,7 @@ def run(
     print_outputs(
         outputs,
         scores=scores,
-        as_json=json,
+        as_json=form == "json",
         numbered=nbest > 1,
         show=transducer.show,
         whole=transducer.recipe.task == "continue",  # such a text has lines of its own

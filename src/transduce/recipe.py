@@ -118,7 +118,9 @@ class Named(Part):
         None, description="from which into which; multi30k and udhr need it"
     )
     language: Annotated[str, "a language"] | None = Field(
-        None, description="sigmorphon2020 needs it; all: each source begins with its language"
+        None,
+        description="sigmorphon2020 needs it (all: each source begins with its language), and "
+        "mboshi: mb, what is said, or fr, its translation",
     )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 

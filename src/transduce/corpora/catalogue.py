@@ -6,11 +6,13 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
+from transduce.corpora.asterisk import ASTERISK
 from transduce.corpora.cmudict import CMUDICT
 from transduce.corpora.ewt import EWT
 from transduce.corpora.imdb import IMDB
 from transduce.corpora.listing import Files, Listing, megabytes
 from transduce.corpora.made import MADE, SPLITS
+from transduce.corpora.mboshi import MBOSHI
 from transduce.corpora.multi30k import MULTI30K
 from transduce.corpora.place import corpora_folder, read_facts
 from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
@@ -21,7 +23,17 @@ from transduce.recipe import Named
 
 FETCHED: dict[str, Listing] = {
     listing.name: listing
-    for listing in (CMUDICT, EWT, IMDB, MULTI30K, SIGMORPHON2020, TINY_SHAKESPEARE, UDHR)
+    for listing in (
+        ASTERISK,
+        CMUDICT,
+        EWT,
+        IMDB,
+        MBOSHI,
+        MULTI30K,
+        SIGMORPHON2020,
+        TINY_SHAKESPEARE,
+        UDHR,
+    )
 }
 
 
@@ -55,10 +67,10 @@ def find(listing: Listing) -> Path:
     name, folder = listing.name, corpora_folder() / listing.name
     facts = read_facts(folder)
     if facts is None:
-        raise DataError(
-            f"{name} is not on this machine: `transduce corpus get {name}` fetches it "
-            f"({megabytes(listing.download)}, {listing.licence})"
-        )
+        how = f"`transduce corpus get {name}` fetches it ({megabytes(listing.download)}"
+        if not listing.public:
+            how = f"`transduce corpus get {name} --from DIR` makes it of its files ({listing.home}"
+        raise DataError(f"{name} is not on this machine: {how}, {listing.licence})")
     lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
     if lost:
         raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")

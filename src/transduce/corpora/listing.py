@@ -45,7 +45,7 @@ class Listing:
     splits: Mapping[str, int]
     """How many of what `unit` says are in each."""
     forms: tuple[Form, ...]
-    """The first is the public one, which is fetched; files of any of them can be given."""
+    """The first is the one that is fetched, where that can be; files of any can be given."""
     read: Callable[[str, str], Files]
     """The files of a split, and of what `key` chooses."""
     key: Literal["pair", "language", ""] = ""
@@ -55,6 +55,11 @@ class Listing:
     unit: str = "pairs"
     languages: Callable[[Path], Sequence[str]] = lambda folder: ()
     """That `key` chooses from, of the corpus in a folder."""
+
+    @property
+    def public(self) -> bool:
+        """Whether it can be fetched; otherwise its files must be given."""
+        return all(file.address for file in self.forms[0].files)
 
     @property
     def download(self) -> int:

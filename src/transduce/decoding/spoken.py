@@ -35,7 +35,7 @@ class Account:
     """How probable each is by CTC, at those states."""
 
     def confidence(self, start: int, end: int, share: float) -> float:
-        """Of tokens start … end − 1: the geometric mean of their probabilities, CTC's by a share."""
+        """Of tokens start … end − 1: the geometric mean of their probabilities, a share CTC's."""
         said = self.attention[start:end]
         if not said:
             return 0.0

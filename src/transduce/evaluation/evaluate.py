@@ -13,7 +13,7 @@ from transduce.cookbook import nearest
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, is_running, read_pairs
+from transduce.data.corpus import Pair, is_running, read_pairs, sound_of
 from transduce.data.tokens import UNKNOWN
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
@@ -158,6 +158,12 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
         return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    columns = sound_of(model.recipe.data.train)
+    if columns is not None:
+        if source is None or target is not None:
+            raise DataError("other recordings to score on are listed in a table: --source alone")
+        changed = {"file": str(source.resolve()), "limit": None}
+        return columns.model_copy(update=changed), source
     if source is None or target is None:
         raise DataError("other files to score on need both --source and --target")
     return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target

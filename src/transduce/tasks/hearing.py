@@ -214,7 +214,7 @@ class Hearing(Writer):
         if not account.first:
             return ""
         states = self.network.states_of(len(piece.wave))
-        samples = piece.wave.astype(np.float32) / FULL_SCALE
+        samples = piece.wave.astype(np.float32) / np.float32(FULL_SCALE)
         loud = sounding(samples, self.sound.rate)[::FACTOR][:states]
         loud = np.pad(loud, (0, states - len(loud)))
         first_U, last_U = torch.tensor(account.first), torch.tensor(account.last)
