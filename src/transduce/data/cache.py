@@ -239,9 +239,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     if count:
         return
     reasons = "; ".join(report.sentences()) or "there is none"
+    cut = ", or set data.overlong=cut" if report.unit == "tokens" else ""
     raise DataError(
         f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
-        "data.max_length, or set data.overlong=cut"
+        f"data.max_length{cut}"
     )
 
 

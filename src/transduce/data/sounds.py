@@ -24,7 +24,7 @@ from transduce import recipe
 from transduce.cores import count_cores
 from transduce.data.audio import read_sound, sound_facts
 from transduce.data.cache import Encoded, Report, check_some_left
-from transduce.data.corpus import EXAMPLES, Pair, parse_place, read_pairs
+from transduce.data.corpus import EXAMPLES, Pair, parse_place, read_pairs, told
 from transduce.data.recording import Samples
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
@@ -250,12 +250,8 @@ def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Hear
                 file.write(wave.tobytes())
         file.flush()
         os.fsync(file.fileno())
-    if clipped:
-        more = ", …" if len(clipped) > EXAMPLES else ""
-        made.remarks.append(
-            f"{len(clipped):,} recordings are clipped or too loud "
-            f"({', '.join(clipped[:EXAMPLES])}{more})"
-        )
+    what = "with a recording that is clipped or too loud kept"
+    made.remarks.extend(told(len(clipped), what, clipped[:EXAMPLES]))
     return made
 
 
