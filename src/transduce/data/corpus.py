@@ -98,8 +98,9 @@ def text_of(corpus: Corpus) -> Text | None:
 def sound_of(corpus: Corpus) -> Recordings | None:
     """The recordings that a corpus is, whether or not they are on this machine."""
     if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
-        choice = corpus.pair or corpus.language or listing.example
-        files = listing.read(corpus.split, choice)
+        files = listing.read(corpus.split, listing.example)
+        if isinstance(files, Recordings) and corpus.language is not None:
+            files = listing.read(corpus.split, corpus.language)
         return files if isinstance(files, Recordings) else None
     return corpus if isinstance(corpus, Recordings) else None
 
@@ -144,7 +145,8 @@ def told(count: int, what: str, places: list[str]) -> list[str]:
         return []
     noun = "pair" if count == 1 else "pairs"
     more = ", …" if count > len(places) else ""
-    return [f"{count:,} {noun} {what} ({', '.join(places)}{more})"]
+    where = f" ({', '.join(places)}{more})" if places else ""
+    return [f"{count:,} {noun} {what}{where}"]
 
 
 def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:

@@ -68,8 +68,7 @@ class Recorded(Encoded):
     def too_fast(self) -> int:
         """How many sources have fewer states than CTC needs for what is said in them."""
         states = np.maximum(self.lengths[0] // SUBSAMPLING, 1)
-        needed = np.diff(self.said_offsets)
-        return int((needed > states).sum())
+        return int((np.diff(self.said_offsets) > states).sum())
 
 
 def recorded(

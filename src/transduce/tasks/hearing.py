@@ -15,7 +15,7 @@ from transduce.data.corpus import parse_place, place_of
 from transduce.data.silence import cut_at_silences, sounding
 from transduce.data.sounds import FULL_SCALE, Recorded, Wave, read_waves
 from transduce.data.stream import Stream
-from transduce.data.tokens import Tokens
+from transduce.data.tokens import END, Tokens
 from transduce.decoding.alarms import find_loop, skipped_stretches, visited_by_tokens
 from transduce.decoding.joint import Beginner, WithCtc
 from transduce.decoding.output import Output, Spoken
@@ -28,6 +28,7 @@ from transduce.models.sound import SoundNetwork, build_sound
 from transduce.nn.normalisation import Statistics
 from transduce.nn.subsampling import FACTOR
 from transduce.recipe import Recipe, Sound
+from transduce.tasks.continuing import LanguageModel
 from transduce.tasks.model import checked, ready
 from transduce.tasks.writing import Ids, Writer
 
@@ -180,8 +181,9 @@ class Hearing(Writer):
             parts = {"attention": sum(account.attention)}
             if account.ctc is not None:
                 parts["ctc"] = account.ctc
-            if isinstance(judge, Writer):
-                (parts["language_model"],) = judge._worth([""], [output.text])
+            if isinstance(judge, LanguageModel):
+                text = [*output.ids, *([] if judge.endless else [END])]
+                parts["language_model"] = float(judge.log_probabilities([text])[0].sum())
             power = settings.length_penalty or 0.0
             parts["length_penalty"] = float(penalty(len(output.ids) + 1, power))
             sure = account.confidence(0, len(output.ids), share)

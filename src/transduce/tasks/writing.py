@@ -133,7 +133,7 @@ class Writer(Model):
         for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
             if hypotheses:
                 output = self._output(sources[index], encoded[index], hypotheses)
-                warning = warnings.get(index, "")
+                warning = warnings.get(index, "") or output.warning
                 outputs[index] = replace(output, attention=maps.get(place), warning=warning)
             else:
                 why = task.failed.get(place) or self._nothing(with_models)

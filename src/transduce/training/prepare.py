@@ -11,7 +11,7 @@ from pathlib import Path
 from transduce.data.batches import Batches
 from transduce.data.blocks import cut
 from transduce.data.cache import Encoded, Report, encode_corpus
-from transduce.data.corpus import check_files, check_kind, is_running, read_pairs
+from transduce.data.corpus import check_files, check_kind, is_running, read_pairs, told
 from transduce.data.sounds import Recorded, encode_recordings
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import Tokens, train_tokens
@@ -71,6 +71,9 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
+        if recipe.model.ctc and isinstance(train, Recorded):
+            what = "with more said than CTC has states for: attention alone learns them"
+            report.warnings += told(train.too_fast(), what, [])
         _tell(say, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
