@@ -159,11 +159,12 @@ class Writer(Model):
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
         (encoded,), _ = self._encode([source], with_models)
-        if not encoded and self.needs_source:
+        if not len(encoded) and self.needs_source:
             return
         (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
         (banned,) = wishes.excluded(exclude, 1, self.target_tokens)
-        request = Request(encoded, _seed(chosen.seed, source), start, (), banned)
+        seed, states = _seed(chosen.seed, source), self._states(encoded)
+        request = Request(encoded, seed, start, (), banned, states)
         # What is worth how much shows only at the end: no need to watch attention.
         task = self._task(replace(chosen, coverage=0.0), with_models)
         following = None

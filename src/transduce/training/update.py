@@ -81,7 +81,7 @@ class Update:
 
     def add_up(self, total: Tensor) -> None:
         """Sum the gradients, and the loss, over all processes; one without any has zeros."""
-        parameters = list(self.network.parameters())
+        parameters = [p for p in self.network.parameters() if p.requires_grad]
         if self.ranks.count > 1:
             for parameter in parameters:
                 if parameter.grad is None:

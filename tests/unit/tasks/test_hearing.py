@@ -13,6 +13,7 @@ from tiny_sounds import sound_model
 from tones import RATE, tones
 from transduce import load
 from transduce.errors import DataError, ModelError
+from transduce.interop.export import export_folder
 from transduce.tasks import Hearing, hearing
 from transduce.transducer import Listener
 
@@ -196,6 +197,17 @@ def test_attention_has_a_column_for_each_state(model: Hearing, sounds: Path) -> 
         assert output.attention is not None
         assert output.attention.shape == (1, 2, len(output.ids) + 1, states)
         np.testing.assert_allclose(output.attention.sum(axis=-1), 1.0, rtol=1e-5)
+
+
+def test_what_is_heard_streams(model: Hearing, sounds: Path) -> None:
+    source = str(sounds / "two.wav")
+    assert "".join(model.stream(source)) == model.run([source], beam=1)[0].text
+
+
+def test_what_hears_is_not_exported(model: Hearing, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelError, match="hears; models whose sources are text alone"):
+        export_folder(tmp_path / "model", "onnx")
 
 
 def test_a_model_folder_comes_back(model: Hearing, sounds: Path, tmp_path: Path) -> None:
