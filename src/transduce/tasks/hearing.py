@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -165,8 +165,8 @@ class Hearing(Writer):
 
     def _timed(self, pieces: list[Piece], outputs: list[Output], asked: Any) -> list[Output]:
         """The outputs with what each judge thought of them, and when each word was said."""
-        given = {name: value for name, value in asked.items() if name in Settings.__annotations__}
-        settings = self._settings(given)
+        known = [one.name for one in fields(Settings)]
+        settings = self._settings({name: asked[name] for name in known if name in asked})
         share = settings.ctc or 0.0
         with ready(self):
             told = accounts(

@@ -9,10 +9,13 @@ import pytest
 import soundfile
 
 from language import language_model
-from tiny_sounds import sound_model
+from tiny_sounds import sound_model, sound_recipe
 from tones import RATE, tones
 from transduce import load
+from transduce.console import print_metrics
+from transduce.data.doctor import examine
 from transduce.errors import DataError, ModelError
+from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
 from transduce.tasks import Hearing, hearing
 from transduce.transducer import Listener
@@ -216,3 +219,29 @@ def test_a_model_folder_comes_back(model: Hearing, sounds: Path, tmp_path: Path)
     assert isinstance(again, Listener)
     source = [str(sounds / "two.wav")]
     assert again.run(source)[0].score == pytest.approx(model.run(source)[0].score, abs=1e-5)
+
+
+def test_a_recording_that_is_gone_counts_as_nothing_written(
+    model: Hearing, sounds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sounds / "list.tsv").write_text("path\ttext\none.wav\tabc\ngone.wav\tde\n")
+    model.save(sounds / "model")
+    result = evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", None))
+    assert [output.failed for output in result.outputs] == [False, True]
+    assert result.metrics["cer"].details["reference_length"] == 5
+    print_metrics(result)
+    assert "1 recording could not be used and counted as if nothing" in capsys.readouterr().err
+    with pytest.raises(DataError, match="listed in a table: --source alone"):
+        evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", sounds / "list.tsv"))
+
+
+def test_the_doctor_looks_at_headers(sounds: Path) -> None:
+    (sounds / "list.tsv").write_text("path\ttext\none.wav\tabc\ngone.wav\tde\ntwo.wav\tde a b\n")
+    corpora = [f"data.{split}={{file: list.tsv, audio: path}}" for split in ("train", "valid")]
+    shape = ["data.max_length=80", f"data.folder={sounds}"]
+    diagnosis = examine(sound_recipe(*corpora, *shape))
+    (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
+    assert (frames.unit, frames.greatest) == ("frames", int(len(tones("de a b")) / RATE * 100))
+    told = " ".join(finding.what for finding in diagnosis.findings)
+    assert "train: 1 recording that cannot be read" in told
+    assert "train: 1 pair longer than data.max_length = 80" in told
