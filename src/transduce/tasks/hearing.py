@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, cast
@@ -55,6 +56,8 @@ class _Recording:
     source: str
     start: float = 0.0
     pieces: list[tuple[float, float]] = field(default_factory=list)
+    whole: bool = True
+    """Whether its one piece is all of it."""
     trouble: str = ""
     outputs: list[Output] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -131,6 +134,7 @@ class Hearing(Writer):
                 found = cut_at_silences(sound_blocks(path, rate), rate, longest=self.longest)
                 within = [(max(a, start), min(b, stop)) for a, b in found]
                 recording.pieces = [(a, b) for a, b in within if b - a > 0.05]
+                recording.whole = False
                 if not recording.pieces:
                     recording.remarks.append(f"{path} has nothing but silence or noise")
         except DataError as error:
@@ -139,10 +143,9 @@ class Hearing(Writer):
 
     def _hear(self, group: list[tuple[_Recording, float, float]], times: bool, asked: Any) -> None:
         """The pieces of a group through one search."""
-        whole = [len(recording.pieces) == 1 for recording, _, _ in group]
         names = [
-            recording.source if alone else place_of(parse_place(recording.source)[0], start, end)
-            for (recording, start, end), alone in zip(group, whole, strict=True)
+            place_of(parse_place(one.source)[0], start, end) if not one.whole else one.source
+            for one, start, end in group
         ]
         pieces, heard = [], []
         for entry, name, (wave, said) in zip(
@@ -154,7 +157,7 @@ class Hearing(Writer):
                 heard.append(entry)
                 recording.remarks += [said] if said else []
             elif said.endswith(SILENT):
-                recording.remarks += [said] if len(recording.pieces) == 1 else []
+                recording.remarks += [said] if recording.whole else []
             else:
                 recording.trouble = said
         outputs = super().run(pieces, **asked)
@@ -297,7 +300,9 @@ def _placed(output: Output, start: float, end: float) -> Output:
         replace(word, start=min(start + word.start, end), end=min(start + word.end, end))
         for word in output.words
     ]
-    sure = output.stretches[0].confidence if output.stretches else 0.0
+    sure = math.exp(output.log_probability / (len(output.ids) + 1))
+    if output.stretches:
+        sure = output.stretches[0].confidence
     return replace(output, words=words, stretches=[Spoken(output.text, start, end, sure)])
 
 
@@ -305,7 +310,8 @@ def _joined(recording: _Recording) -> Output:
     """What is said in all pieces, one after the other."""
     if recording.trouble:
         return Output("", float("-inf"), warning=recording.trouble, failed=True)
-    remarks = "; ".join([*recording.remarks, *(o.warning for o in recording.outputs if o.warning)])
+    told = [*recording.remarks, *(o.warning for o in recording.outputs if o.warning)]
+    remarks = "; ".join(dict.fromkeys(told))
     if len(recording.outputs) == 1:
         return replace(recording.outputs[0], warning=remarks)
     outputs = recording.outputs

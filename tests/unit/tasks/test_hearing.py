@@ -123,6 +123,27 @@ def test_little_is_in_memory_at_a_time(
     assert [one.failed for one in bit_by_bit] == [False, False, True, False]
 
 
+def test_of_hours_with_one_word_in_them_only_that_is_read(
+    model: Hearing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = 0.0005 * np.random.default_rng(1).standard_normal(9 * RATE)
+    soundfile.write(tmp_path / "x.wav", np.concatenate([quiet, tones("abc"), quiet]), RATE)
+    held: list[int] = []
+    read = hearing.read_waves
+
+    def note(names: list[str], rate: int) -> object:
+        waves = read(names, rate)
+        held.extend(len(wave) for wave, _ in waves if wave is not None)
+        return waves
+
+    monkeypatch.setattr(hearing, "read_waves", note)
+    (output,) = model.run([str(tmp_path / "x.wav")])
+    assert len(held) == len(output.stretches) == 1
+    assert held[0] < 2 * RATE
+    assert 8.5 < output.stretches[0].start < output.stretches[0].end < 10.5
+    assert 0 < output.stretches[0].confidence < 1
+
+
 def test_what_was_found_is_accounted_for(model: Hearing, sounds: Path) -> None:
     for ctc in (0.0, 0.4):
         (output,) = model.run([str(sounds / "two.wav")], times=True, ctc=ctc, length_penalty=0.7)
