@@ -70,6 +70,27 @@ class RecurrentEncoder(Part):
     skip: bool = Field(False, description="input to every layer, output from every layer")
 
 
+class ConformerEncoder(Part):
+    """Attention for what is far, convolution for what is near (Gulati et al. 2020)."""
+
+    kind: Literal["conformer"] = Field("conformer", description="blocks of both")
+    layers: PositiveInt = Field(12, description="blocks one upon the other")
+    heads: PositiveInt = Field(4, description="attention heads; they divide the width")
+    feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
+    kernel: PositiveInt = Field(31, description="states that a convolution sees; odd")
+    positions: Literal["relative", "rotary", "none"] = Field(
+        "rotary", description="how far apart states are: the paper's, or turned, which is faster"
+    )
+    attention_dropout: Share = Field(0.0, description="of attention weights")
+    activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
+
+    @model_validator(mode="after")
+    def _kernel_has_a_middle(self) -> Self:
+        if self.kernel % 2 == 0:
+            raise Misfit("kernel", f"is {self.kernel}; it must be odd, to have a middle")
+        return self
+
+
 class PooledEncoder(Part):
     """The embeddings as they are: a bag of words."""
 
@@ -102,6 +123,7 @@ def _kind(value: Any) -> str:
 
 Encoder = Annotated[
     Annotated[TransformerEncoder, Tag("transformer")]
+    | Annotated[ConformerEncoder, Tag("conformer")]
     | Annotated[RecurrentEncoder, Tag("recurrent")]
     | Annotated[PooledEncoder, Tag("pooled")],
     Discriminator(_kind),
@@ -152,6 +174,11 @@ class Model(Part):
     )
     encoder: Encoder | None = Field(TransformerEncoder(), description="reads the source")
     decoder: Decoder | None = Field(TransformerDecoder(), description="writes the target")
+    ctc: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="of sound, the share of CTC in the loss: the encoder alone is to say what is "
+        "said; 0: none",
+    )
     pool: Literal["average", "attention", "last"] = Field(
         "average",
         description="of all states one, for a classifier: their average; that of dot-product "
@@ -176,7 +203,7 @@ class Model(Part):
         if self.width % 2:
             raise Misfit("width", f"is {self.width}; it must be even, as parts take half of it")
         for name, part in self.parts.items():
-            if not isinstance(part, _Transformer):
+            if not isinstance(part, _Transformer | ConformerEncoder):
                 continue
             share, rest = divmod(self.width, part.heads)
             if rest:
@@ -190,7 +217,7 @@ class Model(Part):
                     f"is {part.heads}, which leaves {share} of model.width, {self.width}, for each "
                     f"head; rotary positions need an even number there",
                 )
-            if part.combine == "concatenate" and self.width % 4:
+            if getattr(part, "combine", "add") == "concatenate" and self.width % 4:
                 raise Misfit(
                     f"{name}.combine",
                     f"is concatenate, which gives positions half of model.width, {self.width}; "

@@ -104,7 +104,8 @@ def train(
     print(f"The model is in {place}. Try:")
     if chosen.data.test is not None:
         print(f"  transduce evaluate {place}")
-    print(f'  transduce run {place} "..."')
+    source = "recording.wav" if chosen.sound is not None else '"..."'
+    print(f"  transduce run {place} {source}")
 
 
 @app.command()
@@ -170,8 +171,21 @@ def run(
         Path | None, typer.Option(help="A second model that judges the hypotheses too.")
     ] = None,
     rescore_weight: Annotated[float, typer.Option(help="How much --rescore counts.")] = 1.0,
+    language_model: Annotated[
+        Path | None, typer.Option(help="A language model that judges every token too.")
+    ] = None,
+    language_weight: Annotated[float, typer.Option(help="How much --language-model counts.")] = 0.3,
+    ctc: Annotated[
+        float | None, typer.Option(help="How much CTC counts, of sound. Default: as in the recipe.")
+    ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,
+    kind: Annotated[
+        str, typer.Option("--format", help="text or json; of sound also srt, vtt, textgrid.")
+    ] = "text",
+    output: Annotated[
+        Path | None, typer.Option(help="A folder for srt, vtt or textgrid, one file a recording.")
+    ] = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -183,12 +197,16 @@ def run(
         check_tags,
         conllu_input,
         in_turn,
+        output_format,
         print_outputs,
+        print_recordings,
         print_tagged,
         read_requests,
+        read_sources,
     )
     from transduce.hardware import pick_device
     from transduce.interop.engine import open_model
+    from transduce.tasks import Hearing
     from transduce.transducer import load
 
     place = str(pick_device(device))
@@ -199,8 +217,10 @@ def run(
     if tagged is not None:
         print_tagged(transducer, tagged)
         raise typer.Exit
+    form = output_format("json" if json else kind, output, transducer)
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
+    language = None if language_model is None else load(language_model, place, precision)
     settings: dict[str, tuple[Any, Any]] = {
         "beam": (beam, None),
         "nbest": (nbest, 1),
@@ -224,9 +244,25 @@ def run(
         "geometric": (geometric, False),
         "rescore": (judge, None),
         "rescore_weight": (rescore_weight, 1.0),
+        "language_model": (language, None),
+        "language_weight": (language_weight, 0.3),
+        "ctc": (ctc, None),
     }
     # Only what was asked for: a model of another task knows other settings.
     asked = {name: value for name, (value, usual) in settings.items() if value != usual}
+    if isinstance(transducer, Hearing):
+        wishes = {"prefix": prefix, "include": include, "exclude": exclude}
+        asked |= {name: value for name, value in wishes.items() if value}
+        failed = print_recordings(
+            transducer,
+            read_sources(sources, file),
+            form,
+            output,
+            asked,
+            scores=scores,
+            numbered=nbest > 1,
+        )
+        raise typer.Exit(1 if failed else 0)
     at_once = 1
     if transducer.engine:
         at_once = transducer.engine.at_once if file else 1
@@ -236,7 +272,7 @@ def run(
     print_outputs(
         outputs,
         scores=scores,
-        as_json=json,
+        as_json=form == "json",
         numbered=nbest > 1,
         show=transducer.show,
         whole=transducer.recipe.task == "continue",  # such a text has lines of its own

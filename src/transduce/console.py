@@ -9,6 +9,7 @@ import textwrap
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
     from transduce.evaluation.metrics import Metric
-    from transduce.tasks import Model
+    from transduce.tasks import Hearing, Model
     from transduce.transducer import Output, Score
 
     Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
 SENTENCES_AT_ONCE = 256
+FILES_AT_ONCE = 16
 MOST_PRINTED = {"confusion": 10, "labels": 40}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -215,6 +217,96 @@ def print_tagged(model: Model, file: Path) -> None:
             print(sentence.filled(model.column, output.tokens), end="", flush=True)
 
 
+def output_format(asked: str, folder: Path | None, model: Model) -> str:
+    """The format of what is printed, if the model can give it. Raises ModelError."""
+    from transduce.decoding.transcripts import FORMATS
+
+    known = ("text", "json", *FORMATS) if model.recipe.sound is not None else ("text", "json")
+    if asked not in known:
+        raise ModelError(f"--format is {asked}; of this model it can be {', '.join(known)}")
+    if folder is not None and asked not in FORMATS:
+        raise ModelError(f"--output is for {', '.join(FORMATS)}: name one of them with --format")
+    return asked
+
+
+def print_recordings(
+    model: Hearing,
+    sources: Iterable[list[str]],
+    kind: str,
+    folder: Path | None,
+    settings: dict[str, Any],
+    *,
+    scores: bool,
+    numbered: bool,
+) -> int:
+    """What is said in sound files, in order, in one of the formats; how many could not be used.
+
+    Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
+    """
+    from transduce.decoding.transcripts import ENDINGS
+
+    failed, number = 0, 0
+    written: dict[Path, str] = {}
+    for group in sources:
+        if kind in ENDINGS and folder is None and number + len(group) > 1:
+            raise DataError(f"several recordings make several files of {kind}: name --output DIR")
+        for source, output in _heard(model, group, {"times": kind != "text", **settings}):
+            number += 1
+            failed += output.failed
+            if output.warning:
+                named = source in output.warning
+                print(
+                    f"transduce: {'' if named else f'{source}: '}{output.warning}", file=sys.stderr
+                )
+            if kind in ENDINGS:
+                if not output.failed:
+                    _write_transcript(model, output, source, kind, folder, written)
+            elif kind == "json":
+                values = {"source": source, **output.to_json()}
+                print(json.dumps(values, ensure_ascii=False), flush=True)
+            else:
+                shown = [replace(output, warning="")]
+                print_outputs(shown, scores=scores, as_json=False, numbered=numbered, first=number)
+    return failed
+
+
+def _heard(
+    model: Hearing, sources: list[str], settings: dict[str, Any]
+) -> Iterator[tuple[str, Output]]:
+    """Each source with its output; some at a time, so that the first need not wait for the last."""
+    for start in range(0, len(sources), FILES_AT_ONCE):
+        some = sources[start : start + FILES_AT_ONCE]
+        yield from zip(some, model.run(some, **settings), strict=True)
+
+
+def _write_transcript(
+    model: Hearing,
+    output: Output,
+    source: str,
+    kind: str,
+    folder: Path | None,
+    written: dict[Path, str],
+) -> None:
+    from transduce.data.audio import sound_facts
+    from transduce.data.places import parse_place
+    from transduce.decoding.transcripts import ENDINGS, transcript
+    from transduce.storage import make_folder, write_text
+
+    file, _, end = parse_place(source)
+    seconds = sound_facts(file).seconds if end is None else end
+    text = transcript(output, kind, seconds, model.target_tokens.level == "symbol")
+    if folder is None:
+        print(text, end="", flush=True)
+        return
+    make_folder(folder)
+    path = folder / f"{file.stem}{ENDINGS[kind]}"
+    if path in written:
+        raise DataError(f"{source} and {written[path]} would both be {path}: rename one of them")
+    written[path] = source
+    write_text(path, text)
+    print(path, flush=True)
+
+
 def read_prompts(file: Path) -> list[str]:
     """The prompts of a file, one a line."""
     return list(chain.from_iterable(read_sources(None, file)))
@@ -228,13 +320,14 @@ def print_outputs(
     numbered: bool,
     show: Callable[[Output], str] = lambda output: output.text,
     whole: bool = False,
+    first: int = 1,
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first.
 
     `whole`: texts with their own line breaks, an empty line between any two.
     """
-    first = True
-    for number, output in enumerate(outputs, start=1):
+    alone = True
+    for number, output in enumerate(outputs, start=first):
         if output.warning:
             print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
         if as_json:
@@ -245,8 +338,8 @@ def print_outputs(
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             if whole:
                 lines = ["\t".join(columns)] if columns else []
-                print("\n".join([*([] if first else [""]), *lines, show(hypothesis)]), flush=True)
-                first = False
+                print("\n".join([*([] if alone else [""]), *lines, show(hypothesis)]), flush=True)
+                alone = False
                 continue
             columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
@@ -272,6 +365,14 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
 
 
 def print_metrics(evaluation: Evaluation) -> None:
+    failed = [output.warning for output in evaluation.outputs if output.failed]
+    if failed:
+        noun = "recording" if len(failed) == 1 else "recordings"
+        print(
+            f"transduce: {len(failed):,} {noun} could not be used and counted as if nothing had "
+            f"been written ({failed[0]}{'; …' if len(failed) > 1 else ''})",
+            file=sys.stderr,
+        )
     for metric in evaluation.metrics.values():
         print(metric)
         signature = metric.details.get("signature")

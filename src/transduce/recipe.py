@@ -22,6 +22,7 @@ from pydantic import (
 
 from transduce.blueprint import (
     Characters,
+    ConformerEncoder,
     Decoder,
     Encoder,
     Model,
@@ -34,11 +35,13 @@ from transduce.blueprint import (
 )
 from transduce.part import Misfit, Part, Share
 from transduce.rules import RULES
+from transduce.sound import SUBSAMPLING, Sound
 
 __all__ = [
     "Average",
     "Characters",
     "Columns",
+    "ConformerEncoder",
     "Corpus",
     "Data",
     "Decode",
@@ -54,8 +57,10 @@ __all__ = [
     "Part",
     "PooledEncoder",
     "Recipe",
+    "Recordings",
     "RecurrentDecoder",
     "RecurrentEncoder",
+    "Sound",
     "Tokens",
     "TokensOfSides",
     "Train",
@@ -135,7 +140,9 @@ class Named(Part):
         None, description="from which into which; multi30k and udhr need it"
     )
     language: Annotated[str, "a language"] | None = Field(
-        None, description="sigmorphon2020 needs it; all: each source has its language as a tag"
+        None,
+        description="sigmorphon2020 needs it (all: each source has its language as a tag), and "
+        "mboshi: mb, what is said, or fr, its translation",
     )
     tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
@@ -171,11 +178,32 @@ class Text(Part):
         return self.lines == "joined"
 
 
+class Recordings(Part):
+    """A TSV, JSONL or Parquet file that names sound files, and what is said in each."""
+
+    file: Files = Field(description="their names end in .tsv, .jsonl or .parquet, or that and .gz")
+    audio: Column = Field(
+        description="the column of the sound files; their names start at the file that lists them"
+    )
+    target: Column = Field("text", description="the column of what is to be written")
+    said: Column | None = Field(
+        None,
+        description="the column of what is said, where the target is something else, such as a "
+        "translation; CTC learns it",
+    )
+    start: Column | None = Field(
+        None, description="the column of the second where an utterance begins in its file"
+    )
+    end: Column | None = Field(None, description="the column of the second where it ends")
+    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+
+
 def _corpus_form(value: Any) -> str:
     if isinstance(value, list):
         return "mixture"
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    telling = {"text": "text", "file": "columns", "name": "named", "hub": "hub", "of": "mixture"}
+    telling = {"audio": "sound", "text": "text", "file": "columns", "name": "named", "hub": "hub"}
+    telling |= {"of": "mixture"}
     return next((form for key, form in telling.items() if key in keys), "parallel")
 
 
@@ -208,7 +236,8 @@ Corpus = Annotated[
     | Annotated[Named, Tag("named")]
     | Annotated[Hub, Tag("hub")]
     | Annotated[Mixture, Tag("mixture")]
-    | Annotated[Text, Tag("text")],
+    | Annotated[Text, Tag("text")]
+    | Annotated[Recordings, Tag("sound")],
     Discriminator(_corpus_form),
 ]
 
@@ -283,7 +312,9 @@ class Data(Part):
         False, description="pairs of the same source are alternatives, any of them right"
     )
     max_length: PositiveInt = Field(
-        256, description="the longest side of a pair, in tokens; of running text, a block"
+        256,
+        description="the longest side of a pair, in tokens (of sound, in frames); of running text, "
+        "a block",
     )
     overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
     streaming: bool = Field(
@@ -310,8 +341,9 @@ class Train(Part):
     minutes: PositiveFloat | None = Field(None, description="the most minutes of training")
     tokens: PositiveInt | Literal["auto"] = Field(
         4096,
-        description="tokens a batch, padding counted, longer side; auto: what memory holds, up to "
-        "4,096 on a CPU and 65,536 on a GPU (larger batches may want a higher lr and fewer steps)",
+        description="tokens a batch (of sound, frames), padding counted, longer side; auto: what "
+        "memory holds, up to 4,096 on a CPU and 65,536 on a GPU (larger batches may want a higher "
+        "lr and fewer steps)",
     )
     accumulate: PositiveInt = Field(1, description="batches summed up into one update")
     lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
@@ -395,9 +427,16 @@ class Decode(Part):
     no_repeat: NonNegativeInt = Field(
         0, description="no sequence of so many tokens is written twice; 0: any may be"
     )
-    max_ratio: PositiveFloat = Field(2.0, description="longest output: ratio x source + extra")
+    max_ratio: PositiveFloat = Field(
+        2.0,
+        description="longest output: ratio x source + extra; a source of sound has a token for "
+        "every four frames",
+    )
     max_extra: NonNegativeInt = Field(
         20, description="longest output: ratio x source + extra; of a language model, these tokens"
+    )
+    ctc: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="of sound, the share of CTC in what a hypothesis is worth; 0: none"
     )
 
 
@@ -419,6 +458,7 @@ class Recipe(Part):
     )
     seed: NonNegativeInt = Field(1, description="of weights, order, dropout and sampling")
     data: Data = Field(description="what it learns from")
+    sound: Sound | None = Field(None, description="how sound is heard, where sources are sound")
     model: Model = Field(Model(), description="what learns")
     train: Train = Field(Train(), description="how it learns")
     validation: Validation = Field(Validation(), description="how it is watched")
@@ -437,6 +477,8 @@ class Recipe(Part):
         if rules is None:
             return values
         filled = {"metrics": list(rules.judged_by), **values}
+        if _names_sound(filled.get("data")):
+            filled = {"sound": {}, **filled}
         absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
         filled["model"] = _below(absent, filled.get("model", {}))
         if rules.target_level is not None:
@@ -525,6 +567,44 @@ class Recipe(Part):
         return self
 
     @model_validator(mode="after")
+    def _sound_fits(self) -> Self:
+        """What sound asks of the other keys, and what has no meaning without it."""
+        corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
+        for split, corpus in corpora.items():
+            known = corpus is not None and not isinstance(corpus, Named)
+            if known and isinstance(corpus, Recordings) != (self.sound is not None):
+                heard = "sound" if self.sound is not None else "text"
+                raise Misfit(f"data.{split}", f"does not fit the others, whose sources are {heard}")
+        if self.sound is None:
+            for key, value in (("model.ctc", self.model.ctc), ("decode.ctc", self.decode.ctc)):
+                if value:
+                    raise Misfit(key, f"is {value}, but CTC is for sound; leave it out")
+            return self
+        if self.task != "transduce":
+            raise Misfit("sound", f"is for task: transduce, not for {self.task}")
+        without = {
+            "data.streaming": (self.data.streaming, "sound is never held in memory anyway"),
+            "data.overlong": (self.data.overlong == "cut", "half of an utterance has another text"),
+            "train.tokens": (self.train.tokens == "auto", "of sound it must be a number of frames"),
+            "train.shard": (self.train.shard, "models of sound are not cut into parts"),
+            "model.tie": (self.model.tie == "all", "sound has no embeddings; take target or none"),
+            "decode.coverage": (self.decode.coverage > 0, "it counts tokens, and sound has none"),
+        }
+        for key, (given, why) in without.items():
+            if given:
+                part, _, name = key.partition(".")
+                said = str(getattr(getattr(self, part), name)).lower()
+                raise Misfit(key, f"is {said}, but {why}")
+        if self.decode.ctc and not self.model.ctc:
+            raise Misfit("decode.ctc", f"is {self.decode.ctc}, but model.ctc has learnt none")
+        if self.decode.ctc and self.data.tokens.both is None:
+            raise Misfit(
+                "decode.ctc",
+                f"is {self.decode.ctc}, but CTC has tokens of its own: use data.tokens.both",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _choices_fit(self) -> Self:
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
@@ -544,8 +624,10 @@ class Recipe(Part):
                 f"is {self.decode.coverage}, but it is counted by attention to the source, and "
                 f"model.decoder.attention is none",
             )
-        longest = self.data.max_length + 1  # END comes on top
         for name, part in self.model.parts.items():
+            longest = self.data.max_length + 1  # END comes on top
+            if self.sound is not None and name == "encoder":
+                longest = self.data.max_length // SUBSAMPLING
             limited = (
                 getattr(part, "positions", "") == "learned"
                 or getattr(part, "attention", "") == "location"
@@ -557,6 +639,11 @@ class Recipe(Part):
                     f"is {room}, but data.max_length lets {longest} tokens through",
                 )
         return self
+
+
+def _names_sound(data: Any) -> bool:
+    train = data.get("train") if isinstance(data, dict) else None
+    return isinstance(train, dict | Recordings) and _corpus_form(train) == "sound"
 
 
 def _below(under: Mapping[str, Any], values: Any) -> Any:

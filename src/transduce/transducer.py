@@ -26,7 +26,7 @@ from transduce.models.flat import FlatSteps, has_flat_steps
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
-from transduce.tasks import Model
+from transduce.tasks import Hearing, Model
 from transduce.tasks.model import checked, cut, ready
 from transduce.tasks.writing import Ids, Writer
 
@@ -107,7 +107,7 @@ class Transducer(Writer, task="transduce"):
         ]
         return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
 
-    def _stepper(self) -> Stepper:
+    def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
         return FlatSteps(network) if has_flat_steps(network) else network
@@ -152,6 +152,10 @@ class Transducer(Writer, task="transduce"):
             return log_probabilities(self.network, sources, targets)
 
 
+class Listener(Hearing, Transducer):  # type: ignore[misc]  # the one's network is the other's too
+    """An encoder-decoder whose sources are sound."""
+
+
 def _rooms(model: Writer) -> tuple[int, int]:
     """The longest source and the longest target that a model has positions for, END counted."""
     source, target = source_room(model.recipe.model), room_of(model.recipe.model.decoder)
@@ -162,6 +166,8 @@ def _rooms(model: Writer) -> tuple[int, int]:
 
 def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
     """An untrained model of the recipe's task and shape."""
+    if recipe.sound is not None:
+        return Listener.create(recipe, source_tokens, target_tokens)
     return Model.tasks[recipe.task].create(recipe, source_tokens, target_tokens)
 
 

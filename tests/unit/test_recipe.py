@@ -8,7 +8,7 @@ import pytest
 
 from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.errors import RecipeError
-from transduce.recipe import Columns, Named, ParallelFiles, Recipe
+from transduce.recipe import Columns, Named, ParallelFiles, Recipe, Recordings
 from transduce.rules import RULES
 
 DATA = """data:
@@ -207,3 +207,82 @@ def test_any_encoder_goes_with_any_task() -> None:
     for task in (name for name, rules in RULES.items() if "model.encoder" not in rules.without):
         for kind in ("pooled", "recurrent", "transformer"):
             read(f"task: {task}\ndata: {FILES}\nmodel: {{encoder: {{kind: {kind}}}}}\n")
+
+
+# -------------------------------------------------------------------------------------- sound
+
+SOUND = """data:
+  train: {file: a.tsv, audio: path}
+  valid: {file: b.tsv, audio: path}
+  tokens: {both: {level: character}}
+"""
+NAMED = """data:
+  train: {name: mboshi, split: train, language: mb}
+  valid: {name: mboshi, split: valid, language: mb}
+"""
+
+
+def test_a_table_of_sound_files_is_enough() -> None:
+    recipe = read(SOUND)
+    assert isinstance(recipe.data.train, Recordings)
+    assert recipe.data.train.target == "text"
+    assert recipe.sound is not None
+    assert recipe.sound.augment is not None
+    again = parse_recipe(dump_recipe(recipe), "again", Path("/"))
+    assert again.sound == recipe.sound
+    assert read(NAMED).sound is None
+    assert read(NAMED, "sound={augment: null}").sound == recipe.sound.model_copy(
+        update={"augment": None}
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.valid={file: b.tsv}", "data.valid does not fit the others, whose sources are sound"),
+        ("data.streaming=true", "data.streaming is true, but sound is never held in memory"),
+        ("data.overlong=cut", "data.overlong is cut, but half of an utterance has another text"),
+        ("train.tokens=auto", "train.tokens is auto, but of sound it must be a number of frames"),
+        ("train.shard=true", "train.shard is true, but models of sound are not cut into parts"),
+        ("model.tie=all", "model.tie is all, but sound has no embeddings"),
+        ("decode.coverage=1", "decode.coverage is 1.0, but it counts tokens"),
+        ("decode.ctc=0.3", "decode.ctc is 0.3, but model.ctc has learnt none"),
+        ("model.ctc=1", "model.ctc is 1; it must be a number of at least 0 and below 1"),
+        ("sound.hop=30", "sound.hop is 30.0 ms; frames of 25.0 ms would leave gaps"),
+        ("sound.bands=5", "sound.bands is 5; it must be a whole number of at least 7"),
+        ("sound.speed=[3.0]", "item 1 of sound.speed is 3"),
+        ("model.encoder={kind: conformer, kernel: 4}", "model.encoder.kernel is 4; it must be odd"),
+        ("model.encoder={kind: conformer, heads: 3}", "model.encoder.heads is 3, which does not"),
+    ],
+)
+def test_what_does_not_go_with_sound(override: str, said: str) -> None:
+    found = complaint(SOUND, override)
+    assert said in found
+    assert found.count("\n") == 0
+
+
+def test_sound_is_transduced() -> None:
+    without = SOUND.replace("  tokens: {both: {level: character}}\n", "")
+    assert "sound is for task: transduce, not for classify" in complaint(without, "task=classify")
+
+
+def test_ctc_is_for_sound() -> None:
+    assert "model.ctc is 0.3, but CTC is for sound" in complaint(DATA, "model.ctc=0.3")
+    assert "data.train does not fit the others, whose sources are text" in complaint(
+        DATA, "sound=", "data.train={file: a.tsv, audio: path}"
+    )
+
+
+def test_joint_search_needs_one_vocabulary() -> None:
+    apart = "data.tokens={source: {level: character}, target: {level: character}}"
+    assert read(SOUND, "model.ctc=0.3", apart).model.ctc == 0.3
+    found = complaint(SOUND, "model.ctc=0.3", "decode.ctc=0.3", apart)
+    assert "CTC has tokens of its own: use data.tokens.both" in found
+
+
+def test_learned_positions_count_states_not_frames() -> None:
+    learned = "model.encoder={positions: learned, max_positions: 400}"
+    assert read(SOUND, learned, "data.max_length=1600").model.encoder is not None
+    assert "data.max_length lets 401 tokens through" in complaint(
+        SOUND, learned, "data.max_length=1604"
+    )

@@ -6,22 +6,34 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
+from transduce.corpora.asterisk import ASTERISK
 from transduce.corpora.cmudict import CMUDICT
 from transduce.corpora.ewt import EWT
 from transduce.corpora.imdb import IMDB
-from transduce.corpora.listing import Listing, megabytes
+from transduce.corpora.listing import Files, Listing, megabytes
 from transduce.corpora.made import MADE, SPLITS
+from transduce.corpora.mboshi import MBOSHI
 from transduce.corpora.multi30k import MULTI30K
 from transduce.corpora.place import corpora_folder, read_facts
 from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
 from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
 from transduce.corpora.udhr import UDHR
 from transduce.errors import DataError
-from transduce.recipe import Columns, Mixture, Named, ParallelFiles, Text
+from transduce.recipe import Named
 
 FETCHED: dict[str, Listing] = {
     listing.name: listing
-    for listing in (CMUDICT, EWT, IMDB, MULTI30K, SIGMORPHON2020, TINY_SHAKESPEARE, UDHR)
+    for listing in (
+        ASTERISK,
+        CMUDICT,
+        EWT,
+        IMDB,
+        MBOSHI,
+        MULTI30K,
+        SIGMORPHON2020,
+        TINY_SHAKESPEARE,
+        UDHR,
+    )
 }
 
 
@@ -47,9 +59,7 @@ def check_named(corpus: Named) -> None:
         files_of(corpus, listing)
 
 
-def files_of(
-    corpus: Named, listing: Listing
-) -> tuple[ParallelFiles | Columns | Mixture | Text, Path]:
+def files_of(corpus: Named, listing: Listing) -> tuple[Files, Path]:
     """The files of a fetched corpus, and the folder where their names start. Raises DataError."""
     split, choice = corpus.split, corpus.pair or corpus.language or ""
     folder = find(listing)
@@ -63,10 +73,10 @@ def find(listing: Listing) -> Path:
     name, folder = listing.name, corpora_folder() / listing.name
     facts = read_facts(folder)
     if facts is None:
-        raise DataError(
-            f"{name} is not on this machine: `transduce corpus get {name}` fetches it "
-            f"({megabytes(listing.download)}, {listing.licence})"
-        )
+        how = f"`transduce corpus get {name}` fetches it ({megabytes(listing.download)}"
+        if not listing.public:
+            how = f"`transduce corpus get {name} --from DIR` makes it of its files ({listing.home}"
+        raise DataError(f"{name} is not on this machine: {how}, {listing.licence})")
     lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
     if lost:
         raise DataError(f"{folder / lost} is missing: `transduce corpus get {name}` restores it")

@@ -33,6 +33,12 @@ def get(listing: Listing, shelf: Path, given: Path | None, watch: Watch) -> bool
         return False
     if place.exists() and not (place / FACTS).is_file() and any(place.iterdir()):
         raise DataError(f"{place} holds other files; move them, or choose another place with --to")
+    if given is None and not listing.public:
+        wanted = ", ".join(file.name for file in listing.forms[0].files)
+        raise DataError(
+            f"{listing.name} cannot be fetched: get {wanted} ({listing.home}), and name their "
+            f"folder with --from"
+        )
     found = None if given is None else find_given(listing, given)
     with _workshop(shelf / f"{listing.name}.part", listing.name) as work:
         _check_space(listing, work, fetched=given is None)

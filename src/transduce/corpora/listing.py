@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from transduce.recipe import Columns, Mixture, ParallelFiles, Text
+from transduce.recipe import Columns, Mixture, ParallelFiles, Recordings, Text
 
+Files = ParallelFiles | Columns | Mixture | Recordings | Text
 Make = Callable[[Mapping[str, Path], Path], None]
 """From where the files of a form lie, by their names, to the corpus in a new folder."""
 
@@ -44,8 +45,8 @@ class Listing:
     splits: Mapping[str, int]
     """How many of what `unit` says are in each."""
     forms: tuple[Form, ...]
-    """The first is the public one, which is fetched; files of any of them can be given."""
-    read: Callable[[str, str], ParallelFiles | Columns | Mixture | Text]
+    """The first is the one that is fetched, where that can be; files of any can be given."""
+    read: Callable[[str, str], Files]
     """The files of a split, and of what `key` chooses."""
     key: Literal["pair", "language", ""] = ""
     """What a recipe must say besides name and split."""
@@ -54,6 +55,11 @@ class Listing:
     unit: str = "pairs"
     languages: Callable[[Path], Sequence[str]] = lambda folder: ()
     """That `key` chooses from, of the corpus in a folder."""
+
+    @property
+    def public(self) -> bool:
+        """Whether it can be fetched; otherwise its files must be given."""
+        return all(file.address for file in self.forms[0].files)
 
     @property
     def download(self) -> int:

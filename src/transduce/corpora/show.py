@@ -20,7 +20,8 @@ def print_corpora() -> None:
         rows.append((name, "here", "", "", (make.__doc__ or "").partition("\n")[0]))
     for name, listing in FETCHED.items():
         here = "here" if read_facts(shelf / name) else ""
-        rows.append((name, here, megabytes(listing.download), listing.licence, listing.about))
+        fetched = megabytes(listing.download) if listing.public else "--from"
+        rows.append((name, here, fetched, listing.licence, listing.about))
     rows = [("corpus", "", "to fetch", "licence", ""), *sorted(rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     for row in rows:
@@ -40,7 +41,8 @@ def get_and_tell(name: str, given: Path | None, to: Path | None) -> None:
     print(f"{name}: {listing.about}")
     print(f"  licence:  {listing.terms}")
     print(f"  home:     {listing.home}")
-    origin = f"{megabytes(listing.download)} to fetch" if given is None else f"from {given}"
+    origin = f"{megabytes(listing.download)} to fetch" if listing.public else "its files"
+    origin = origin if given is None else f"from {given}"
     print(f"  size:     {origin}, {megabytes(listing.size)} on disk")
     print(f"  goes to:  {place}", flush=True)
     new = _get(listing, shelf, given)

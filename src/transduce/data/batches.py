@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transduce.data.blocks import cut_anywhere
 from transduce.data.cache import Encoded, check_some_left
+from transduce.data.sounds import Recorded, recorded
 from transduce.data.stream import Stream
 from transduce.data.tokens import BEGIN, END, PAD
 from transduce.errors import DataError
@@ -32,6 +33,9 @@ class Batch:
     either side, blocks of running text none in the target). `target_lengths_B` counts what is
     predicted: not BEGIN. `lines` are lines of the files, for messages; `rows` are rows of the
     `Encoded` corpus, which bring results back into its order.
+
+    Where sources are sound, source_BS holds samples of 16 bits, zero beyond each length, and
+    said_BT the tokens of what is said, without specials.
     """
 
     source_BS: Tensor
@@ -44,6 +48,7 @@ class Batch:
     """Predicted tokens, padding not counted; known without asking the device."""
     padding_share: float
     """Share of padding among what encoder and decoder read."""
+    said_BT: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -61,6 +66,7 @@ class Batch:
             self,
             source_BS=moved(self.source_BS),
             target_BT=None if self.target_BT is None else moved(self.target_BT),
+            said_BT=None if self.said_BT is None else moved(self.said_BT),
         )
 
     def twice(self) -> Batch:
@@ -76,6 +82,7 @@ class Batch:
             rows=2 * self.rows,
             target_tokens=2 * self.target_tokens,
             padding_share=self.padding_share,
+            said_BT=None if self.said_BT is None else self.said_BT.repeat(2, 1),
         )
 
     def part(self, rows: slice) -> Batch:
@@ -98,10 +105,11 @@ class Batch:
             rows=self.rows[rows],
             target_tokens=target_tokens,
             padding_share=1 - real / places,
+            said_BT=None if self.said_BT is None else self.said_BT[rows].contiguous(),
         )
 
 
-Row = Sequence[int] | NDArray[np.int32]
+Row = Sequence[int] | NDArray[np.int32] | NDArray[np.int16]
 
 
 def collate(
@@ -112,8 +120,10 @@ def collate(
 ) -> Batch:
     """A batch from rows of ids without specials; without targets where a model is being used.
 
-    `ends`, here and below: whether END is put at the end of rows.
+    `ends`, here and below: whether END is put at the end of rows. Rows of 16 bits are sound.
     """
+    if len(sources) and getattr(sources[0], "dtype", None) == np.int16:
+        return _batch(recorded(sources, targets), np.arange(len(sources)), ends, bool(targets))
     rows = np.arange(len(sources))
     encoded_targets = targets if targets is not None else [[]] * len(sources)
     encoded = Encoded(
@@ -134,9 +144,15 @@ def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 def _batch(
     encoded: Encoded, rows: NDArray[np.int64], ends: bool, with_targets: bool = True
 ) -> Batch:
-    source_BS, source_lengths_B = _padded(
-        encoded.source_ids, encoded.source_offsets, rows, False, ends
-    )
+    sides = encoded.source_ids, encoded.source_offsets, rows
+    said_BT = None
+    source_BS: NDArray[Any]
+    if isinstance(encoded, Recorded):
+        source_BS, source_lengths_B = encoded.waves(rows)
+        said, _ = _padded(encoded.said_ids, encoded.said_offsets, rows, False, False)
+        said_BT = torch.from_numpy(said)
+    else:
+        source_BS, source_lengths_B = _padded(*sides, False, ends)
     real, places = int(source_lengths_B.sum()), source_BS.size
     target_BT, target_lengths_B = None, None
     target_tokens = 0
@@ -155,6 +171,7 @@ def _batch(
         rows=rows.tolist(),
         target_tokens=target_tokens,
         padding_share=1 - real / places if places else 0.0,
+        said_BT=said_BT,
     )
 
 

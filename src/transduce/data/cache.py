@@ -87,8 +87,11 @@ class Report:
     overlong_examples: list[str] = field(default_factory=list)
     max_length: int = 0
     overlong_done: Literal["skip", "cut"] = "skip"
+    unit: str = "tokens"
     unaligned: int = 0
     unaligned_examples: list[str] = field(default_factory=list)
+    unheard: int = 0
+    unheard_examples: list[str] = field(default_factory=list)
     source_tokens: int = 0
     target_tokens: int = 0
     source_unknown: int = 0
@@ -100,8 +103,10 @@ class Report:
         found = self.tally.sentences()
         what = "with another number of labels than of words skipped"
         found += told(self.unaligned, what, self.unaligned_examples)
+        what = "whose sound cannot be used skipped"
+        found += told(self.unheard, what, self.unheard_examples)
         done = "skipped" if self.overlong_done == "skip" else "cut"
-        what = f"longer than {self.max_length} tokens {done}"
+        what = f"longer than {self.max_length} {self.unit} {done}"
         found += told(self.overlong, what, self.overlong_examples)
         for side, unknown, count in (
             ("source", self.source_unknown, self.source_tokens),
@@ -234,9 +239,10 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     if count:
         return
     reasons = "; ".join(report.sentences()) or "there is none"
+    cut = ", or set data.overlong=cut" if report.unit == "tokens" else ""
     raise DataError(
         f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
-        "data.max_length, or set data.overlong=cut"
+        f"data.max_length{cut}"
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transduce.data.conllu import COLUMNS, read_sentences
 from transduce.data.files import locate, read_lines
 from transduce.errors import DataError
-from transduce.recipe import Columns
+from transduce.recipe import Column, Columns
 
 FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
 PARQUET_ROWS = 8192
 
-Row = tuple[int, str, str]  # its line (from 1), source and target
+Rows = Iterator[tuple[int, list[str]]]
+"""Lines from 1, and the text of each column that is wanted."""
 
 
 def format_of(name: str) -> str:
@@ -31,41 +32,49 @@ def format_of(name: str) -> str:
     return suffix
 
 
-def read_columns(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
-    """The rows of a file of a corpus, whatever its format. Raises DataError."""
-    readers = {
-        ".tsv": _tsv_rows,
-        ".jsonl": _jsonl_rows,
-        ".parquet": _parquet_rows,
-        ".conllu": _conllu_rows,
-    }
-    return readers[format_of(name)](name, folder, corpus)
+def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
+    """Sources and targets in a file of a corpus, whatever its format. Raises DataError."""
+    kind = format_of(name)
+    if kind == ".conllu":
+        return _conllu_rows(name, folder, corpus)
+    sides = (corpus.source, corpus.target)
+    return read_rows(name, folder, sides if kind == ".tsv" else _names(corpus))
 
 
-def _tsv_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
-    wanted = (corpus.source, corpus.target)
+def read_rows(
+    name: str, folder: str | None, wanted: Sequence[Column], numbers: bool = False
+) -> Rows:
+    """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too."""
+    kind = format_of(name)
+    if kind == ".tsv":
+        return _tsv_rows(name, folder, wanted)
+    keys = [str(column) for column in wanted]
+    read = _jsonl_rows if kind == ".jsonl" else _parquet_rows
+    return read(name, folder, keys, numbers)
+
+
+def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
     header = any(isinstance(column, str) for column in wanted)
-    numbers: list[int] = [] if header else [int(column) for column in wanted]
+    places: list[int] = [] if header else [int(column) for column in wanted]
     for line, text in enumerate(read_lines(name, folder), start=1):
         fields = text.split("\t")
         if line == 1 and header:
-            numbers = [
+            places = [
                 column if isinstance(column, int) else _column(name, column, fields)
                 for column in wanted
             ]
             continue
-        for number in numbers:
-            if not 0 <= number < len(fields):
+        for place in places:
+            if not 0 <= place < len(fields):
                 raise DataError(
                     f"{name}:{line}: the line has {len(fields)} "
                     f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
-                    f"column {number} (counted from 0) is asked for; mend the line or the number"
+                    f"column {place} (counted from 0) is asked for; mend the line or the number"
                 )
-        yield line, fields[numbers[0]], fields[numbers[1]]
+        yield line, [fields[place] for place in places]
 
 
-def _jsonl_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
-    keys = _names(corpus)
+def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
     for line, text in enumerate(read_lines(name, folder), start=1):
         if not text.strip():
             continue
@@ -75,12 +84,14 @@ def _jsonl_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]
             raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
-        sides = []
+        found = []
         for key in keys:
             if key not in record:
                 there = ", ".join(record) or "none"
                 raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
             value = record[key]
+            if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+                value = str(value)
             if not isinstance(value, str):
                 raise DataError(
                     f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
@@ -90,30 +101,32 @@ def _jsonl_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]
                     f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
                     "no character; mend the \\u escape"
                 )
-            sides.append(value)
-        yield line, sides[0], sides[1]
+            found.append(value)
+        yield line, found
 
 
-def _parquet_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
     import pyarrow
     import pyarrow.parquet
 
-    keys = _names(corpus)
     line = 0
+    kinds = pyarrow.types
     try:
         with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
             schema = file.schema_arrow
             for key in keys:
                 _column(name, key, schema.names)
                 kind = schema.field(key).type
-                inner = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-                if not (pyarrow.types.is_string(inner) or pyarrow.types.is_large_string(inner)):
+                inner = kind.value_type if kinds.is_dictionary(kind) else kind
+                text = kinds.is_string(inner) or kinds.is_large_string(inner)
+                number = numbers and (kinds.is_floating(inner) or kinds.is_integer(inner))
+                if not text and not number:
                     raise DataError(f"{name}: the column {key} holds {kind}, not text")
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
-                sources, targets = (batch.column(key).to_pylist() for key in keys)
-                for source, target in zip(sources, targets, strict=True):
+                columns = [batch.column(key).to_pylist() for key in keys]
+                for values in zip(*columns, strict=True):
                     line += 1
-                    yield line, source or "", target or ""
+                    yield line, ["" if value is None else str(value) for value in values]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
@@ -123,15 +136,14 @@ def _parquet_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Ro
         raise DataError(f"{name} is empty; give a file with at least one row")
 
 
-def _conllu_rows(name: str, folder: str | None, corpus: Columns) -> Iterator[Row]:
+def _conllu_rows(name: str, folder: str | None, corpus: Columns) -> Rows:
     """The words of each sentence, and a column of theirs; numbers mean form and upos."""
     source = corpus.source if isinstance(corpus.source, str) else "form"
     target = corpus.target if isinstance(corpus.target, str) else "upos"
     for column in (source, target):
         _column(name, column, list(COLUMNS))
     for sentence in read_sentences(read_lines(name, folder), name):
-        sides = [" ".join(sentence.column(column)) for column in (source, target)]
-        yield sentence.line, sides[0], sides[1]
+        yield sentence.line, [" ".join(sentence.column(column)) for column in (source, target)]
 
 
 def _names(corpus: Columns) -> tuple[str, str]:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat, zip_longest
+from pathlib import Path
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
-from transduce.data.columns import format_of, read_columns
-from transduce.data.files import find_files, read_lines
+from transduce.data.columns import format_of, read_columns, read_rows
+from transduce.data.files import find_files, locate, read_lines
 from transduce.data.hub import check_hub, hub_name, hub_rows
+from transduce.data.places import place_of
 from transduce.data.tags import with_tags
 from transduce.errors import DataError
 from transduce.recipe import (
@@ -22,6 +24,7 @@ from transduce.recipe import (
     Named,
     ParallelFiles,
     Recipe,
+    Recordings,
     Text,
     is_tagged,
     plain_tag,
@@ -39,7 +42,8 @@ ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 class Pair:
     """A source and its target, and where they stand: file as the recipe has it, line from 1.
 
-    A source that has tags begins with them: `<fre> bonjour`.
+    A source that has tags begins with them: `<fre> bonjour`. A source of sound is the name of its
+    file, and of its seconds where it is a part: see places.py.
     """
 
     source: str
@@ -47,6 +51,8 @@ class Pair:
     file: str
     line: int
     tags: tuple[str, ...] = ()
+    said: str = ""
+    """What is said in a source of sound."""
 
 
 @dataclass
@@ -92,6 +98,16 @@ def text_of(corpus: Corpus) -> Text | None:
     return corpus if isinstance(corpus, Text) else None
 
 
+def sound_of(corpus: Corpus) -> Recordings | None:
+    """The recordings that a corpus is, whether or not they are on this machine."""
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        files = listing.read(corpus.split, listing.example)
+        if isinstance(files, Recordings) and corpus.language is not None:
+            files = listing.read(corpus.split, corpus.language)
+        return files if isinstance(files, Recordings) else None
+    return corpus if isinstance(corpus, Recordings) else None
+
+
 def is_running(corpus: Corpus) -> bool:
     """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
     text = text_of(corpus)
@@ -104,6 +120,16 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
     Of files the recipe knows it by itself.
     """
     continued = recipe.task == "continue"
+    sound = sound_of(corpus)
+    if (sound is not None) != (recipe.sound is not None):
+        what = "is sound" if sound else "is text"
+        mend = "write sound: {} into the recipe" if sound else "leave sound out of the recipe"
+        raise DataError(f"{called(corpus)} {what}, but the recipe takes it for other: {mend}")
+    if sound is not None and sound.said is not None and recipe.data.tokens.both is not None:
+        raise DataError(
+            f"{called(corpus)} has one text that is said and another that is written: give each "
+            f"its tokens, data.tokens.source and data.tokens.target"
+        )
     if continued and text_of(corpus) is None:
         what, wanted = "has sources and targets", "learns from text alone"
     elif not continued and text_of(corpus) is not None:
@@ -122,7 +148,8 @@ def told(count: int, what: str, places: list[str]) -> list[str]:
         return []
     noun = "pair" if count == 1 else "pairs"
     more = ", …" if count > len(places) else ""
-    return [f"{count:,} {noun} {what} ({', '.join(places)}{more})"]
+    where = f" ({', '.join(places)}{more})" if places else ""
+    return [f"{count:,} {noun} {what}{where}"]
 
 
 def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
@@ -145,6 +172,8 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         pairs = _parallel_pairs(corpus, folder)
     elif isinstance(corpus, Columns):
         pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Recordings):
+        pairs = _recording_pairs(corpus, folder)
     elif isinstance(corpus, Hub):
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
@@ -242,7 +271,7 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
         _matched(corpus, folder)
     elif isinstance(corpus, Text):
         corpus_files(corpus, folder)
-    elif isinstance(corpus, Columns):
+    elif isinstance(corpus, Columns | Recordings):
         for name in corpus_files(corpus, folder):
             format_of(name)
     elif isinstance(corpus, Named):
@@ -257,7 +286,7 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
         return find_files(corpus.source, folder) + find_files(corpus.target, folder)
     if isinstance(corpus, Text):
         return find_files(corpus.text, folder)
-    return find_files(corpus.file, folder) if isinstance(corpus, Columns) else []
+    return find_files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
 
 
 def called(corpus: Corpus) -> str:
@@ -312,5 +341,32 @@ def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
     for name in find_files(corpus.file, folder):
-        for line, source, target in read_columns(name, folder, corpus):
+        for line, (source, target) in read_columns(name, folder, corpus):
             yield Pair(source, target, name, line)
+
+
+def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
+    """Sound files by their places, and what is written and said of them."""
+    wanted = [corpus.audio, corpus.target]
+    optional = [corpus.said, corpus.start, corpus.end]
+    wanted += [column for column in optional if column is not None]
+    for name in find_files(corpus.file, folder):
+        beside = locate(name, folder).absolute().parent
+        for line, (audio, target, *others) in read_rows(name, folder, wanted, numbers=True):
+            rest = iter(others)
+            said = target if corpus.said is None else next(rest)
+            start = _seconds(next(rest), name, line) if corpus.start is not None else None
+            end = _seconds(next(rest), name, line) if corpus.end is not None else None
+            file = beside / Path(audio).expanduser()
+            source = place_of(file, start, end) if audio.strip() else ""
+            yield Pair(source, target, name, line, said=said)
+
+
+def _seconds(text: str, name: str, line: int) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise DataError(f"{name}:{line}: {text!r} is not a number of seconds; mend the line")
+    return seconds

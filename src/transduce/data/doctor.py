@@ -14,10 +14,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.corpus import EXAMPLES, Pair, Tally, check_kind, is_running, read_pairs, text_of
+from transduce.data.audio import sound_facts
+from transduce.data.corpus import (
+    EXAMPLES,
+    Pair,
+    Tally,
+    check_kind,
+    is_running,
+    read_pairs,
+    text_of,
+)
+from transduce.data.places import parse_place
 from transduce.data.tokens import UNKNOWN, Tokens, train_tokens
 from transduce.errors import DataError, TokensError
-from transduce.recipe import Corpus, Recipe
+from transduce.recipe import Corpus, Recipe, Sound
 from transduce.rules import RULES
 
 Severity = Literal["error", "warning", "note"]
@@ -103,7 +113,7 @@ def examine(recipe: Recipe) -> Diagnosis:
     for name, corpus in corpora.items():
         if corpus is None:
             continue
-        split = _Split(name, corpus, data.folder)
+        split = _Split(name, corpus, data.folder, recipe.sound)
         try:
             split.read(tokens)
             check_kind(corpus, recipe)
@@ -133,8 +143,11 @@ def examine(recipe: Recipe) -> Diagnosis:
 class _Split:
     """One corpus read through: hashes and lengths of every pair, examples of what is odd."""
 
-    def __init__(self, name: str, corpus: Corpus, folder: str | None) -> None:
-        self.name, self.corpus, self.folder = name, corpus, folder
+    def __init__(
+        self, name: str, corpus: Corpus, folder: str | None, sound: Sound | None = None
+    ) -> None:
+        self.name, self.corpus, self.folder, self.sound = name, corpus, folder, sound
+        self.unheard: list[str] = []
         self.is_text, self.running = text_of(corpus) is not None, is_running(corpus)
         self.noun = "line" if self.is_text else "pair"
         self.sides = ("target",) if self.is_text else ("source", "target")
@@ -158,7 +171,10 @@ class _Split:
             for pair in some:
                 self._look(pair, number)
                 number += 1
-            for side in self.sides:
+            if self.sound is not None:
+                frames = [self._frames(pair, self.sound) for pair in some]
+                self._sizes["source", "units"].extend(frames)
+            for side in self.sides if self.sound is None else ("target",):
                 texts = [str(getattr(pair, side)) for pair in some]
                 self._sizes[side, "long"].extend(map(len, texts))
                 if tokens:
@@ -170,8 +186,19 @@ class _Split:
         if not number:
             raise DataError(f"no {self.noun} is left to use; every one has an empty side")
 
+    def _frames(self, pair: Pair, sound: Sound) -> int:
+        """How long a recording is by its header; one that has none worth reading is noted."""
+        path, start, end = parse_place(pair.source)
+        try:
+            seconds = min(sound_facts(path).seconds, end or float("inf")) - start
+        except DataError as error:
+            self.unheard.append(f"{pair.file}:{pair.line}: {error}")
+            return 0
+        return int(seconds * sound.frames_a_second)
+
     def _look(self, pair: Pair, number: int) -> None:
-        self.characters["source"].update(pair.source)
+        if self.sound is None:
+            self.characters["source"].update(pair.source)
         self.characters["target"].update(pair.target)
         self._hashes["source"].append(_hash(pair.source))
         self._hashes["pair"].append(_hash(f"{pair.source}\n{pair.target}"))
@@ -195,7 +222,10 @@ class _Split:
     def length_table(self) -> list[Lengths]:
         table = []
         for side in self.sides:
-            for what, unit in (("long", "characters"), ("units", self.unit)):
+            units = [("long", "characters"), ("units", self.unit)]
+            if side == "source" and self.sound is not None:
+                units = [("units", "frames")]
+            for what, unit in units:
                 sizes = self.sizes(side, what)
                 table.append(
                     Lengths(
@@ -266,6 +296,13 @@ def _alone(split: _Split, recipe: Recipe) -> list[Finding]:
             found.append(
                 Finding("warning", what, count, places, "They are skipped; or fill them in.")
             )
+    if split.unheard:
+        noun = "recording" if len(split.unheard) == 1 else "recordings"
+        what = f"{name}: {len(split.unheard):,} {noun} that cannot be read"
+        places = split.unheard[:EXAMPLES]
+        found.append(
+            Finding("warning", what, len(split.unheard), places, "They are skipped; or mend them.")
+        )
     pair_hashes, source_hashes = split.hashes("pair"), split.hashes("source")
     _, first = np.unique(pair_hashes, return_index=True)
     once = np.zeros(len(pair_hashes), bool)

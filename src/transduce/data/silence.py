@@ -53,6 +53,14 @@ def cut_at_silences(
     return [(start * HOP, end * HOP) for start, end in found]
 
 
+def sounding(samples: Samples, rate: int) -> npt.NDArray[np.bool_]:
+    """Which of every 10 ms of a sound are no pause."""
+    loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness([samples], rate)])
+    smooth = _smoothed(loudness)
+    loud: npt.NDArray[np.bool_] = smooth > _threshold(smooth)
+    return loud
+
+
 def _loudness(blocks: Iterable[Samples], rate: int) -> Iterator[Decibels]:
     """dB below full scale of every 10 ms, without a constant offset."""
     size = round(HOP * rate)

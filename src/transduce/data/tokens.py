@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
-from transduce.data.corpus import Pair, read_pairs, tags_of
+from transduce.data.corpus import Pair, read_pairs, sound_of, tags_of
 from transduce.data.files import locate
 from transduce.data.tags import without_tags
 from transduce.errors import CheckpointError, TokensError
@@ -309,6 +309,8 @@ def train_tokens(data: recipe.Data) -> tuple[Tokens, Tokens]:
         return pair.target if side == "target" else without_tags(pair.source, pair.tags)[1]
 
     def texts(*sides: str) -> Iterable[str]:
+        if sound_of(data.train) is not None:  # a source is a name there, and what is said a text
+            sides = tuple("said" if side == "source" else side for side in sides[-1:])
         return _Texts(
             lambda: (of_side(p, s) for p in read_pairs(data.train, data.folder) for s in sides)
         )

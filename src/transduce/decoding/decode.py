@@ -38,13 +38,23 @@ PLACES = 1 << 16
 
 @dataclass(frozen=True)
 class Request:
-    """One source, and what is asked of its output, in ids without specials."""
+    """One source, and what is asked of its output, in ids without specials.
+
+    A source of sound is its samples, in an array of 16 bits.
+    """
 
     source: Sequence[int]
     seed: int = 0
     prefix: Sequence[int] = ()
     include: Sequence[Sequence[int]] = ()
     exclude: Sequence[Sequence[int]] = ()
+    states: int | None = None
+    """Of a sound, how many states it becomes; None: one for each token, and one for END."""
+
+    @property
+    def length(self) -> int:
+        """States of the source."""
+        return len(self.source) + 1 if self.states is None else self.states
 
     @property
     def plain(self) -> bool:
@@ -71,7 +81,7 @@ class Bounds:
 
     def limit(self, request: Request, least: int) -> int:
         """What is asked for has to fit: it raises the limit, up to the room."""
-        usual = int((len(request.source) + 1) * self.ratio) + self.extra
+        usual = int(request.length * self.ratio) + self.extra
         asked = max(len(request.prefix) + request.included, least)
         wished = max(usual, asked + 1 + (self.extra if asked else 0))
         if self.most is not None:
@@ -189,7 +199,7 @@ class Task:
 
     def _places(self, request: Request) -> int:
         """Places that one request takes."""
-        length = len(request.source) + 1 + self.bounds.limit(request, self.settings.min_length)
+        length = request.length + self.bounds.limit(request, self.settings.min_length)
         return length * self._hypotheses(request)
 
     def _hypotheses(self, request: Request) -> int:
@@ -226,7 +236,7 @@ class Task:
             return
         except torch.OutOfMemoryError:
             if len(places) == 1:
-                length = len(requests[places[0]].source)
+                length = requests[places[0]].length - 1
                 self.failed[places[0]] = f"{length} tokens do not fit into the device's memory"
                 return
         half = len(places) // 2

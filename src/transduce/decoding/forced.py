@@ -23,7 +23,7 @@ def log_probabilities(network: Network, sources: Rows, targets: Rows) -> list[li
     """The log-probability of each token of each target, END included."""
     found: list[list[float]] = [[] for _ in sources]
     device = network.head.bias.device
-    sizes = [len(s) + len(t) + 2 for s, t in zip(sources, targets, strict=True)]
+    sizes = [network.states_of(len(s)) + len(t) + 1 for s, t in zip(sources, targets, strict=True)]
     for indices in pack(range(len(sources)), sizes, PLACES // 4):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
@@ -52,7 +52,9 @@ def attention_to_source(
     """
     found: dict[int, NDArray[np.float32]] = {}
     device = network.head.bias.device
-    sizes = [(len(s) + 1) * (len(t) + 1) for s, t in zip(sources, targets, strict=True)]
+    sizes = [
+        network.states_of(len(s)) * (len(t) + 1) for s, t in zip(sources, targets, strict=True)
+    ]
     for indices in pack(range(len(sources)), sizes, WEIGHTS_AT_ONCE):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
@@ -63,6 +65,6 @@ def attention_to_source(
         # Layers may differ in heads only by kind of decoder, never inside one: they stack.
         weights_BLHTS = torch.stack(list(lens.weights.values()), dim=1).float().cpu().numpy()
         for row, index in enumerate(indices):
-            T, S = len(targets[index]) + 1, len(sources[index]) + 1
+            T, S = len(targets[index]) + 1, network.states_of(len(sources[index]))
             found[index] = weights_BLHTS[row, :, :, :T, :S]
     return [found[index] for index in range(len(sources))]

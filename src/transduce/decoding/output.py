@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class Spoken:
+    """What is said from one second of a recording to another, and how sure the model is of it."""
+
+    text: str
+    start: float
+    end: float
+    confidence: float
+    """From 0 to 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        times = {"start": round(self.start, 3), "end": round(self.end, 3)}
+        return {"text": self.text, **times, "confidence": round(self.confidence, 4)}
+
+
+@dataclass(frozen=True)
 class Output:
     """What a model made of one source."""
 
@@ -29,6 +44,15 @@ class Output:
     """Why this is not all that was asked for; mostly empty."""
     ids: list[int] = field(default_factory=list)
     """The numbers of the tokens, without END."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Of sound, where times were asked for: what each judge found, as log-probabilities that are
+    not weighted yet (attention, ctc, language_model), and the length penalty that divides them."""
+    stretches: list[Spoken] = field(default_factory=list)
+    """Of sound: what is said between two pauses."""
+    words: list[Spoken] = field(default_factory=list)
+    """Of sound, where times were asked for: each word, or phone."""
+    failed: bool = False
+    """Whether the source could not be used at all; `warning` says why."""
 
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
@@ -39,6 +63,11 @@ class Output:
             values["source_tokens"] = self.source_tokens
         if self.attention is not None:
             values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
+        if self.parts:
+            values["parts"] = {name: round(value, 4) for name, value in self.parts.items()}
+        for name, spoken in (("stretches", self.stretches), ("words", self.words)):
+            if spoken:
+                values[name] = [one.to_json() for one in spoken]
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
         if self.warning:

@@ -22,7 +22,7 @@ WHOLE = (
 )
 FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
-FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat")
+FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat", "ctc")
 OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
 
@@ -53,6 +53,8 @@ class Settings:
     rescore_weight: float = 1.0
     scores: bool = True
     """Whether scores are wanted; what needs none to search may leave them out as NaN."""
+    ctc: float | None = None
+    language_weight: float = 0.3
 
     @property
     def draws(self) -> int:
@@ -80,12 +82,13 @@ class Settings:
         ]:
             value = getattr(self, name)
             _require(value is None or value >= least, name, value, f"{least} or more")
-        for name in ("no_repeat", "min_length", "coverage", "diversity"):
+        for name in ("no_repeat", "min_length", "coverage", "diversity", "language_weight"):
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (none) or more")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _require(0 <= (self.ctc or 0.0) < 1, "ctc", self.ctc, "0 (none) or more, and below 1")
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
         known = self.mbr is None or self.mbr in UTILITIES

@@ -15,7 +15,7 @@ from transduce.corpora import splits_of
 from transduce.data.batches import ordered
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, called, is_running, read_pairs
+from transduce.data.corpus import Pair, called, is_running, read_pairs, sound_of
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
@@ -211,12 +211,7 @@ def loss_and_tokens(
     training = model.network.training
     model.network.eval()
     for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
-        on_device = batch.to(model.device)
-        assert on_device.target_BT is not None
-        loss = model.network.loss(
-            on_device.source_BS, on_device.source_lengths_B, on_device.target_BT
-        )
-        total += loss.nll.double()
+        total += model.network.batch_loss(batch.to(model.device)).nll.double()
         seen += batch.target_tokens
     model.network.train(training)
     return float(total), seen
@@ -243,6 +238,12 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
         return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    columns = sound_of(model.recipe.data.train)
+    if columns is not None:
+        if source is None or target is not None:
+            raise DataError("other recordings to score on are listed in a table: --source alone")
+        changed = {"file": str(source.resolve()), "limit": None}
+        return columns.model_copy(update=changed), source
     if source is None or target is None:
         raise DataError("other files to score on need both --source and --target")
     return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target

@@ -11,7 +11,7 @@ from transduce.folder import read_metrics
 from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
 from transduce.storage import write_text
-from transduce.tasks import LanguageModel
+from transduce.tasks import Hearing, LanguageModel
 from transduce.transducer import Model
 
 
@@ -20,7 +20,9 @@ def write_card(model: Model, folder: Path) -> None:
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
-    files = "" if isinstance(model, LanguageModel) else " --target FILE"
+    alone = isinstance(model, LanguageModel | Hearing)
+    files = "" if alone else " --target FILE"
+    source = '"recording.wav"' if isinstance(model, Hearing) else '"..."'
     lines = [
         f"# {recipe.name}",
         "",
@@ -28,11 +30,11 @@ def write_card(model: Model, folder: Path) -> None:
         "",
         "## Use",
         "",
-        f'    transduce run {folder} "..."',
+        f"    transduce run {folder} {source}",
         "",
         "    import transduce",
         f'    model = transduce.load("{folder}")',
-        '    model("...")',
+        f"    model({source})",
         "",
         "## What it is",
         "",
@@ -57,6 +59,8 @@ def write_card(model: Model, folder: Path) -> None:
 
 
 def _tokens(model: Model) -> list[str]:
+    if isinstance(model, Hearing):
+        return [f"- Sound: {_part(model.sound)}", f"- Tokens: {len(model.target_tokens):,}"]
     source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
     if isinstance(model, LanguageModel):
         return [f"- Tokens: {target}; reads {model.window} of them at once"]
@@ -64,9 +68,10 @@ def _tokens(model: Model) -> list[str]:
 
 
 def _part(part: Any) -> str:
-    kind = "Transformer" if part.kind == "transformer" else part.kind
+    kind = getattr(part, "kind", "")
+    told = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
     plain = part.model_dump(exclude={"kind"})
-    return ", ".join([kind, *(f"{key} {_word(value)}" for key, value in plain.items())])
+    return ", ".join([*told, *(f"{key} {_word(value)}" for key, value in plain.items())])
 
 
 def _whole(recipe: Recipe) -> str:
@@ -76,13 +81,14 @@ def _whole(recipe: Recipe) -> str:
         "dropout": "dropout",
         "word_dropout": "word dropout",
         "tie": "tied embeddings:",
+        "ctc": "CTC",
         "pool": "pool:",
     }
     without = RULES[recipe.task].without
     told = [
         f"{name} {getattr(recipe.model, key)}"
         for key, name in names.items()
-        if f"model.{key}" not in without
+        if f"model.{key}" not in without and (key != "ctc" or recipe.model.ctc)
     ]
     if recipe.model.characters is not None:
         told.append(f"letters: {_part(recipe.model.characters)}")

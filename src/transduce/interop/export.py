@@ -51,6 +51,8 @@ def export_folder(
             f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
             f"are exported"
         )
+    if model.recipe.sound is not None:
+        raise ModelError(f"{model_folder} hears; models whose sources are text alone are exported")
     place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to)
     pairs, data = _pairs(model, files, limit)

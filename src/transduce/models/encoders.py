@@ -10,7 +10,9 @@ from transduce.models.memory import Memory
 from transduce.models.stack import build_last_norm, build_stack
 from transduce.nn.blocks import EncoderBlock
 from transduce.nn.cells import State
+from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
+from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent import Recurrent, reverse_sequences
 from transduce.nn.residual import Stream, normalise
 
@@ -28,6 +30,40 @@ class TransformerEncoder(nn.Module):
         for block in self.blocks:
             stream = block(stream, mask)
         return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
+
+
+class ConformerEncoder(nn.Module):
+    """Blocks of attention and convolution (Gulati et al. 2020, https://arxiv.org/abs/2005.08100)."""
+
+    def __init__(self, settings: recipe.ConformerEncoder, width: int, dropout: float) -> None:
+        super().__init__()
+        positions: Sinusoidal | Rotary | None = None
+        if settings.positions == "relative":
+            positions = Sinusoidal(width)
+        elif settings.positions == "rotary":
+            positions = Rotary(width // settings.heads)
+        self.blocks = nn.ModuleList(
+            ConformerBlock(
+                width,
+                settings.heads,
+                settings.feed_forward,
+                kernel=settings.kernel,
+                positions=positions,
+                dropout=dropout,
+                attention_dropout=settings.attention_dropout,
+                activation_dropout=settings.activation_dropout,
+            )
+            for _ in range(settings.layers)
+        )
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+        real_BS = None
+        if mask is not None:
+            place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
+            real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
+        for block in self.blocks:
+            x_BSD = block(x_BSD, mask, real_BS)
+        return Memory(x_BSD, lengths_B, mask)
 
 
 class RecurrentEncoder(nn.Module):
@@ -75,12 +111,14 @@ class PooledEncoder(nn.Module):
         return Memory(x_BSD, lengths_B, mask)
 
 
-Encoder = TransformerEncoder | RecurrentEncoder | PooledEncoder
+Encoder = TransformerEncoder | ConformerEncoder | RecurrentEncoder | PooledEncoder
 
 
 def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
     if isinstance(settings, recipe.RecurrentEncoder):
         return RecurrentEncoder(settings, width, dropout)
+    if isinstance(settings, recipe.ConformerEncoder):
+        return ConformerEncoder(settings, width, dropout)
     if isinstance(settings, recipe.PooledEncoder):
         return PooledEncoder()
     return TransformerEncoder(settings, width, dropout)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transduce.models.decoders import DecoderState, TransformerDecoder, shared_rows
 from transduce.models.learner import Learner
 from transduce.models.lens import attentions
+from transduce.models.memory import Memory
 from transduce.models.network import Network
 from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
 from transduce.nn.packed import Multiply, PackedWeight, has_bfloat16
@@ -50,7 +51,10 @@ class FlatSteps:
         self.attentions = list(attentions(network).values())
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
-        memory = self.network.encode(source_BS, lengths_B)
+        return self.begin(self.network.encode(source_BS, lengths_B))
+
+    def begin(self, memory: Memory) -> DecoderState:
+        """What steps start from that have this memory."""
         if any(attention.watch is not None for attention in self.attentions):
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from transduce.data.batches import Batch
 from transduce.data.packing import Packed
 from transduce.nn.losses import Loss
 
@@ -24,6 +25,12 @@ class Learner(nn.Module):
         With `agreement`, the batch holds everything twice (see nn/agreement.py).
         """
         raise NotImplementedError
+
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        """The loss of a batch that is where the network is."""
+        assert batch.target_BT is not None
+        source = (batch.source_BS, batch.source_lengths_B)
+        return self.loss(*source, batch.target_BT, smoothing, agreement)
 
     def packs(self, longest: int) -> bool:
         """Whether `packed_loss` can take the place of `loss`, on a GPU in bfloat16."""

@@ -13,7 +13,12 @@ from transduce.data.tokens import PAD
 from transduce.errors import ModelError
 from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
-from transduce.models.encoders import Encoder, RecurrentEncoder, build_encoder
+from transduce.models.encoders import (
+    ConformerEncoder,
+    Encoder,
+    RecurrentEncoder,
+    build_encoder,
+)
 from transduce.models.learner import Learner
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.agreement import agreeing_cross_entropy
@@ -120,8 +125,16 @@ class Network(Learner):
         return self.head.loss(features_1TD, packed.labels_1T, smoothing, agreement)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
-        state: DecoderState = self.decoder.start(self.encode(source_BS, lengths_B))
+        return self.begin(self.encode(source_BS, lengths_B))
+
+    def begin(self, memory: Memory) -> DecoderState:
+        """What a decoder starts from that has this memory."""
+        state: DecoderState = self.decoder.start(memory)
         return state
+
+    def states_of(self, length: int) -> int:
+        """How many states the memory has of a source of so many tokens, END not counted."""
+        return length + 1
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_BV of the token after tokens_B, in float32 whatever the weights."""
@@ -153,16 +166,25 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
             )
         target_front.table = front.table
     encoder = build_encoder(settings.encoder, width, dropout)
+    return Network(front, encoder, *build_writer(settings, target_front))
+
+
+def build_writer(
+    settings: recipe.Model, front: TokenEmbedding
+) -> tuple[TransformerDecoder | RecurrentDecoder, Head]:
+    """A decoder and its head upon the embeddings of the target's tokens."""
+    width, dropout = settings.width, settings.dropout
     final = None
     if isinstance(settings.encoder, recipe.RecurrentEncoder):
         final = (settings.encoder.cell, settings.encoder.layers)
     decoder: TransformerDecoder | RecurrentDecoder
     if isinstance(settings.decoder, recipe.RecurrentDecoder):
-        decoder = RecurrentDecoder(settings.decoder, width, dropout, target_front, final)
+        decoder = RecurrentDecoder(settings.decoder, width, dropout, front, final)
     else:
-        decoder = TransformerDecoder(settings.decoder, width, dropout, target_front)
-    tied = None if settings.tie == "none" else target_front.table
-    return Network(front, encoder, decoder, Head(width, vocabulary.target, tied))
+        assert settings.decoder is not None  # the recipe holds this
+        decoder = TransformerDecoder(settings.decoder, width, dropout, front)
+    tied = None if settings.tie == "none" else front.table
+    return decoder, Head(width, front.table.num_embeddings, tied)
 
 
 def _shape(front: TokenEmbedding) -> str:
@@ -197,9 +219,11 @@ def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positi
 def packs_all(network: nn.Module, longest: int) -> bool:
     """Whether all parts take sequences laid one after the other.
 
-    Recurrent networks go along each sequence, and not every attention has a kernel for this.
+    Recurrent networks go along each sequence, convolutions across borders, and not every attention
+    has a kernel for this.
     """
-    if any(isinstance(part, RecurrentEncoder | RecurrentDecoder) for part in network.children()):
+    along = (RecurrentEncoder, ConformerEncoder, RecurrentDecoder)
+    if any(isinstance(part, along) for part in network.children()):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     return all(

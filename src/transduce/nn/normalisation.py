@@ -72,16 +72,14 @@ class Statistics:
 
 
 class GlobalNorm(nn.Module):
-    """Features by the statistics of a corpus, which are kept with the weights."""
-
-    mean_M: Tensor
-    deviation_M: Tensor
+    """Features by the statistics of a corpus, which are kept with the weights but not learnt."""
 
     def __init__(self, bands: int) -> None:
         super().__init__()
-        self.register_buffer("mean_M", torch.zeros(bands))
-        self.register_buffer("deviation_M", torch.ones(bands))
+        self.mean_M = nn.Parameter(torch.zeros(bands), requires_grad=False)
+        self.deviation_M = nn.Parameter(torch.ones(bands), requires_grad=False)
 
+    @torch.no_grad()
     def set(self, statistics: Statistics) -> None:
         self.mean_M.copy_(statistics.mean_M)
         self.deviation_M.copy_(statistics.deviation_M.clamp(min=LEAST_DEVIATION))

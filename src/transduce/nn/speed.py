@@ -25,14 +25,15 @@ ROLLOFF = 0.95  # of the highest frequency that the result can hold
 def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[Tensor, Tensor]:
     """Waveforms [B, W] at so many times their speed, and their lengths: ⌈length / speed⌉.
 
-    What lies beyond a length is not heard, and zero afterwards.
+    What lies beyond a length is not heard, and zero afterwards. Lengths may stay on the CPU.
     """
+    device = samples_BW.device
     ratio = Fraction(speed).limit_denominator(100)
     if ratio <= 0:
         raise ValueError(f"A speed must be above zero, not {speed}.")
     lengths_after_B = -(-lengths_B * ratio.denominator // ratio.numerator)
-    place_W = torch.arange(samples_BW.shape[1], device=samples_BW.device)
-    samples_BW = samples_BW.masked_fill(place_W >= lengths_B[:, None], 0.0)
+    place_W = torch.arange(samples_BW.shape[1], device=device)
+    samples_BW = samples_BW.masked_fill(place_W >= lengths_B.to(device)[:, None], 0.0)
     if ratio == 1:
         return samples_BW, lengths_B
     size = -(-samples_BW.shape[1] * ratio.denominator // ratio.numerator)
@@ -42,8 +43,9 @@ def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[T
     with torch.autocast(samples_BW.device.type, enabled=False):
         made_BPN = F.conv1d(padded_B1W, filters.to(samples_BW), stride=ratio.numerator)
     made_BW = made_BPN.mT.flatten(1)[:, :size]
-    place_W = torch.arange(size, device=samples_BW.device)
-    return made_BW.masked_fill(place_W >= lengths_after_B[:, None], 0.0), lengths_after_B
+    place_W = torch.arange(size, device=device)
+    beyond_BW = place_W >= lengths_after_B.to(device)[:, None]
+    return made_BW.masked_fill(beyond_BW, 0.0), lengths_after_B
 
 
 def perturb_speed(
@@ -58,11 +60,12 @@ def perturb_speed(
     made_BW = samples_BW.new_zeros(len(samples_BW), size)
     lengths_after_B = torch.zeros_like(lengths_B)
     for number, speed in enumerate(speeds):
-        rows = (drawn_B == number).nonzero().flatten().to(samples_BW.device)
+        rows = (drawn_B == number).nonzero().flatten()
         if len(rows):
-            part_BW, part_lengths_B = change_speed(samples_BW[rows], lengths_B[rows], speed)
-            made_BW[rows, : part_BW.shape[1]] = part_BW
-            lengths_after_B[rows] = part_lengths_B
+            there, of_lengths = rows.to(samples_BW.device), rows.to(lengths_B.device)
+            part_BW, part_lengths_B = change_speed(samples_BW[there], lengths_B[of_lengths], speed)
+            made_BW[there, : part_BW.shape[1]] = part_BW
+            lengths_after_B[of_lengths] = part_lengths_B
     return made_BW, lengths_after_B
 
 

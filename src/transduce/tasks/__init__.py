@@ -2,7 +2,8 @@
 
 from transduce.tasks.classify import Classifier
 from transduce.tasks.continuing import LanguageModel
+from transduce.tasks.hearing import Hearing
 from transduce.tasks.model import Model
 from transduce.tasks.tag import Tagger
 
-__all__ = ["Classifier", "LanguageModel", "Model", "Tagger"]
+__all__ = ["Classifier", "Hearing", "LanguageModel", "Model", "Tagger"]

@@ -135,10 +135,13 @@ class LanguageModel(Writer, task="continue"):
         ]
         return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
-    def _stepper(self) -> Continued:
+    def _stepper(self, settings: Settings) -> Continued:
         network = self._search_network
         assert isinstance(network, LanguageNetwork)
         return Continued(network, self.window)
+
+    def _as_language(self, settings: Settings) -> tuple[Continued, bool]:
+        return self._stepper(settings), self.endless
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
         # There is always room: the window moves on.

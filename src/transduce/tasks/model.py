@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import torch
 
 from transduce.data.cache import Encoded
+from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
 from transduce.decoding.engine import Engine
 from transduce.decoding.output import Output, Score
@@ -67,6 +68,9 @@ class Model:
         """A corpus that its loss is to be measured on, with what ids alone do not say of the
         sources; row by row, these are its texts."""
         return corpus
+
+    def survey(self, corpus: Encoded | Stream) -> None:
+        """Look at what is to be learnt from, before the first update."""
 
     # ------------------------------------------------------------------------------- use
 

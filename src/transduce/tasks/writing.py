@@ -18,6 +18,7 @@ from transduce.decoding.decode import Bounds, Request, Task
 from transduce.decoding.ensemble import Ensemble
 from transduce.decoding.fast import FastSearch
 from transduce.decoding.forced import ATTENTION_TO_SOURCE
+from transduce.decoding.joint import WithLanguage
 from transduce.decoding.output import Output
 from transduce.decoding.parts import NEVER
 from transduce.decoding.search import Hypothesis, Stepper
@@ -28,6 +29,7 @@ from transduce.models.flat import has_flat_steps
 from transduce.models.lens import attentions
 from transduce.models.packed import packed, version
 from transduce.nn.packed import KINDS
+from transduce.rules import RULES
 from transduce.tasks.model import Model, checked, ready
 
 Ids = list[list[int]]
@@ -81,14 +83,15 @@ class Writer(Model):
         exclude: wishes.Phrases = None,
         with_models: Sequence[Writer] = (),
         rescore: Writer | None = None,
+        language_model: Writer | None = None,
         **settings: Any,
     ) -> list[Output]:
         """One output a source, in order. Further keywords are those of Settings.
 
         prefix: what outputs begin with; include, exclude: phrases that they must or must not
         contain; each for all sources, or a list with one entry a source. with_models write together
-        with this one; rescore judges the hypotheses a second time. attention: also what the best
-        output attended to.
+        with this one; rescore judges the hypotheses a second time, language_model every token as
+        it is written. attention: also what the best output attended to.
 
         Sources are sorted by length and packed into batches inside; empty ones come back empty,
         unless there is something to write after nothing. Where something could not be done, the
@@ -104,15 +107,25 @@ class Writer(Model):
             raise ModelError("mbr and rescore each choose among the hypotheses: ask for one")
         if chosen.groups > 1 and any(phrases):
             raise ModelError("phrases to include and groups each share out the beam: ask for one")
-        filled = [i for i, tokens in enumerate(encoded) if tokens or not self.needs_source]
-        seeds = [_seed(chosen.seed, source) if chosen.draws else 0 for source in sources]
-        requests = [Request(encoded[i], seeds[i], starts[i], phrases[i], banned[i]) for i in filled]
+        filled = [i for i, tokens in enumerate(encoded) if len(tokens) or not self.needs_source]
+        requests = [
+            Request(
+                encoded[i],
+                _seed(chosen.seed, sources[i]) if chosen.draws else 0,
+                starts[i],
+                phrases[i],
+                banned[i],
+                self._states(encoded[i]),
+            )
+            for i in filled
+        ]
         # A second judge is shown the whole beam, and its best are given back.
         searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rescore else chosen
-        task = self._task(searched, with_models)
+        task = self._task(searched, with_models, language_model)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
-        with ready(self, *with_models):
+        judges = [] if language_model is None else [language_model]
+        with ready(self, *with_models, *judges):
             found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
@@ -125,7 +138,7 @@ class Writer(Model):
             if hypotheses:
                 output = self._output(sources[index], encoded[index], hypotheses)
                 if place in maps or index in warnings:
-                    warning = warnings.get(index, "")
+                    warning = warnings.get(index, "") or output.warning
                     output = replace(output, attention=maps.get(place), warning=warning)
                 outputs[index] = output
             else:
@@ -152,11 +165,12 @@ class Writer(Model):
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
         (encoded,), _ = self._encode([source], with_models)
-        if not encoded and self.needs_source:
+        if not len(encoded) and self.needs_source:
             return
         (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
         (banned,) = wishes.excluded(exclude, 1, self.target_tokens)
-        request = Request(encoded, _seed(chosen.seed, source), start, (), banned)
+        seed, states = _seed(chosen.seed, source), self._states(encoded)
+        request = Request(encoded, seed, start, (), banned, states)
         # What is worth how much shows only at the end: no need to watch attention.
         task = self._task(replace(chosen, coverage=0.0), with_models)
         following = None
@@ -187,6 +201,10 @@ class Writer(Model):
         """The ids of sources, and what to say of those that are not read whole."""
         raise NotImplementedError
 
+    def _states(self, source: list[int]) -> int | None:
+        """How many states a source becomes; None: as its tokens say."""
+        return None
+
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """An output as text; the tokens are what was written."""
         return self.target_tokens.decode(tokens)
@@ -195,9 +213,15 @@ class Writer(Model):
         """The best of the hypotheses, and the others as its alternatives."""
         raise NotImplementedError
 
-    def _stepper(self) -> Stepper:
+    def _stepper(self, settings: Settings) -> Stepper:
         """What search steps through."""
         raise NotImplementedError
+
+    def _as_language(self, settings: Settings) -> tuple[Stepper, bool]:
+        """The same of a language model that judges another's words, and whether it is endless."""
+        raise ModelError(
+            f"a {RULES[self.recipe.task].about} is no language model: give one of task: continue"
+        )
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
         """How long an output may become."""
@@ -247,33 +271,56 @@ class Writer(Model):
         unsaid = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
         return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unsaid})
 
-    def _task(self, settings: Settings, with_models: Sequence[Writer]) -> Task:
+    def _task(
+        self,
+        settings: Settings,
+        with_models: Sequence[Writer],
+        language_model: Writer | None = None,
+    ) -> Task:
         models = [self, *with_models]
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
         engine = next((model.engine for model in models if model.engine), None)
-        if engine and (with_models or settings.coverage):
-            what = "write together with other models" if with_models else "count coverage"
+        others = with_models or language_model
+        if engine and (others or settings.coverage):
+            what = "write together with other models" if others else "count coverage"
             raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
         watched = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
         if settings.coverage and not watched:
             raise ModelError("coverage is counted by attention to the source; this model has none")
-        steppers = [model._stepper() for model in models]
+        steppers = [model._stepper(settings) for model in models]
+        stepper = steppers[0]
+        if with_models:
+            stepper = Ensemble(steppers, geometric=settings.geometric)
+        if language_model is not None:
+            stepper = self._with_language(stepper, language_model, settings)
         return self._shape(
             Task(
-                model=Ensemble(steppers, geometric=settings.geometric)
-                if with_models
-                else steppers[0],
+                model=stepper,
                 settings=settings,
                 bounds=self._bounds(settings, models),
                 device=self.device,
                 allowed=wishes.allowed(settings.only, self.target_tokens),
                 vocabulary=len(self.target_tokens),
                 attention=watched[-1] if watched else None,
-                fast=None if with_models else self._fast_search(),
+                fast=None if others else self._fast_search(),
                 workers=1 if engine else self.workers,  # an engine has threads of its own
             )
         )
+
+    def _with_language(self, own: Stepper, language: Writer, settings: Settings) -> Stepper:
+        stepper, endless = language._as_language(settings)
+        if language.target_tokens.to_json() != self.target_tokens.to_json():
+            raise ModelError(
+                "the language model has other tokens than what is written: train it with the same "
+                "(data.tokens: {both: {file: MODEL/target.tokens.json}})"
+            )
+        if language.device != self.device:
+            raise ModelError(
+                f"the language model is on {language.device}, the other on {self.device}: load "
+                f"both on the same device"
+            )
+        return WithLanguage(own, stepper, settings.language_weight, endless)
 
     def _fast_search(self) -> FastSearch | None:
         return None

@@ -147,9 +147,7 @@ def _saved(update: Update, batch: Batch) -> float:
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         half = update.precision != torch.float32
         with torch.autocast(update.device.type, dtype=update.precision, enabled=half):
-            moved = batch.to(update.device)
-            assert moved.target_BT is not None
-            update.network.loss(moved.source_BS, moved.source_lengths_B, moved.target_BT)
+            update.network.batch_loss(batch.to(update.device))
     return TRANSIENT * sum(held.values())
 
 

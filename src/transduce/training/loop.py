@@ -66,6 +66,7 @@ class Run:
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
+        self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
         self.sharded = recipe.train.shard and self.ranks.count > 1

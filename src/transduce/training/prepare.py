@@ -11,7 +11,8 @@ from pathlib import Path
 from transduce.data.batches import Batches
 from transduce.data.blocks import cut
 from transduce.data.cache import Encoded, Report, encode_corpus
-from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs
+from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs, told
+from transduce.data.sounds import Recorded, encode_recordings
 from transduce.data.splitting import splitting
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import SPECIALS, Tokens, train_tokens
@@ -59,12 +60,17 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
             f"{called(data.train)} has one label alone: there is nothing to tell apart; give pairs "
             f"with at least two"
         )
-    if recipe.task == "continue":
+    if recipe.task == "continue" or (recipe.sound is not None and tokens[0] is tokens[1]):
         say(f"Tokens: {len(tokens[1]):,}.")
+    elif recipe.sound is not None:
+        say(f"Tokens: {len(tokens[0]):,} of what is said, {len(tokens[1]):,} of the target.")
     else:
         say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
+        if recipe.sound is not None:
+            cache_folder = default_cache_folder()
+            return encode_recordings(corpus, data, recipe.sound, *tokens, cache_folder)
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
@@ -74,6 +80,9 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
+        if recipe.model.ctc and isinstance(train, Recorded):
+            what = "with more said than CTC has states for: attention alone learns them"
+            report.warnings += told(train.too_fast(), what, [])
         _tell(say, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _tell(say, "Validation", valid, report)
@@ -84,7 +93,12 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         given = given_text(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
-    sources = [pairs[number].source for number in valid.numbers.tolist()]
+    if recipe.sound is not None:  # what cannot be heard is told of once, and not decoded
+        pairs = [pairs[number] for number in valid.numbers.tolist()]
+        valid_numbers = range(len(pairs))
+    else:
+        valid_numbers = valid.numbers.tolist()
+    sources = [pairs[number].source for number in valid_numbers]
     if rules.labels != "none" and report.target_unknown:
         new = list(tokens[1].unknowns(pair.target for pair in pairs))
         named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
@@ -114,12 +128,16 @@ def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
     if folder is None:
         return train_tokens(data)
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
-    return source, target
+    return (source, source) if data.tokens.both is not None else (source, target)
 
 
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:
     counts = f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens"
-    if report.source_tokens:
+    if isinstance(corpus, Recorded):
+        minutes = len(corpus.source_ids) / corpus.rate / 60
+        counts = f"{minutes:,.1f} minutes and {report.target_tokens:,} target tokens"
+        say(f"{name}: {len(corpus):,} recordings, {counts}.")
+    elif report.source_tokens:
         say(f"{name}: {len(corpus):,} pairs, {counts}.")
     else:
         say(f"{name}: {len(corpus):,} lines, {report.target_tokens:,} tokens.")

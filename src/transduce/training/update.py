@@ -81,7 +81,7 @@ class Update:
 
     def add_up(self, total: Tensor) -> None:
         """Sum the gradients, and the loss, over all processes; one without any has zeros."""
-        parameters = list(self.network.parameters())
+        parameters = [p for p in self.network.parameters() if p.requires_grad]
         if self.ranks.count > 1:
             for parameter in parameters:
                 if parameter.grad is None:
@@ -118,15 +118,8 @@ class Update:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
         settings = self.settings
         moved = (batch.twice() if settings.agreement else batch).to(self.device)
-        assert moved.target_BT is not None
         with self._autocast():
-            loss = self.network.loss(
-                moved.source_BS,
-                moved.source_lengths_B,
-                moved.target_BT,
-                settings.smoothing,
-                settings.agreement,
-            )
+            loss = self.network.batch_loss(moved, settings.smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return loss.total.detach().double()
 

@@ -19,9 +19,11 @@ from transduce.recipe import Named
 
 COPIES = Path(__file__).parents[4] / "shared" / "data"
 FOLDERS = {
+    "asterisk": "asterisk_prompts",
     "cmudict-0.7b": "cmudict_g2p",
     "ewt": "ud_english_ewt",
     "imdb": "imdb",
+    "mboshi": "mboshi_french",
     "multi30k": "multi30k",
     "sigmorphon2020": "sigmorphon2020_g2p",
     "tiny-shakespeare": "tinyshakespeare",
@@ -29,14 +31,17 @@ FOLDERS = {
 }
 # Of all that is made, so that a corpus of one name is the same for all and for ever.
 SUMS = {
+    "asterisk": "349fd256aa1c6065",
     "cmudict-0.7b": "8b16838e9743a0f3",
     "ewt": "6c7323e583477d28",
     "imdb": "0dd7b20c8294def5",
+    "mboshi": "9f8f6740f4bc2baa",
     "multi30k": "70ba901938da1f71",
     "sigmorphon2020": "b6dae696768a7948",
     "tiny-shakespeare": "7eae05ec5aff9f2b",
     "udhr": "61ea58ebd5f93d9a",
 }
+SPLITS = ("train", "valid")
 pytestmark = pytest.mark.skipif(
     not COPIES.is_dir(), reason=f"needs copies of the corpora's files in {COPIES}"
 )
@@ -81,7 +86,7 @@ def test_all_that_is_listed_is_so(name: str, shelf: Path) -> None:
         assert len(pairs(name, split, **choice)) == count
 
 
-@pytest.mark.parametrize("name", sorted(set(FOLDERS) - {"imdb", "udhr"}))
+@pytest.mark.parametrize("name", sorted(set(FOLDERS) - {"imdb", "udhr", "asterisk", "mboshi"}))
 def test_what_is_fetched_is_what_is_known(name: str, server: Loopback, tmp_path: Path) -> None:
     """From a server that has the files under the names, and packed, as their public homes do."""
     listing, files = FETCHED[name], []
@@ -172,3 +177,28 @@ def test_udhr(shelf: Path) -> None:
     assert valid["Everyone has the right to life, liberty and the security of person."] == (
         "Jeder hat das Recht auf Leben, Freiheit und Sicherheit der Person."
     )
+
+
+def test_asterisk(shelf: Path) -> None:
+    folder = made("asterisk", shelf)
+    splits = {split: pairs("asterisk", split) for split in ("train", "valid", "test")}
+    texts = {split: {text for _, text in some} for split, some in splits.items()}
+    assert not texts["train"] & (texts["valid"] | texts["test"])
+    assert not texts["valid"] & texts["test"]
+    letters = {letter for some in texts.values() for text in some for letter in text}
+    assert "".join(sorted(letters)) == " 'abcdefghijklmnopqrstuvwxyz"
+    everything = {Path(source).name: text for some in splits.values() for source, text in some}
+    assert everything["vm-delete.flac"] == "press seven to delete this message"
+    assert all((folder / "sounds" / name).is_file() for name in everything)
+
+
+def test_mboshi(shelf: Path) -> None:
+    made("mboshi", shelf)
+    said = dict(pairs("mboshi", "test", language="mb"))
+    french = dict(pairs("mboshi", "test", language="fr"))
+    assert said.keys() == french.keys()
+    assert set(said.values()).isdisjoint(french.values())
+    corpus = Named.model_validate({"name": "mboshi", "split": "test", "language": "fr"})
+    assert [pair.said for pair in read_pairs(corpus, None)] == list(said.values())
+    texts = {split: {t for _, t in pairs("mboshi", split, language="mb")} for split in SPLITS}
+    assert not texts["train"] & texts["valid"]

@@ -1,0 +1,277 @@
+"""A corpus of sound: samples of 16 bits in one file of the cache, mapped and never read whole.
+
+Features are made of them on the device, anew for each batch: so the speed of an utterance can
+change, and the file is half as large as one of features would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce import recipe
+from transduce.cores import count_cores
+from transduce.data.audio import read_sound, sound_facts
+from transduce.data.cache import Encoded, Report, check_some_left
+from transduce.data.corpus import EXAMPLES, Pair, read_pairs, told
+from transduce.data.places import parse_place
+from transduce.data.recording import Samples
+from transduce.data.tokens import UNKNOWN, Tokens
+from transduce.errors import DataError
+from transduce.recipe import Corpus, Sound
+from transduce.sound import SUBSAMPLING
+
+FORMAT = 1  # raise when what a file of the cache holds changes
+AT_ONCE = 64  # recordings in memory while the file is written
+FULL_SCALE = 32768
+
+Wave = NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Recorded(Encoded):
+    """Pairs whose sources are sound: `source_ids` are samples of 16 bits, of one channel and rate.
+
+    `said_ids` and `said_offsets` are the tokens of what is said, row by row.
+    """
+
+    said_ids: NDArray[np.int32]
+    said_offsets: NDArray[np.int64]
+    hop: int
+    """Samples from one frame to the next."""
+    rate: int
+
+    @property
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Frames of every source, and tokens of every target."""
+        samples, targets = super().lengths
+        return -(-samples // self.hop), targets
+
+    def waves(self, rows: NDArray[np.int64]) -> tuple[Wave, NDArray[np.int64]]:
+        """The samples of rows side by side, zero beyond their ends, and how many each has."""
+        starts, ends = self.source_offsets[rows], self.source_offsets[rows + 1]
+        padded = np.zeros((len(rows), int((ends - starts).max(initial=1))), np.int16)
+        for row, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
+            row[: end - start] = self.source_ids[start:end]
+        return padded, ends - starts
+
+    def too_fast(self) -> int:
+        """How many sources have fewer states than CTC needs for what is said in them."""
+        states = np.maximum(self.lengths[0] // SUBSAMPLING, 1)
+        return int((np.diff(self.said_offsets) > states).sum())
+
+
+def recorded(
+    sources: Sequence[Any], targets: Sequence[Sequence[int] | NDArray[Any]] | None
+) -> Recorded:
+    """Sounds and the ids of their targets, where nothing is learnt from what is said."""
+    rows = np.arange(len(sources))
+    filled = targets if targets is not None else [[]] * len(sources)
+    return Recorded(
+        source_ids=np.concatenate([np.zeros(0, np.int16), *sources]),
+        source_offsets=np.cumsum([0, *map(len, sources)], dtype=np.int64),
+        target_ids=np.array([number for ids in filled for number in ids], np.int32),
+        target_offsets=np.cumsum([0, *map(len, filled)], dtype=np.int64),
+        lines=rows + 1,
+        numbers=rows,
+        said_ids=np.zeros(0, np.int32),
+        said_offsets=np.zeros(len(sources) + 1, np.int64),
+        hop=1,
+        rate=1,
+    )
+
+
+def sixteen_bits(samples: Samples) -> Wave:
+    """Samples of ±1 as whole numbers; what is louder is cut off."""
+    return np.clip(np.rint(samples * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
+
+
+def encode_recordings(
+    corpus: Corpus,
+    data: recipe.Data,
+    sound: Sound,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    cache_folder: Path,
+) -> tuple[Recorded, Report]:
+    """A corpus of sound, its samples from the cache where the same were read before.
+
+    Source tokens are those of what is said. What cannot be read, is silent or is too long is
+    skipped and counted in the report. Raises DataError if nothing is left to learn from.
+    """
+    report = Report(max_length=data.max_length, unit="frames")
+    pairs = list(read_pairs(corpus, data.folder, report.tally))
+    targets = target_tokens.encode_batch([pair.target for pair in pairs])
+    said = targets
+    if source_tokens is not target_tokens:
+        said = source_tokens.encode_batch([pair.said for pair in pairs])
+    fitting = []
+    for number, pair in enumerate(pairs):
+        if max(len(targets[number]), len(said[number])) > data.max_length:
+            _count_overlong(report, pair)
+        else:
+            fitting.append(number)
+    heard = _heard([pairs[number] for number in fitting], data, sound, cache_folder)
+    kept = []
+    for place, number in enumerate(fitting):
+        trouble = heard.troubles.get(place)
+        if trouble == TOO_LONG:
+            _count_overlong(report, pairs[number])
+        elif trouble is not None:
+            report.unheard += 1
+            if len(report.unheard_examples) < EXAMPLES:
+                where = f"{pairs[number].file}:{pairs[number].line}"
+                report.unheard_examples.append(f"{where}: {trouble}")
+        else:
+            kept.append(number)
+    check_some_left(len(kept), corpus, report)
+    report.warnings += heard.remarks
+    encoded = Recorded(
+        source_ids=np.memmap(heard.file, np.int16, mode="r"),
+        source_offsets=np.cumsum([0, *heard.sizes], dtype=np.int64),
+        target_ids=_joined(targets, kept),
+        target_offsets=np.cumsum([0, *(len(targets[number]) for number in kept)], dtype=np.int64),
+        lines=np.array([pairs[number].line for number in kept], np.int64),
+        numbers=np.array(kept, np.int64),
+        said_ids=_joined(said, kept),
+        said_offsets=np.cumsum([0, *(len(said[number]) for number in kept)], dtype=np.int64),
+        hop=sound.hop_samples,
+        rate=sound.rate,
+    )
+    report.target_tokens = len(encoded.target_ids)
+    report.target_unknown = int((encoded.target_ids == UNKNOWN).sum())
+    if source_tokens is not target_tokens:
+        report.source_tokens = len(encoded.said_ids)
+        report.source_unknown = int((encoded.said_ids == UNKNOWN).sum())
+    return encoded, report
+
+
+def _joined(rows: list[list[int]], kept: list[int]) -> NDArray[np.int32]:
+    return np.array([number for row in kept for number in rows[row]], np.int32)
+
+
+def _count_overlong(report: Report, pair: Pair) -> None:
+    report.overlong += 1
+    if len(report.overlong_examples) < EXAMPLES:
+        report.overlong_examples.append(f"{pair.file}:{pair.line}")
+
+
+# -------------------------------------------------------------------------------- the samples
+
+TOO_LONG = "too long"
+
+
+class Heard(NamedTuple):
+    """Samples in a file, one recording after the other, and what became of those left out."""
+
+    file: Path
+    sizes: list[int]
+    """Samples of each that is there."""
+    troubles: dict[int, str]
+    """Why others are not, by their place."""
+    remarks: list[str]
+
+
+def _heard(pairs: Sequence[Pair], data: recipe.Data, sound: Sound, folder: Path) -> Heard:
+    folder = folder.expanduser()
+    longest = data.max_length / sound.frames_a_second
+    key = _key([pair.source for pair in pairs], sound.rate, longest)
+    file, facts = folder / f"{key}.samples", folder / f"{key}.sounds.json"
+    kept = _load(file, facts)
+    if kept is not None:
+        return kept
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".", suffix=".part") as work:
+            made = _write(pairs, sound.rate, longest, Path(work) / file.name)
+            made.file.replace(file)
+            values = [made.sizes, sorted(made.troubles.items()), made.remarks]
+            (Path(work) / facts.name).write_text(json.dumps(values), "utf-8")
+            (Path(work) / facts.name).replace(facts)
+    except OSError as error:
+        raise DataError(
+            f"the sound of the corpus could not be kept in {folder} ({error.strerror or error}): "
+            f"free some space, or set XDG_CACHE_HOME to a folder that has it"
+        ) from None
+    return made._replace(file=file)
+
+
+def _key(sources: Sequence[str], rate: int, longest: float) -> str:
+    """A hash over all that the samples depend on; of files their names, sizes and dates."""
+    digest = sha256(json.dumps([FORMAT, rate, longest]).encode())
+    facts: dict[Path, str] = {}
+    for source in sources:
+        path = parse_place(source)[0]
+        if path not in facts:
+            try:
+                told = path.stat()
+                facts[path] = f"{told.st_size} {told.st_mtime_ns}"
+            except OSError:
+                facts[path] = "missing"
+        digest.update(f"{source}\0{facts[path]}\0".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _load(file: Path, facts: Path) -> Heard | None:
+    """What was kept; None if it is not there, or not whole."""
+    try:
+        sizes, troubles, remarks = json.loads(facts.read_text("utf-8"))
+        whole = file.stat().st_size == 2 * sum(sizes)
+        return Heard(file, sizes, {int(n): why for n, why in troubles}, remarks) if whole else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Heard:
+    made = Heard(path, [], {}, [])
+    remaining = iter(enumerate(pairs))
+    clipped = []
+    with path.open("wb") as file, ThreadPoolExecutor(count_cores()) as threads:
+        while some := list(islice(remaining, AT_ONCE)):
+            read = threads.map(lambda pair: _read(pair.source, rate, longest), [p for _, p in some])
+            for (place, pair), (wave, said) in zip(some, read, strict=True):
+                if wave is None:
+                    made.troubles[place] = said
+                    continue
+                if said:
+                    clipped.append(f"{pair.file}:{pair.line}")
+                made.sizes.append(len(wave))
+                file.write(wave.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+    what = "with a recording that is clipped or too loud kept"
+    made.remarks.extend(told(len(clipped), what, clipped[:EXAMPLES]))
+    return made
+
+
+def _read(source: str, rate: int, longest: float) -> tuple[Wave | None, str]:
+    """The samples, and what is odd about them; or None, and why there are none."""
+    path, start, end = parse_place(source)
+    try:
+        # By the header first: hours of sound are not read to be thrown away.
+        seconds = min(sound_facts(path).seconds, end or float("inf")) - start
+        if seconds > longest:
+            return None, TOO_LONG
+        sound = read_sound(path, rate, start, end)
+    except DataError as error:
+        return None, str(error)
+    if any(remark.endswith(("is silent", "give it one of them")) for remark in sound.remarks):
+        return None, sound.remarks[0]
+    return sixteen_bits(sound.samples), " ".join(sound.remarks)
+
+
+def read_waves(sources: Iterator[str] | Sequence[str], rate: int) -> list[tuple[Wave | None, str]]:
+    """What several sources sound like, read at the same time: see `_read`."""
+    with ThreadPoolExecutor(count_cores()) as threads:
+        return list(threads.map(lambda source: _read(source, rate, float("inf")), sources))

@@ -1,0 +1,134 @@
+"""Several judges of every next token, each with its weight: attention, CTC, a language model.
+
+Search takes them for one model. What a token is worth is a weighted sum of log-probabilities, none
+of them above zero: so, as with one model, what is written is never worth more by going on.
+
+R rows (hypotheses of all sources), N of them in a row for each of B sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens import END, PAD
+from transduce.decoding.parts import NEVER
+from transduce.decoding.search import Stepper
+from transduce.models.decoders import DecoderState, shared_rows
+from transduce.models.memory import Memory
+from transduce.models.sound import SoundNetwork
+from transduce.nn.ctc_prefix import CtcPrefix
+
+
+class Beginner(Protocol):
+    """A decoder's steps from a memory on."""
+
+    def begin(self, memory: Memory) -> DecoderState: ...
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
+
+
+@dataclass
+class HeardState:
+    """A decoder's state, and the CTC probabilities of what each row has written."""
+
+    written: DecoderState
+    prefix: CtcPrefix
+    begun: bool = False
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.written.reorder(index_R)
+        B, N = self.prefix.last_BN.shape
+        sources_B, each = shared_rows(index_R // N, N, B)
+        if sources_B is not None:
+            self.prefix = self.prefix.select(sources_B)
+        # Of source b's rows, the row that each new one was.
+        parent_BN = (index_R % N).view(-1, each)
+        self.prefix = _rows(self.prefix, parent_BN)
+
+
+def _rows(prefix: CtcPrefix, parent_BN: Tensor) -> CtcPrefix:
+    frames = prefix.said_BNE.shape[-1]
+    parent_BNE = parent_BN[..., None].expand(-1, -1, frames)
+    return replace(
+        prefix,
+        said_BNE=prefix.said_BNE.gather(1, parent_BNE),
+        paused_BNE=prefix.paused_BNE.gather(1, parent_BNE),
+        last_BN=prefix.last_BN.gather(1, parent_BN),
+        total_BN=prefix.total_BN.gather(1, parent_BN),
+    )
+
+
+class WithCtc:
+    """(1 − w) log p by attention + w log p by CTC: Watanabe et al. 2017, section 3.3."""
+
+    def __init__(self, network: SoundNetwork, steps: Beginner, weight: float) -> None:
+        """`steps` are those of the network's decoder, in whatever way they are computed."""
+        self.network, self.steps, self.weight = network, steps, weight
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> HeardState:
+        memory = self.network.encode(source_BS, lengths_B)
+        log_probs_BSV = self.network.ctc_log_probs(memory)
+        states_B = memory.lengths_B.to(log_probs_BSV.device)
+        prefix = CtcPrefix.start(log_probs_BSV, states_B, 1, blank=PAD, end=END)
+        return HeardState(self.steps.begin(memory), prefix)
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, HeardState]:
+        assert isinstance(state, HeardState)
+        prefix = state.prefix
+        if state.begun:
+            tokens_BN = tokens_R.view(prefix.last_BN.shape)
+            same_BN = torch.arange(tokens_BN.shape[1], device=tokens_R.device)
+            prefix = prefix.advance(same_BN.expand_as(tokens_BN), tokens_BN)
+        written_RV, written = self.steps.step(tokens_R, state.written)
+        heard_RV = prefix.next_log_probs().flatten(0, 1)
+        joint_RV = weighted(written_RV, 1 - self.weight, heard_RV, self.weight)
+        return joint_RV, HeardState(written, prefix, begun=True)
+
+
+@dataclass
+class BothStates:
+    own: DecoderState
+    language: DecoderState
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.own.reorder(index_R)
+        self.language.reorder(index_R)
+
+
+class WithLanguage:
+    """log p + w log p by a language model of the same tokens: shallow fusion.
+
+    Gulcehre et al. 2015, https://arxiv.org/abs/1503.03535.
+    """
+
+    def __init__(
+        self, model: Stepper, language: Stepper, weight: float, endless: bool = False
+    ) -> None:
+        """`endless`: the language model knows no end, and has no say in it."""
+        self.model, self.language, self.weight, self.endless = model, language, weight, endless
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> BothStates:
+        own = self.model.start(source_BS, lengths_B)
+        # An empty prompt, as language models are given it: an END alone.
+        nothing_B1 = torch.full((len(source_BS), 1), END, device=source_BS.device)
+        language = self.language.start(nothing_B1, torch.ones(len(source_BS), dtype=torch.int64))
+        return BothStates(own, language)
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, BothStates]:
+        assert isinstance(state, BothStates)
+        own_RV, own = self.model.step(tokens_R, state.own)
+        language_RV, language = self.language.step(tokens_R, state.language)
+        if self.endless:
+            language_RV[:, END] = 0.0
+        return weighted(own_RV, 1.0, language_RV, self.weight), BothStates(own, language)
+
+
+def weighted(one_RV: Tensor, of_one: float, other_RV: Tensor, of_other: float) -> Tensor:
+    """The sum of two judgements; what either finds impossible is so."""
+    sum_RV = of_one * one_RV + of_other * other_RV
+    # Nobody knows what follows the impossible; such rows have lost already.
+    return sum_RV.nan_to_num(nan=NEVER, posinf=NEVER, neginf=NEVER)

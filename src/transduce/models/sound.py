@@ -1,0 +1,179 @@
+"""The network that hears: waveforms → features → encoder → decoder → head, and CTC beside it."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from transduce import recipe
+from transduce.data.batches import Batch
+from transduce.data.sounds import FULL_SCALE
+from transduce.data.tokens import PAD
+from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
+from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.memory import Memory, padding_mask
+from transduce.models.network import (
+    Head,
+    Network,
+    Vocabulary,
+    build_front,
+    build_positions,
+    build_writer,
+)
+from transduce.nn.augment import SpecAugment
+from transduce.nn.ctc import ctc_loss
+from transduce.nn.linear import linear
+from transduce.nn.losses import Loss
+from transduce.nn.mel import LogMel
+from transduce.nn.normalisation import GlobalNorm, Statistics, normalise_utterances
+from transduce.nn.positions import Positioned
+from transduce.nn.residual import dropped
+from transduce.nn.speed import perturb_speed
+from transduce.nn.subsampling import FACTOR, REACH, Subsampling
+
+
+class SoundFront(nn.Module):
+    """Samples to vectors: log-mel features, normalised, in training augmented, four made one."""
+
+    def __init__(
+        self, settings: recipe.Sound, width: int, positions: Positioned | None, dropout: float
+    ) -> None:
+        super().__init__()
+        window, hop = settings.window, settings.hop
+        self.rate = settings.rate
+        self.mel = LogMel(settings.rate, settings.bands, frame_ms=window, hop_ms=hop)
+        self.norm = GlobalNorm(settings.bands) if settings.normalize == "global" else None
+        self.speeds = settings.speed
+        augment = settings.augment
+        self.augment = None if augment is None else SpecAugment(**augment.model_dump())
+        self.subsampling = Subsampling(settings.bands, width, settings.channels)
+        self.scale = math.sqrt(width)
+        self.positions = positions
+        self.dropout = dropout
+
+    def forward(self, source_BW: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples of 16 bits [B, W] to vectors [B, S, D] and how many these are, on the CPU.
+
+        lengths_B stays on the CPU, so that nothing waits for the device to learn it.
+        """
+        samples_BW = source_BW.to(self.mel.window_A.dtype) / FULL_SCALE
+        if self.training and self.speeds:
+            samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
+        mel_BTM, there_B = self.mel(samples_BW, lengths_B.to(samples_BW.device, non_blocking=True))
+        if self.norm is None:
+            mel_BTM = normalise_utterances(mel_BTM, there_B)
+        else:
+            mel_BTM = self.norm(mel_BTM, there_B)
+        if self.augment is not None:
+            mel_BTM = self.augment(mel_BTM, there_B)
+        x_BSD, _ = self.subsampling(mel_BTM, there_B)
+        states_B = self._states(lengths_B)
+        x_BSD = x_BSD[:, : int(states_B.max())] * self.scale
+        if self.positions is not None:
+            x_BSD = self.positions(x_BSD)
+        return dropped(x_BSD, self.dropout, self.training), states_B
+
+    def _states(self, lengths_B: Tensor) -> Tensor:
+        """A sound too short for one vector has one, of what there is and of zeros."""
+        return self.subsampling.count_frames(self.mel.count_frames(lengths_B)).clamp(min=1)
+
+    def states_of(self, samples: int) -> int:
+        """How many vectors so many samples become."""
+        return int(self._states(torch.tensor([samples]))[0])
+
+    def seconds_of(self, state: float) -> float:
+        """Where a vector begins: each has an even share of time, amid what it sees."""
+        step = FACTOR * self.mel.hop
+        seen = (REACH - 1) * self.mel.hop + self.mel.frame
+        return (state * step + (seen - step) / 2) / self.rate
+
+    @torch.no_grad()
+    def note(self, statistics: Statistics, source_BW: Tensor, lengths_B: Tensor) -> None:
+        """Add a batch to the statistics by which features are to be normalised."""
+        samples_BW = source_BW.to(self.mel.window_A.dtype) / FULL_SCALE
+        statistics.update(*self.mel(samples_BW, lengths_B.to(samples_BW.device)))
+
+
+class SoundNetwork(Network):
+    """An encoder-decoder that hears; with CTC, its encoder alone says too what is said.
+
+    Joint training as in Watanabe et al. 2017, https://arxiv.org/abs/1609.06773: the loss is
+    (1 − w) of attention's and w of CTC's. PAD is CTC's blank.
+    """
+
+    front: SoundFront  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        front: SoundFront,
+        encoder: Encoder,
+        decoder: TransformerDecoder | RecurrentDecoder,
+        head: Head,
+        ctc: nn.Linear | None,
+        ctc_weight: float,
+    ) -> None:
+        super().__init__(front, encoder, decoder, head)  # type: ignore[arg-type]
+        self.ctc = ctc
+        self.ctc_weight = ctc_weight
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """The memory of a batch of sounds; lengths_B is on the CPU."""
+        x_BSD, lengths_B = self.front(source_BS, lengths_B)
+        mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
+        memory: Memory = self.encoder(x_BSD, lengths_B, mask)
+        return memory
+
+    def states_of(self, length: int) -> int:
+        return self.front.states_of(length)
+
+    def packs(self, longest: int) -> bool:
+        return False
+
+    def ctc_logits(self, memory: Memory) -> Tensor:
+        """What each state may say [B, S, V], over the tokens of what is said."""
+        assert self.ctc is not None
+        return linear(memory.states_BSD, self.ctc.weight, self.ctc.bias)
+
+    def ctc_log_probs(self, memory: Memory) -> Tensor:
+        return torch.log_softmax(self.ctc_logits(memory).float(), dim=-1)
+
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        assert batch.target_BT is not None
+        memory = self.encode(batch.source_BS, batch.source_lengths_B)
+        features_BTD = self.decoder(batch.target_BT[:, :-1], memory)
+        loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, agreement)
+        if self.ctc is None:
+            return loss
+        assert batch.said_BT is not None
+        device = memory.states_BSD.device
+        heard = ctc_loss(
+            self.ctc_logits(memory),
+            memory.lengths_B.to(device, non_blocking=True),
+            batch.said_BT,
+            (batch.said_BT != PAD).sum(dim=1),
+            blank=PAD,
+        )
+        share = self.ctc_weight
+        total = heard.total / 2 if agreement else heard.total  # everything is heard twice
+        return loss._replace(
+            total=(1 - share) * loss.total + share * total,
+            nll=(1 - share) * loss.nll + share * total.detach(),
+        )
+
+
+def build_sound(
+    settings: recipe.Model, sound: recipe.Sound, vocabulary: Vocabulary
+) -> SoundNetwork:
+    """A network of the recipe's shape; the source's vocabulary is that of what is said."""
+    width, dropout = settings.width, settings.dropout
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
+    positions = build_positions(settings.encoder, width)
+    beside = positions is not None and positions.combine == "concatenate"
+    front = SoundFront(sound, width // 2 if beside else width, positions, dropout)
+    encoder = build_encoder(settings.encoder, width, dropout)
+    target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
+    ctc = nn.Linear(width, vocabulary.source) if settings.ctc else None
+    return SoundNetwork(front, encoder, *build_writer(settings, target_front), ctc, settings.ctc)

@@ -1,0 +1,187 @@
+"""A model that hears tones: trained for real, gone on with, judged, used on files of all sorts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from tones import RATE, tones, write_tones
+from transduce import load
+from transduce.cookbook import load_recipe
+from transduce.data.textgrid import parse_textgrid
+from transduce.evaluation.evaluate import evaluate_folder
+from transduce.storage import read_tensors
+from transduce.tasks import Hearing
+from transduce.training import train
+from transduce.training.progress import read_log
+
+COUNTS = {"train": 240, "valid": 30, "test": 30}
+BRIEF = ["train.steps=12", "validation.every=6", "validation.limit=3", "train.log_every=3"]
+HARD = ["sound.speed=[0.9, 1.0, 1.1]", "model.dropout=0.1", "train.schedule=constant"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tones(tmp_path_factory.mktemp("tones"), COUNTS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    train(load_recipe(folder / "tones.yaml"), folder / "run")
+    return folder / "run"
+
+
+def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_it_learns_to_hear(run: Path) -> None:
+    losses = [row["loss"] for row in read_log(run / "log.jsonl") if "lr" in row]
+    assert losses[-1] < 0.3 * losses[0]
+    model = load(run)
+    joint = evaluate_folder(model, run, split="test").metrics["cer"].value
+    assert joint < 5
+    alone = evaluate_folder(model, run, split="test", ctc=0.0, beam=1).metrics["cer"].value
+    assert alone < 15
+    assert "Sound: rate 4000" in (run / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ["model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5}"],
+        ["model.encoder={kind: recurrent, cell: gru}", "sound.normalize=global", "train.ema=0.9"],
+        [
+            "model.encoder={layers: 1, heads: 2, feed_forward: 32}",
+            "model.decoder={kind: recurrent}",
+        ],
+    ],
+    ids=["conformer", "recurrent", "transformer"],
+)
+def test_a_run_that_was_stopped_goes_on_as_if_not(
+    folder: Path, tmp_path: Path, shape: list[str]
+) -> None:
+    settings = [*BRIEF, *HARD, *shape, "train.tokens=1500"]
+    train(load_recipe(folder / "tones.yaml", settings), tmp_path / "whole")
+    train(load_recipe(folder / "tones.yaml", [*settings, "train.steps=6"]), tmp_path / "halves")
+    train(load_recipe(folder / "tones.yaml", settings), tmp_path / "halves", resume=True)
+    state = Path("state") / "training.safetensors"
+    (whole, _), (halves, _) = (
+        read_tensors(tmp_path / name / state) for name in ("whole", "halves")
+    )
+    assert whole.keys() == halves.keys()
+    for name, tensor in whole.items():
+        assert torch.equal(tensor, halves[name]), name
+
+
+def test_a_translation_beside_what_is_said(folder: Path, tmp_path: Path) -> None:
+    """The decoder writes one text, CTC learns another, each in tokens of its own."""
+    for split in ("train", "valid"):
+        rows = [line.split("\t") for line in (folder / f"{split}.tsv").read_text().splitlines()[1:]]
+        lines = ["path\tsaid\tupper\n"]
+        lines += [f"{folder / path}\t{text}\t{text.upper()}\n" for path, text in rows]
+        (tmp_path / f"{split}.tsv").write_text("".join(lines))
+    corpora = [
+        f"data.{split}={{file: {tmp_path}/{split}.tsv, audio: path, target: upper, said: said}}"
+        for split in ("train", "valid")
+    ]
+    apart = "data.tokens={source: {level: character}, target: {level: character}}"
+    recipe = load_recipe(
+        folder / "tones.yaml",
+        [*BRIEF, *corpora, "data.test=", apart, "decode.ctc=0", "train.steps=40"],
+    )
+    model = train(recipe, tmp_path / "run").model
+    assert isinstance(model, Hearing)
+    assert not model.has_same_ctc
+    assert "a" in model.source_tokens.names()
+    assert "A" in model.target_tokens.names()
+    (output,) = model.run([str(folder / "sounds" / "test0.wav")], times=True)
+    assert output.text == output.text.upper()
+    assert output.words == []  # CTC knows other tokens
+    assert set(output.parts) == {"attention", "length_penalty"}
+
+
+def test_a_language_model_helps_to_write(run: Path, folder: Path, tmp_path: Path) -> None:
+    words = [line.split("\t")[1] for line in (folder / "train.tsv").read_text().splitlines()[1:]]
+    (tmp_path / "text.txt").write_text("\n".join(words) + "\n")
+    (tmp_path / "language.yaml").write_text(
+        f"""
+name: language
+task: continue
+data:
+  train: {{text: text.txt, lines: apart}}
+  valid: {{text: text.txt, lines: apart}}
+  tokens: {{both: {{file: {run / "target.tokens.json"}}}}}
+model: {{width: 16, decoder: {{layers: 1, heads: 2, feed_forward: 32}}}}
+train: {{steps: 20, tokens: 500, device: cpu}}
+"""
+    )
+    train(load_recipe(tmp_path / "language.yaml"), tmp_path / "language")
+    sound = folder / "sounds" / "test0.wav"
+    asked = ("--language-model", tmp_path / "language", "--language-weight", "0.2", "--json")
+    result = transduce("run", run, sound, *asked)
+    assert result.returncode == 0, result.stderr
+    output = json.loads(result.stdout)
+    parts = output["parts"]
+    joint = 0.7 * parts["attention"] + 0.3 * parts["ctc"] + 0.2 * parts["language_model"]
+    assert output["score"] == pytest.approx(joint / parts["length_penalty"], abs=1e-3)
+
+
+def test_one_bad_file_among_many(run: Path, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.wav").write_text("no sound")
+    texts = [line.split("\t")[1] for line in (folder / "test.tsv").read_text().splitlines()[1:]]
+    good = [folder / "sounds" / f"test{number}.wav" for number in range(3)]
+    result = transduce("run", run, good[0], tmp_path / "bad.wav", *good[1:], tmp_path / "gone.wav")
+    assert result.returncode == 1
+    lines = result.stdout.split("\n")
+    assert len(lines) == 6
+    assert [lines[0], lines[2], lines[3]].count("") == 0
+    assert (lines[1], lines[4]) == ("", "")
+    assert sum(line == text for line, text in zip([lines[0], *lines[2:4]], texts, strict=False)) > 1
+    told = result.stderr.splitlines()
+    assert len(told) == 2
+    assert "bad.wav is not sound that can be read here" in told[0]
+    assert "there is no sound file" in told[1]
+
+
+def test_subtitles_and_a_textgrid_of_a_long_recording(run: Path, tmp_path: Path) -> None:
+    quiet = (0.003 * np.random.default_rng(1).standard_normal(RATE)).astype(np.float32)
+    parts = [quiet, tones("ab cde"), quiet, tones("eda c"), quiet, tones("bb"), quiet]
+    soundfile.write(tmp_path / "talk.flac", np.concatenate(parts), RATE)
+    result = transduce("run", run, tmp_path / "talk.flac", "--format", "srt")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("-->") == 3
+    both = (tmp_path / "talk.flac", f"{tmp_path / 'talk.flac'}#t=0,3")
+    result = transduce("run", run, *both, "--format", "vtt")
+    assert result.returncode == 2
+    assert "name --output DIR" in result.stderr
+    result = transduce("run", run, both[0], "--format", "textgrid", "--output", tmp_path / "grids")
+    assert result.returncode == 0, result.stderr
+    grid = parse_textgrid((tmp_path / "grids" / "talk.TextGrid").read_text("utf-8"), "talk")
+    words = [one for one in grid.tiers[1].intervals if one.text]
+    text = transduce("run", run, tmp_path / "talk.flac").stdout.strip()
+    assert " ".join(one.text for one in words) == text
+    starts = np.cumsum([0, *(len(part) / RATE for part in parts)])
+    said = [one for one in grid.tiers[0].intervals if one.text]
+    for number, one in enumerate(said):
+        assert starts[2 * number + 1] - 0.2 < one.start < one.end < starts[2 * number + 2] + 0.2
+
+
+def test_formats_of_sound_are_not_for_text(run: Path, folder: Path) -> None:
+    result = transduce("run", run, folder / "sounds" / "test0.wav", "--format", "mp3")
+    assert result.returncode == 2
+    assert "of this model it can be text, json, srt, vtt, textgrid" in result.stderr

@@ -1,0 +1,73 @@
+"""Tiny models that hear, untrained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.cookbook import parse_recipe
+from transduce.data.tokens import Tokens
+from transduce.models.network import Vocabulary
+from transduce.models.sound import SoundNetwork, build_sound
+from transduce.recipe import Recipe
+from transduce.recipe import Tokens as TokensRecipe
+from transduce.tasks import Hearing
+from transduce.transducer import create
+
+ENCODERS = {
+    "conformer": "{kind: conformer, layers: 2, heads: 2, feed_forward: 32, kernel: 5}",
+    "relative": "{kind: conformer, layers: 1, heads: 2, feed_forward: 32, positions: relative}",
+    "transformer": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32}",
+    "beside": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32, combine: concatenate}",
+    "recurrent": "{kind: recurrent, cell: gru}",
+}
+RECIPE = """
+data:
+  train: {file: train.tsv, audio: path}
+  valid: {file: valid.tsv, audio: path}
+  tokens: {both: {level: character}}
+  max_length: 300
+sound: {rate: 4000, bands: 16, channels: 4}
+model:
+  width: 16
+  dropout: 0.0
+  tie: none
+  ctc: 0.3
+  decoder: {layers: 1, heads: 2, feed_forward: 32}
+decode: {beam: 2, max_ratio: 0.5, max_extra: 5}
+metrics: [cer]
+"""
+
+
+def sound_recipe(*overrides: str, encoder: str = "conformer") -> Recipe:
+    shape = f"model.encoder={ENCODERS[encoder]}"
+    return parse_recipe(RECIPE, "recipe", Path(), [shape, *overrides])
+
+
+def sound_network(
+    *overrides: str, encoder: str = "conformer", vocabulary: int = 9, seed: int = 1
+) -> SoundNetwork:
+    recipe = sound_recipe(*overrides, encoder=encoder)
+    assert recipe.sound is not None
+    torch.manual_seed(seed)
+    sizes = Vocabulary(vocabulary, vocabulary)
+    return build_sound(recipe.model, recipe.sound, sizes).eval()
+
+
+def sound_model(*overrides: str, letters: str = "abcde ", **shape: Any) -> Hearing:
+    recipe = sound_recipe(*overrides, **shape)
+    tokens = Tokens.train(TokensRecipe(level="character"), [letters])
+    torch.manual_seed(1)
+    model = create(recipe, tokens, tokens)
+    assert isinstance(model, Hearing)
+    model.network.eval()
+    return model
+
+
+def noise(seconds: float, seed: int = 1, rate: int = 4000) -> NDArray[np.int16]:
+    drawn = np.random.default_rng(seed).standard_normal(round(seconds * rate))
+    return (3000 * drawn).clip(-32768, 32767).astype(np.int16)

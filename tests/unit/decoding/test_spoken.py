@@ -1,0 +1,86 @@
+"""Times and confidences: words among tokens, and what each judge says of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tiny_sounds import noise, sound_network
+from transduce.data.batches import collate
+from transduce.data.tokens import PAD, Tokens
+from transduce.decoding.forced import log_probabilities
+from transduce.decoding.spoken import Account, accounts, words_of
+from transduce.recipe import Tokens as TokensRecipe
+
+WAVES = [noise(1.0, 1), noise(0.6, 2), noise(0.1, 3)]
+TARGETS = [[4, 5, 5, 6], [7], [4, 5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("level", "text", "words"),
+    [
+        ("character", "ab c", ["ab", "c"]),
+        ("character", " a  bc ", ["a", "bc"]),
+        ("character", "", []),
+        ("symbol", "AH B AH", ["AH", "B", "AH"]),
+        ("word", "ab , c", ["ab", ",", "c"]),
+        ("subword", "ab cab", ["ab", "cab"]),
+        ("byte", "é a", ["é", "a"]),
+    ],
+)
+def test_words_are_found_among_tokens(level: str, text: str, words: list[str]) -> None:
+    settings = TokensRecipe.model_validate({"level": level, "size": 300})
+    tokens = Tokens.train(settings, ["ab c bc cab AH B AH ab , c"] * 3)
+    ids = tokens.encode(text)
+    assert [tokens.decode(ids[a:b]).strip() for a, b in words_of(tokens, ids)] == words
+
+
+def test_what_each_judge_says() -> None:
+    network = sound_network()
+    with torch.inference_mode():
+        told = accounts(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+        written = log_probabilities(network, WAVES, TARGETS)  # type: ignore[arg-type]
+        for wave, target, account, expected in zip(WAVES, TARGETS, told, written, strict=True):
+            assert account.attention == pytest.approx(expected, abs=1e-4)
+            batch = collate([wave], None)
+            memory = network.encode(batch.source_BS, batch.source_lengths_B)
+            loss = F.ctc_loss(
+                network.ctc_log_probs(memory).transpose(0, 1),
+                torch.tensor([target]),
+                memory.lengths_B,
+                torch.tensor([len(target)]),
+                blank=PAD,
+                reduction="sum",
+            )
+            assert account.ctc == pytest.approx(-float(loss), abs=1e-3)
+
+
+def test_tokens_are_said_one_after_the_other() -> None:
+    network = sound_network()
+    with torch.inference_mode():
+        told, one, too_many = accounts(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+    assert len(told.first) == len(told.last) == len(told.heard) == 4
+    assert all(a <= b for a, b in zip(told.first, told.last, strict=True))
+    assert all(b < a for b, a in zip(told.last, told.first[1:], strict=False))
+    assert told.last[-1] < network.states_of(len(WAVES[0]))
+    assert len(one.first) == 1
+    assert too_many.first == []  # five tokens, one state
+    assert too_many.ctc == -math.inf
+
+
+def test_without_ctc_there_are_no_times() -> None:
+    network = sound_network("model.ctc=0")
+    with torch.inference_mode():
+        (told,) = accounts(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+    assert (told.ctc, told.first) == (None, [])
+
+
+def test_confidence_is_a_geometric_mean() -> None:
+    account = Account([math.log(0.5), math.log(0.2), 0.0], -1.0, [0, 1], [0, 1], [0.8, 0.9])
+    assert account.confidence(0, 1, 0.0) == pytest.approx(0.5)
+    assert account.confidence(0, 2, 0.0) == pytest.approx(0.1**0.5)
+    assert account.confidence(0, 1, 0.5) == pytest.approx((0.5 * 0.8) ** 0.5)
+    assert account.confidence(0, 0, 0.5) == 0.0
