@@ -302,15 +302,17 @@ def train_tokens(data: recipe.Data) -> tuple[Tokens, Tokens]:
 
     With `both`, the two are one and the same object.
     """
-
     tags = tags_of(data.train, data.folder)
+    heard = sound_of(data.train) is not None
 
     def of_side(pair: Pair, side: str) -> str:
-        return pair.target if side == "target" else without_tags(pair.source, pair.tags)[1]
+        if side == "target":
+            return pair.target
+        return pair.said if heard else without_tags(pair.source, pair.tags)[1]
 
     def texts(*sides: str) -> Iterable[str]:
-        if sound_of(data.train) is not None:  # a source is a name there, and what is said a text
-            sides = tuple("said" if side == "source" else side for side in sides[-1:])
+        if heard:  # where there is one vocabulary, what is said is what is written
+            sides = sides[-1:]
         return _Texts(
             lambda: (of_side(p, s) for p in read_pairs(data.train, data.folder) for s in sides)
         )
