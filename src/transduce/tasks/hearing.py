@@ -13,7 +13,7 @@ import torch
 from transduce.data.audio import sound_blocks, sound_facts
 from transduce.data.cache import Encoded
 from transduce.data.places import parse_place, place_of
-from transduce.data.silence import cut_at_silences, sounding
+from transduce.data.silence import HOP, cut_at_silences, sounding
 from transduce.data.sounds import FULL_SCALE, Recorded, Wave, read_waves
 from transduce.data.stream import Stream
 from transduce.data.tokens import END, Tokens
@@ -27,7 +27,6 @@ from transduce.errors import DataError, ModelError
 from transduce.models.network import Vocabulary
 from transduce.models.sound import SoundNetwork, build_sound
 from transduce.nn.normalisation import Statistics
-from transduce.nn.subsampling import FACTOR
 from transduce.recipe import Recipe, Sound
 from transduce.tasks.continuing import LanguageModel
 from transduce.tasks.model import checked, ready
@@ -35,6 +34,8 @@ from transduce.tasks.writing import Ids, Writer
 
 SECONDS_AT_ONCE = 1200.0  # of sound in memory
 SURVEYED = 500  # recordings by which features are normalised
+SILENT = ("is silent", "give it one of them")  # how remarks end of what cannot be heard
+LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
 class Piece(str):
@@ -188,7 +189,7 @@ class Hearing(Writer):
                 text = [*output.ids, *([] if judge.endless else [END])]
                 parts["language_model"] = float(judge.log_probabilities([text])[0].sum())
             power = settings.length_penalty or 0.0
-            parts["length_penalty"] = float(penalty(len(output.ids) + 1, power))
+            parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
             sure = account.confidence(0, len(output.ids), share)
             warning = output.warning or self._skipped(piece, account)
             timed.append(
@@ -215,19 +216,20 @@ class Hearing(Writer):
             )
 
     def _skipped(self, piece: Piece, account: Account) -> str:
-        """What to say of speech that was leapt over."""
-        if not account.first:
+        """What to say of speech that was leapt over, as far as CTC can tell."""
+        unaligned = len(account.first) < len(account.attention) - 1
+        if account.ctc is None or unaligned:
             return ""
+        file, start, _ = parse_place(piece)
+        loud = sounding(piece.wave.astype(np.float32) / np.float32(FULL_SCALE), self.sound.rate)
         states = self.network.states_of(len(piece.wave))
-        samples = piece.wave.astype(np.float32) / np.float32(FULL_SCALE)
-        loud = sounding(samples, self.sound.rate)[::FACTOR][:states]
-        loud = np.pad(loud, (0, states - len(loud)))
+        seconds = [self.network.front.seconds_of(state) for state in range(states + 1)]
+        at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
         first_U, last_U = torch.tensor(account.first), torch.tensor(account.last)
         visited_S = visited_by_tokens(first_U, last_U, states)
-        found = skipped_stretches(visited_S, torch.from_numpy(loud))
-        place = self.network.front.seconds_of
-        spans = ", ".join(f"{place(a):.1f} to {place(b):.1f} s" for a, b in found)
-        return f"{piece}: nothing was written of the sound from {spans}" if found else ""
+        found = skipped_stretches(visited_S, torch.from_numpy(loud[at]))
+        spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
+        return f"{file}: nothing was written of the sound from {', '.join(spans)}" if spans else ""
 
     # ------------------------------------------------------------------------- what a task says
 
@@ -276,9 +278,6 @@ class Hearing(Writer):
         return None
 
 
-SILENT = ("is silent", "give it one of them")
-
-
 def _groups(recordings: list[_Recording]) -> Iterator[list[tuple[_Recording, float, float]]]:
     """Pieces in order, some minutes of them at a time."""
     group: list[tuple[_Recording, float, float]] = []
@@ -303,6 +302,8 @@ def _placed(output: Output, start: float, end: float) -> Output:
     sure = math.exp(output.log_probability / (len(output.ids) + 1))
     if output.stretches:
         sure = output.stretches[0].confidence
+    elif math.isinf(output.score):  # nothing was found
+        sure = 0.0
     return replace(output, words=words, stretches=[Spoken(output.text, start, end, sure)])
 
 
@@ -327,6 +328,3 @@ def _joined(recording: _Recording) -> Output:
         stretches=[one for output in outputs for one in output.stretches],
         words=[word for output in outputs for word in output.words],
     )
-
-
-LENGTH = "length_penalty"  # of the whole there is none: pieces are found one by one

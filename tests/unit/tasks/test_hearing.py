@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -177,11 +178,18 @@ def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
     model.network.head.bias.data[3] = 50.0  # it ends at once
     model.network.head.bias.data[4] = 49.0
     quiet = 0.0005 * np.random.default_rng(1).standard_normal(RATE)
-    soundfile.write(
-        tmp_path / "x.wav", np.concatenate([quiet, tones("abcdeabcde" * 3), quiet]), RATE
-    )
+    samples = np.concatenate([quiet, tones("abcdeabcde" * 3), quiet])
+    soundfile.write(tmp_path / "x.wav", samples, RATE)
     (output,) = model.run([str(tmp_path / "x.wav")], times=True, min_length=1, max_length=1)
-    assert "nothing was written of the sound from" in output.warning
+    assert "x.wav: nothing was written of the sound from" in output.warning
+    (output,) = model.run([f"{tmp_path / 'x.wav'}#t=0.5"], times=True)
+    assert output.text == ""
+    found = re.search(
+        r"x\.wav: nothing was written of the sound from (.*) to (.*) s", output.warning
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(0.5, abs=0.1)
+    assert float(found[2]) == pytest.approx(len(samples) / RATE, abs=0.2)
 
 
 # ------------------------------------------------------------------------------------- settings
