@@ -28,7 +28,7 @@ from transduce.tasks.hearing import Hearing
 PAUSE = 0.12  # seconds: the closure of a stop is shorter
 REACH = 0.6  # seconds that a sound may go on after CTC has told of it, or have begun before
 TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0)
-LEAST = 0.02  # confidence of a line that counts as read
+LEAST = 0.1  # confidence of a line that counts as read
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from transduce.corpora.catalogue import check_language, find
 from transduce.corpora.udhr import LANGUAGES, SPLIT_OF, SPLITS, UDHR, read_rows
 
 # Paragraphs of the English preamble, and of each article.
-LENGTHS = (10, *(1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 2, 2, 2), *(3, 2, 1, 1, 2, 3, 1, 4, 1, 2, 3, 2, 1, 3, 1))
+LENGTHS = [10, *map(int, "121111111121222321123141232131")]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,11 @@ class Declaration:
     """Its language, as BCP 47 has it."""
     title: str
     paragraphs: tuple[Paragraph, ...]
+
+
+def version_codes() -> list[str]:
+    """Of every version there is. Raises DataError where the corpus is not here."""
+    return [row[0] for row in read_rows(find(UDHR) / LANGUAGES)[1:]]
 
 
 def read_version(code: str) -> Declaration:

@@ -136,7 +136,7 @@ class Espeak:
         return str(self._library.espeak_Info(None).decode())
 
     def voice_of(self, tag: str) -> str | None:
-        """The voice of a language (BCP 47), such as en, pt-BR or de-1996; None where it has none."""
+        """The voice of a language (BCP 47), such as en or de-1996; None where it has none."""
         parts = tag.lower().split("-")
         while parts and "-".join(parts) not in self.voices:
             parts.pop()
@@ -182,7 +182,7 @@ class Espeak:
     def _receive(self, wave: Any, count: int, events: Any) -> int:
         if wave and count:
             block = np.ctypeslib.as_array(wave, (count,))
-            self._samples.append(block.astype(np.float32) / FULL_SCALE)
+            self._samples.append(block.astype(np.float32) / np.float32(FULL_SCALE))
         number = 0
         while events[number].type:
             event = events[number]

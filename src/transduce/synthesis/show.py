@@ -11,9 +11,7 @@ from transduce.corpora.udhr_spoken import NAME, SPLITS
 from transduce.synthesis.declaration import speak
 
 
-def speak_and_tell(
-    languages: Sequence[str], voices: int, shelf: Path | None, workers: int
-) -> None:
+def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, workers: int) -> None:
     """Make the spoken Declaration, and say what is there and how to use it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn

@@ -38,8 +38,7 @@ def echoed(
     impulse[0] = 1.0
     size = 1 << (len(samples) + len(impulse) - 2).bit_length()  # fast, and no less than needed
     spectrum = np.fft.rfft(samples, size) * np.fft.rfft(impulse, size)
-    made: Samples = np.fft.irfft(spectrum, size)[: len(samples)]
-    return made
+    return np.fft.irfft(spectrum, size)[: len(samples)].astype(np.float32)
 
 
 def with_noise(
@@ -54,4 +53,5 @@ def with_noise(
     heard = samples[np.abs(samples) > 1e-3]
     power = float((heard**2).mean()) if len(heard) else 1.0
     scale = np.sqrt(power / max(float((noise**2).mean()), 1e-12)) * 10 ** (-decibels / 20)
-    return samples + scale * noise
+    made: Samples = (samples + scale * noise).astype(np.float32)
+    return made

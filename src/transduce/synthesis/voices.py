@@ -11,10 +11,10 @@ from transduce.errors import DataError
 from transduce.synthesis.espeak import USUAL_PITCH, USUAL_SPEED
 
 # In turn women and men, the most different first: the first few are a mixed group.
-KNOWN = (
-    "f2 m1 Annie m7 f5 Andy linda m3 klatt2 f1 Michael Alicia Hugo f3 klatt4 steph Marco m6 Denis "
-    "anika Lee belinda m8 Jacky"
-).split()
+KNOWN = [
+    *("f2", "m1", "Annie", "m7", "f5", "Andy", "linda", "m3", "klatt2", "f1", "Michael", "Alicia"),
+    *("Hugo", "f3", "klatt4", "steph", "Marco", "m6", "Denis", "anika", "Lee", "belinda", "m8"),
+]
 HELD_OUT = ["f4", "m4", "Andrea", "klatt"]
 
 SPEEDS = (0.8, 1.15)  # of the usual one
