@@ -94,8 +94,11 @@ def assemble(
     return (0.7 / np.abs(sound).max() * sound).astype(np.float32), Truth(spans, words)
 
 
-def judge(aligned: Aligned, truth: Truth) -> dict[str, float]:
-    """How far found boundaries are from true ones, in all lines that were read."""
+def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, float]:
+    """How far found boundaries are from true ones, in all lines that were read.
+
+    unseen: whether a line is of an article that training had not.
+    """
     starts, ends, word_errors = [], [], []
     missed = found_unread = unread = 0
     for one, span, words in zip(aligned.utterances, truth.spans, truth.words, strict=True):
@@ -114,12 +117,14 @@ def judge(aligned: Aligned, truth: Truth) -> dict[str, float]:
             told = zip(one.words, sorted(words.values()), strict=True)
             word_errors += [abs(word.start - true) for word, true in told]
     both = np.array([*starts, *ends])
+    new = [flag for flag, span in zip(unseen, truth.spans, strict=True) if span is not None]
     return {
         "minutes": aligned.seconds / 60,
         "lines": len(truth.spans),
         "starts": 100 * float((np.array(starts) <= NEAR).mean()),
         "ends": 100 * float((np.array(ends) <= NEAR).mean()),
         "boundaries": 100 * float((both <= NEAR).mean()),
+        "boundaries_unseen": 100 * float((both[[*new, *new]] <= NEAR).mean()),
         "median_ms": 1000 * float(np.median(both)),
         "words": 100 * float((np.array(word_errors) <= NEAR).mean()),
         "left_out": unread,
@@ -140,7 +145,9 @@ def main() -> None:
     model = load(asked.model)
     assert isinstance(model, Hearing)
     version = read_version(asked.language)
-    texts = [line.text for line in cut(version)][: asked.lines]
+    parts = list(cut(version))[: asked.lines]
+    texts = [part.text for part in parts]
+    unseen = [part.split != "train" for part in parts]
     lines = spell(model, texts, version.tag)
     soundfile = load_sound_package("soundfile")
     results = {}
@@ -151,12 +158,13 @@ def main() -> None:
             soundfile.write(path, sound, RATE)
             began = time.perf_counter()
             aligned = align_recording(model, path, lines)
-        result = judge(aligned, truth) | {"seconds": time.perf_counter() - began}
+        result = judge(aligned, truth, unseen) | {"seconds": time.perf_counter() - began}
         results[variant] = result
         print(
             f"{variant:8} {result['minutes']:5.1f} min  {result['lines']:.0f} lines  "
             f"boundaries within 100 ms {result['boundaries']:5.1f} % (starts "
-            f"{result['starts']:5.1f}, ends {result['ends']:5.1f}), median "
+            f"{result['starts']:5.1f}, ends {result['ends']:5.1f}, unseen articles "
+            f"{result['boundaries_unseen']:5.1f}), median "
             f"{result['median_ms']:3.0f} ms; words {result['words']:5.1f} %; left out "
             f"{result['left_out_found']:.0f} of {result['left_out']:.0f} found, "
             f"{result['read_missed']:.0f} missed; {result['seconds']:.0f} s",

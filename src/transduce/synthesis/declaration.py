@@ -10,10 +10,12 @@ import json
 import multiprocessing
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from multiprocessing.context import BaseContext
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import cast
 
 from transduce.corpora.place import FACTS, corpora_folder, facts_of, read_facts
 from transduce.corpora.udhr_spoken import COLUMNS, NAME, SPLITS
@@ -162,23 +164,37 @@ def _begin(work: Path, plan: object) -> None:
 
 
 def _read_all(jobs: Sequence[Job], workers: int, watch: Callable[[int], None]) -> None:
-    todo = [job for job in jobs if not job.done.is_file()]
-    watch(len(jobs) - len(todo))
-    if not todo:
-        return
-    fresh = _fresh_processes()
-    with ProcessPoolExecutor(min(workers, len(todo)), fresh, max_tasks_per_child=1) as pool:
-        futures = [pool.submit(read_aloud, job) for job in todo]
-        try:
-            for number, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                watch(len(jobs) - len(todo) + number)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """Each reading in a process that ends with it, so many at a time."""
+    waiting = [job for job in jobs if not job.done.is_file()]
+    done = len(jobs) - len(waiting)
+    watch(done)
+    context = _fresh_processes()
+    running: dict[int, tuple[BaseProcess, Job]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                job = waiting.pop(0)
+                fresh: BaseProcess = context.Process(target=read_aloud, args=(job,), daemon=True)
+                fresh.start()
+                running[fresh.sentinel] = (fresh, job)
+            for sentinel in wait(list(running)):
+                process, job = running.pop(cast(int, sentinel))
+                process.join()
+                if not job.done.is_file():
+                    raise DataError(
+                        f"the reading of {job.language} by {job.voice.variant} could not be made "
+                        f"(its process ended with {process.exitcode}); is there space in "
+                        f"{job.folder}?"
+                    )
+                done += 1
+                watch(done)
+    finally:
+        for process, _ in running.values():
+            process.terminate()
+            process.join()
 
 
-def _fresh_processes() -> BaseContext:
+def _fresh_processes() -> ForkServerContext | SpawnContext:
     """Processes in which espeak has not spoken yet, and which need not import all this anew."""
     if "forkserver" not in multiprocessing.get_all_start_methods():  # Windows
         return multiprocessing.get_context("spawn")

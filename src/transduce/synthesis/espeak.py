@@ -32,6 +32,7 @@ WORD, PHONE = 1, 7
 USUAL_SPEED = 175  # words a minute
 USUAL_PITCH = 50
 FULL_SCALE = 32768
+SEED = 1
 
 # Stress is left out, and signs by which espeak tells apart what IPA writes alike. Length stays, and
 # so do affricates and diphthongs in one piece: they are what espeak takes for one sound.
@@ -157,6 +158,7 @@ class Espeak:
             raise DataError(f"espeak has no voice {name}; see its list of languages")
         library.espeak_SetParameter(SPEED, round(speed), 0)
         library.espeak_SetParameter(PITCH, round(pitch), 0)
+        library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))  # else it is the clock's
         self._samples, self._events = [], []
         spoken = " ".join(text.split())
         said = spoken.encode("utf-8").replace(b"\0", b"")
