@@ -15,19 +15,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from transduce.alignment.emissions import ctc_emissions
 from transduce.alignment.lines import Line
 from transduce.data.audio import sound_blocks, sound_facts
 from transduce.data.intervals import Interval
 from transduce.data.silence import HOP, loud_frames
+from transduce.data.tokens import PAD
 from transduce.errors import DataError
 from transduce.nn.ctc_alignment import Alignment, Tolerance, align
 from transduce.tasks.hearing import Hearing
 
 PAUSE = 0.12  # seconds: the closure of a stop is shorter
 REACH = 0.6  # seconds that a sound may go on after CTC has told of it, or have begun before
-TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0)
+TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
+LONG_PAUSE = 0.5  # seconds: no sound of speech is so quiet for so long
+MARGIN = 0.1  # seconds at its ends in which something soft may be said
+NOTHING = -20.0  # log p of what is said in a pause
 LEAST = 0.1  # confidence of a line that counts as read
 
 
@@ -65,6 +70,8 @@ def align_recording(model: Hearing, audio: Path, lines: Sequence[Line]) -> Align
     between lines. Raises DataError where the recording cannot be used."""
     seconds = sound_facts(audio).seconds
     heard_SV = ctc_emissions(model, audio)
+    loud = loud_frames(sound_blocks(audio, model.sound.rate), model.sound.rate)
+    _silence(heard_SV, model, loud)
     ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)
     starts = np.cumsum([0, *(len(line.ids) for line in lines)])
     breaks_G = torch.zeros(len(ids) + 1, dtype=torch.bool)
@@ -73,9 +80,21 @@ def align_recording(model: Hearing, audio: Path, lines: Sequence[Line]) -> Align
         told = align(heard_SV, ids, tolerance=TOLERANCE, breaks_G=breaks_G)
     except ValueError as error:
         raise DataError(f"{audio} cannot be aligned: {error}") from None
-    loud = loud_frames(sound_blocks(audio, model.sound.rate), model.sound.rate)
     clock = _Clock(model, told, loud, seconds)
     return Aligned(audio, seconds, tuple(clock.utterances(lines, starts.tolist())))
+
+
+def _silence(heard_SV: Tensor, model: Hearing, loud: NDArray[np.bool_]) -> None:
+    """Nothing is said in a long pause, whatever is heard in noise that was made as loud as speech
+    by normalising a window of nothing else."""
+    step = model.network.front.seconds_of(1) - model.network.front.seconds_of(0)
+    first = model.network.front.seconds_of(0)
+    margin = round(MARGIN / HOP)
+    for start, end in _pauses(loud, LONG_PAUSE):
+        states = [((frame * HOP) - first) / step for frame in (start + margin, end - margin)]
+        there = slice(max(0, math.ceil(states[0])), max(0, math.floor(states[1])))
+        heard_SV[there] = NOTHING
+        heard_SV[there, PAD] = 0.0
 
 
 class _Clock:
@@ -165,11 +184,11 @@ class _Clock:
         return edges
 
 
-def _pauses(loud: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _pauses(loud: NDArray[np.bool_], seconds: float = PAUSE) -> list[tuple[int, int]]:
     """Runs of quiet that last; those that the ends cut off may be shorter."""
     steps = np.diff(np.concatenate(([True], loud, [True])).astype(np.int8))
     runs = zip(np.flatnonzero(steps < 0).tolist(), np.flatnonzero(steps > 0).tolist(), strict=True)
-    least = round(PAUSE / HOP)
+    least = round(seconds / HOP)
     return [
         (start, end)
         for start, end in runs
