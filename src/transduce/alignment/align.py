@@ -30,8 +30,8 @@ from transduce.tasks.hearing import Hearing
 PAUSE = 0.12  # seconds: the closure of a stop is shorter
 REACH = 0.6  # seconds that a sound may go on after CTC has told of it, or have begun before
 TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
-LONG_PAUSE = 0.5  # seconds: no sound of speech is so quiet for so long
-MARGIN = 0.1  # seconds at its ends in which something soft may be said
+LONG_PAUSE = 0.8  # seconds: no sound of speech is so quiet for so long
+MARGIN = 0.3  # seconds at its ends in which something soft may be said
 NOTHING = -20.0  # log p of what is said in a pause
 LEAST = 0.1  # confidence of a line that counts as read
 

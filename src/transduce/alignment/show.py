@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transduce.alignment.align import Aligned, Utterance, align_recording
 from transduce.alignment.lines import read_text, spell
-from transduce.alignment.written import MANIFEST, manifest_row, table, write_alignment
+from transduce.alignment.written import MANIFEST, manifest_rows, table, write_alignment
 from transduce.corpora.udhr import SPLITS
 from transduce.corpora.versions import read_version, version_codes
 from transduce.data.audio import sound_facts
@@ -87,11 +87,9 @@ def align_declarations(audio: Path, model: Path | None, to: Path | None, device:
         aligned = align_recording(hearing, path, spelt)
         write_alignment(aligned, folder / path.stem, LEAST)
         _tell(aligned, folder / path.stem)
-        for one in aligned.read:
-            if one.confidence >= LEAST:
-                line = lines[one.number - 1]
-                row = [*manifest_row(aligned, one, folder), code, path.stem, line.segment]
-                tables[line.split].append(row)
+        for row in manifest_rows(aligned, folder, LEAST):
+            line = lines[int(row[-1]) - 1]
+            tables[line.split].append([*row, code, path.stem, line.segment])
     for split, rows in tables.items():
         head = [*MANIFEST, "language", "voice", "segment"]
         write_text(folder / f"{split}.tsv", table([head, *rows]))

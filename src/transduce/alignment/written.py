@@ -15,6 +15,7 @@ from transduce.errors import DataError
 from transduce.storage import write_json, write_text
 
 SEGMENTS = ("line", "start", "end", "confidence", "read", "text")
+MARGIN = 0.1  # seconds of the pauses around what is to be learnt
 MANIFEST = ("audio", "start", "end", "text", "phones", "confidence", "line")
 
 
@@ -32,7 +33,7 @@ def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
     write_text(folder / f"{name}.TextGrid", format_textgrid(grid_of(aligned)))
     numbers = number_grid([(u.start, u.end, u.number) for u in aligned.read], aligned.seconds)
     write_text(folder / f"{name}.seg.TextGrid", format_textgrid(numbers))
-    rows = [manifest_row(aligned, one, folder) for one in aligned.read if one.confidence >= least]
+    rows = manifest_rows(aligned, folder, least)
     write_text(folder / "manifest.tsv", table([MANIFEST, *rows]))
 
 
@@ -49,13 +50,23 @@ def grid_of(aligned: Aligned) -> TextGrid:
     return TextGrid(0.0, aligned.seconds, filled or (Tier("utterances", ()),))
 
 
-def manifest_row(aligned: Aligned, one: Utterance, folder: Path) -> list[str]:
-    """A line of a table in `folder` that a recipe can train from."""
+def manifest_rows(aligned: Aligned, folder: Path, least: float) -> list[list[str]]:
+    """Lines of a table in `folder` that a recipe can train from, with a little of the pauses."""
     # Names of sound files start at their table, wherever both are moved to together.
     audio = os.path.relpath(aligned.audio.absolute(), folder.absolute())
-    phones = " ".join(phone.text for phone in one.phones)
-    times = f"{one.start:.3f}", f"{one.end:.3f}"
-    return [audio, *times, one.text, phones, f"{one.confidence:.3f}", str(one.number)]
+    read = sorted(aligned.read, key=lambda one: one.start)
+    ends = [0.0, *(one.end for one in read)]
+    starts = [*(one.start for one in read), aligned.seconds]
+    rows = []
+    for place, one in enumerate(read):
+        if one.confidence < least:
+            continue
+        start = max(one.start - MARGIN, (ends[place] + one.start) / 2)
+        end = min(one.end + MARGIN, (one.end + starts[place + 1]) / 2)
+        phones = " ".join(phone.text for phone in one.phones)
+        sure = f"{one.confidence:.3f}"
+        rows.append([audio, f"{start:.3f}", f"{end:.3f}", one.text, phones, sure, str(one.number)])
+    return rows
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:

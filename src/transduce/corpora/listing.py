@@ -66,7 +66,8 @@ class Listing:
     @property
     def download(self) -> int:
         """Bytes that are fetched."""
-        return sum(checksum(self.name, file.name).download for file in self.forms[0].files)
+        fetched = self.forms[0].files if self.forms else ()
+        return sum(checksum(self.name, file.name).download for file in fetched)
 
 
 @dataclass(frozen=True)
