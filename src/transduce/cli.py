@@ -105,7 +105,8 @@ def train(
     print(f"The model is in {place}. Try:")
     if chosen.data.test is not None:
         print(f"  transduce evaluate {place}")
-    print(f'  transduce run {place} "..."')
+    source = "recording.wav" if chosen.sound is not None else '"..."'
+    print(f"  transduce run {place} {source}")
 
 
 @app.command()

@@ -335,8 +335,9 @@ def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "p
 def print_metrics(evaluation: Evaluation) -> None:
     failed = [output.warning for output in evaluation.outputs if output.failed]
     if failed:
+        noun = "recording" if len(failed) == 1 else "recordings"
         print(
-            f"transduce: {len(failed):,} recordings could not be used and count as if nothing had "
+            f"transduce: {len(failed):,} {noun} could not be used and counted as if nothing had "
             f"been written ({failed[0]}{'; …' if len(failed) > 1 else ''})",
             file=sys.stderr,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,13 @@ def test_what_does_not_go_with_sound(override: str, said: str) -> None:
     found = complaint(SOUND, override)
     assert said in found
     assert found.count("\n") == 0
+
+
+def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "speech.md").read_text("utf-8")
+    corpus, shape, translation = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert read(corpus + shape).model.ctc == 0.3
+    assert read(translation).data.train.said == "mboshi"
 
 
 def test_sound_is_transduced() -> None:

@@ -296,7 +296,8 @@ def _alone(split: _Split, recipe: Recipe) -> list[Finding]:
                 Finding("warning", what, count, places, "They are skipped; or fill them in.")
             )
     if split.unheard:
-        what = f"{name}: {len(split.unheard):,} recordings that cannot be read"
+        noun = "recording" if len(split.unheard) == 1 else "recordings"
+        what = f"{name}: {len(split.unheard):,} {noun} that cannot be read"
         places = split.unheard[:EXAMPLES]
         found.append(
             Finding("warning", what, len(split.unheard), places, "They are skipped; or mend them.")

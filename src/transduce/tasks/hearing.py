@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from transduce.data.audio import sound_blocks, sound_facts
 from transduce.data.cache import Encoded
 from transduce.data.corpus import parse_place, place_of
-from transduce.data.silence import cut_at_silences, sounding
+from transduce.data.silence import HOP, cut_at_silences, sounding
 from transduce.data.sounds import FULL_SCALE, Recorded, Wave, read_waves
 from transduce.data.stream import Stream
 from transduce.data.tokens import END, Tokens
@@ -26,7 +27,6 @@ from transduce.errors import DataError, ModelError
 from transduce.models.network import Vocabulary
 from transduce.models.sound import SoundNetwork, build_sound
 from transduce.nn.normalisation import Statistics
-from transduce.nn.subsampling import FACTOR
 from transduce.recipe import Recipe, Sound
 from transduce.tasks.continuing import LanguageModel
 from transduce.tasks.model import checked, ready
@@ -34,6 +34,8 @@ from transduce.tasks.writing import Ids, Writer
 
 SECONDS_AT_ONCE = 1200.0  # of sound in memory
 SURVEYED = 500  # recordings by which features are normalised
+SILENT = ("is silent", "give it one of them")  # how remarks end of what cannot be heard
+LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
 class Piece(str):
@@ -55,6 +57,8 @@ class _Recording:
     source: str
     start: float = 0.0
     pieces: list[tuple[float, float]] = field(default_factory=list)
+    whole: bool = True
+    """Whether its one piece is all of it."""
     trouble: str = ""
     outputs: list[Output] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -131,6 +135,7 @@ class Hearing(Writer):
                 found = cut_at_silences(sound_blocks(path, rate), rate, longest=self.longest)
                 within = [(max(a, start), min(b, stop)) for a, b in found]
                 recording.pieces = [(a, b) for a, b in within if b - a > 0.05]
+                recording.whole = False
                 if not recording.pieces:
                     recording.remarks.append(f"{path} has nothing but silence or noise")
         except DataError as error:
@@ -139,10 +144,9 @@ class Hearing(Writer):
 
     def _hear(self, group: list[tuple[_Recording, float, float]], times: bool, asked: Any) -> None:
         """The pieces of a group through one search."""
-        whole = [len(recording.pieces) == 1 for recording, _, _ in group]
         names = [
-            recording.source if alone else place_of(parse_place(recording.source)[0], start, end)
-            for (recording, start, end), alone in zip(group, whole, strict=True)
+            place_of(parse_place(one.source)[0], start, end) if not one.whole else one.source
+            for one, start, end in group
         ]
         pieces, heard = [], []
         for entry, name, (wave, said) in zip(
@@ -154,7 +158,7 @@ class Hearing(Writer):
                 heard.append(entry)
                 recording.remarks += [said] if said else []
             elif said.endswith(SILENT):
-                recording.remarks += [said] if len(recording.pieces) == 1 else []
+                recording.remarks += [said] if recording.whole else []
             else:
                 recording.trouble = said
         outputs = super().run(pieces, **asked)
@@ -165,8 +169,8 @@ class Hearing(Writer):
 
     def _timed(self, pieces: list[Piece], outputs: list[Output], asked: Any) -> list[Output]:
         """The outputs with what each judge thought of them, and when each word was said."""
-        given = {name: value for name, value in asked.items() if name in Settings.__annotations__}
-        settings = self._settings(given)
+        known = [one.name for one in fields(Settings)]
+        settings = self._settings({name: asked[name] for name in known if name in asked})
         share = settings.ctc or 0.0
         with ready(self):
             told = accounts(
@@ -185,7 +189,7 @@ class Hearing(Writer):
                 text = [*output.ids, *([] if judge.endless else [END])]
                 parts["language_model"] = float(judge.log_probabilities([text])[0].sum())
             power = settings.length_penalty or 0.0
-            parts["length_penalty"] = float(penalty(len(output.ids) + 1, power))
+            parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
             sure = account.confidence(0, len(output.ids), share)
             warning = output.warning or self._skipped(piece, account)
             timed.append(
@@ -212,19 +216,20 @@ class Hearing(Writer):
             )
 
     def _skipped(self, piece: Piece, account: Account) -> str:
-        """What to say of speech that was leapt over."""
-        if not account.first:
+        """What to say of speech that was leapt over, as far as CTC can tell."""
+        unaligned = len(account.first) < len(account.attention) - 1
+        if account.ctc is None or unaligned:
             return ""
+        file, start, _ = parse_place(piece)
+        loud = sounding(piece.wave.astype(np.float32) / np.float32(FULL_SCALE), self.sound.rate)
         states = self.network.states_of(len(piece.wave))
-        samples = piece.wave.astype(np.float32) / np.float32(FULL_SCALE)
-        loud = sounding(samples, self.sound.rate)[::FACTOR][:states]
-        loud = np.pad(loud, (0, states - len(loud)))
+        seconds = [self.network.front.seconds_of(state) for state in range(states + 1)]
+        at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
         first_U, last_U = torch.tensor(account.first), torch.tensor(account.last)
         visited_S = visited_by_tokens(first_U, last_U, states)
-        found = skipped_stretches(visited_S, torch.from_numpy(loud))
-        place = self.network.front.seconds_of
-        spans = ", ".join(f"{place(a):.1f} to {place(b):.1f} s" for a, b in found)
-        return f"{piece}: nothing was written of the sound from {spans}" if found else ""
+        found = skipped_stretches(visited_S, torch.from_numpy(loud[at]))
+        spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
+        return f"{file}: nothing was written of the sound from {', '.join(spans)}" if spans else ""
 
     # ------------------------------------------------------------------------- what a task says
 
@@ -273,9 +278,6 @@ class Hearing(Writer):
         return None
 
 
-SILENT = ("is silent", "give it one of them")
-
-
 def _groups(recordings: list[_Recording]) -> Iterator[list[tuple[_Recording, float, float]]]:
     """Pieces in order, some minutes of them at a time."""
     group: list[tuple[_Recording, float, float]] = []
@@ -297,7 +299,11 @@ def _placed(output: Output, start: float, end: float) -> Output:
         replace(word, start=min(start + word.start, end), end=min(start + word.end, end))
         for word in output.words
     ]
-    sure = output.stretches[0].confidence if output.stretches else 0.0
+    sure = math.exp(output.log_probability / (len(output.ids) + 1))
+    if output.stretches:
+        sure = output.stretches[0].confidence
+    elif math.isinf(output.score):  # nothing was found
+        sure = 0.0
     return replace(output, words=words, stretches=[Spoken(output.text, start, end, sure)])
 
 
@@ -305,7 +311,8 @@ def _joined(recording: _Recording) -> Output:
     """What is said in all pieces, one after the other."""
     if recording.trouble:
         return Output("", float("-inf"), warning=recording.trouble, failed=True)
-    remarks = "; ".join([*recording.remarks, *(o.warning for o in recording.outputs if o.warning)])
+    told = [*recording.remarks, *(o.warning for o in recording.outputs if o.warning)]
+    remarks = "; ".join(dict.fromkeys(told))
     if len(recording.outputs) == 1:
         return replace(recording.outputs[0], warning=remarks)
     outputs = recording.outputs
@@ -321,6 +328,3 @@ def _joined(recording: _Recording) -> Output:
         stretches=[one for output in outputs for one in output.stretches],
         words=[word for output in outputs for word in output.words],
     )
-
-
-LENGTH = "length_penalty"  # of the whole there is none: pieces are found one by one

@@ -100,4 +100,5 @@ def place(corpus: Corpus, lines: Sequence[int]) -> str:
 
 def _shape(batch: Batch) -> str:
     target = 0 if batch.target_BT is None else batch.target_BT.shape[1] - 1
-    return f"{len(batch)} x {batch.source_BS.shape[1]} source and {target} target"
+    side = "source" if batch.said_BT is None else "samples of sound"
+    return f"{len(batch)} x {batch.source_BS.shape[1]} {side} and {target} target"

@@ -243,3 +243,9 @@ def test_files_that_are_not_right(tiny: Listing, shelf: Path, tmp_path: Path) ->
     (mine / "one.en.gz").write_bytes(SERVED["one.en.gz"][:-20])
     assert "one.en.gz is damaged" in failure(tiny, shelf, mine)
     assert not shelf.exists()
+
+
+def test_what_has_no_public_address_must_be_given(shelf: Path) -> None:
+    with pytest.raises(DataError, match="asterisk cannot be fetched: get en_flac_8k"):
+        getting.get(FETCHED["asterisk"], shelf, None, lambda file, there: None)
+    assert not shelf.exists() or not any(shelf.iterdir())

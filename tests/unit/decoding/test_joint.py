@@ -38,8 +38,8 @@ def network_of(encoder: str = "conformer", seed: int = 1) -> SoundNetwork:
     with torch.inference_mode(False), torch.no_grad():
         network = sound_network(encoder=encoder, vocabulary=VOCABULARY, seed=seed)
         assert network.ctc is not None
-        network.ctc.weight.mul_(8)  # untrained it finds all much the same
-        network.head.weight.mul_(4)
+        network.ctc.weight.mul_(3)  # untrained it finds all much the same
+        network.head.weight.mul_(2)
     return network
 
 
@@ -78,11 +78,12 @@ def searched(model: WithCtc | WithLanguage, size: int, nbest: int = 1, power: fl
 def test_a_wide_beam_finds_the_best_of_all_sequences(flat: bool) -> None:
     network = network_of()
     steps = FlatSteps(network) if flat else network
-    found = searched(WithCtc(network, steps, WEIGHT), size=60, nbest=3)
+    found = searched(WithCtc(network, steps, WEIGHT), size=60, nbest=25)
     for row, hypotheses in enumerate(found):
         worth = {ids: joint_worth(network, row, ids) for ids in every_sequence()}
-        best = sorted(worth, key=lambda ids: -worth[ids])[:3]
-        assert [tuple(h.tokens) for h in hypotheses] == best
+        best = sorted(worth.values(), reverse=True)[:25]
+        assert [h.score for h in hypotheses] == pytest.approx(best, abs=2e-4)
+        assert len({tuple(h.tokens) for h in hypotheses}) == 25
         for hypothesis in hypotheses:
             right = worth[tuple(hypothesis.tokens)]
             assert hypothesis.log_probability == pytest.approx(right, abs=2e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 import soundfile
 
 from language import language_model
-from tiny_sounds import sound_model
+from tiny_sounds import sound_model, sound_recipe
 from tones import RATE, tones
 from transduce import load
+from transduce.console import print_metrics
+from transduce.data.doctor import examine
 from transduce.errors import DataError, ModelError
+from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
 from transduce.tasks import Hearing, hearing
 from transduce.transducer import Listener
@@ -120,6 +124,27 @@ def test_little_is_in_memory_at_a_time(
     assert [one.failed for one in bit_by_bit] == [False, False, True, False]
 
 
+def test_of_hours_with_one_word_in_them_only_that_is_read(
+    model: Hearing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = 0.0005 * np.random.default_rng(1).standard_normal(9 * RATE)
+    soundfile.write(tmp_path / "x.wav", np.concatenate([quiet, tones("abc"), quiet]), RATE)
+    held: list[int] = []
+    read = hearing.read_waves
+
+    def note(names: list[str], rate: int) -> object:
+        waves = read(names, rate)
+        held.extend(len(wave) for wave, _ in waves if wave is not None)
+        return waves
+
+    monkeypatch.setattr(hearing, "read_waves", note)
+    (output,) = model.run([str(tmp_path / "x.wav")])
+    assert len(held) == len(output.stretches) == 1
+    assert held[0] < 2 * RATE
+    assert 8.5 < output.stretches[0].start < output.stretches[0].end < 10.5
+    assert 0 < output.stretches[0].confidence < 1
+
+
 def test_what_was_found_is_accounted_for(model: Hearing, sounds: Path) -> None:
     for ctc in (0.0, 0.4):
         (output,) = model.run([str(sounds / "two.wav")], times=True, ctc=ctc, length_penalty=0.7)
@@ -153,11 +178,18 @@ def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
     model.network.head.bias.data[3] = 50.0  # it ends at once
     model.network.head.bias.data[4] = 49.0
     quiet = 0.0005 * np.random.default_rng(1).standard_normal(RATE)
-    soundfile.write(
-        tmp_path / "x.wav", np.concatenate([quiet, tones("abcdeabcde" * 3), quiet]), RATE
-    )
+    samples = np.concatenate([quiet, tones("abcdeabcde" * 3), quiet])
+    soundfile.write(tmp_path / "x.wav", samples, RATE)
     (output,) = model.run([str(tmp_path / "x.wav")], times=True, min_length=1, max_length=1)
-    assert "nothing was written of the sound from" in output.warning
+    assert "x.wav: nothing was written of the sound from" in output.warning
+    (output,) = model.run([f"{tmp_path / 'x.wav'}#t=0.5"], times=True)
+    assert output.text == ""
+    found = re.search(
+        r"x\.wav: nothing was written of the sound from (.*) to (.*) s", output.warning
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(0.5, abs=0.1)
+    assert float(found[2]) == pytest.approx(len(samples) / RATE, abs=0.2)
 
 
 # ------------------------------------------------------------------------------------- settings
@@ -216,3 +248,29 @@ def test_a_model_folder_comes_back(model: Hearing, sounds: Path, tmp_path: Path)
     assert isinstance(again, Listener)
     source = [str(sounds / "two.wav")]
     assert again.run(source)[0].score == pytest.approx(model.run(source)[0].score, abs=1e-5)
+
+
+def test_a_recording_that_is_gone_counts_as_nothing_written(
+    model: Hearing, sounds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sounds / "list.tsv").write_text("path\ttext\none.wav\tabc\ngone.wav\tde\n")
+    model.save(sounds / "model")
+    result = evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", None))
+    assert [output.failed for output in result.outputs] == [False, True]
+    assert result.metrics["cer"].details["reference_length"] == 5
+    print_metrics(result)
+    assert "1 recording could not be used and counted as if nothing" in capsys.readouterr().err
+    with pytest.raises(DataError, match="listed in a table: --source alone"):
+        evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", sounds / "list.tsv"))
+
+
+def test_the_doctor_looks_at_headers(sounds: Path) -> None:
+    (sounds / "list.tsv").write_text("path\ttext\none.wav\tabc\ngone.wav\tde\ntwo.wav\tde a b\n")
+    corpora = [f"data.{split}={{file: list.tsv, audio: path}}" for split in ("train", "valid")]
+    shape = ["data.max_length=80", f"data.folder={sounds}"]
+    diagnosis = examine(sound_recipe(*corpora, *shape))
+    (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
+    assert (frames.unit, frames.greatest) == ("frames", int(len(tones("de a b")) / RATE * 100))
+    told = " ".join(finding.what for finding in diagnosis.findings)
+    assert "train: 1 recording that cannot be read" in told
+    assert "train: 1 pair longer than data.max_length = 80" in told
