@@ -448,6 +448,36 @@ def export(
 
 
 @app.command()
+def align(
+    audio: Annotated[Path, typer.Argument(metavar="AUDIO", help="A recording of any length.")],
+    text: Annotated[
+        Path, typer.Argument(metavar="TEXT", help="What is read in it, one utterance a line.")
+    ],
+    model: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="A model of sound with CTC.")
+    ] = None,
+    grid: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Or a TextGrid whose tier seg has numbers of lines."),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Of the text, such as en or pt-BR, for a model of phones.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Default: AUDIO without its ending.")
+    ] = None,
+    least: Annotated[
+        float, typer.Option(min=0, max=1, help="Confidence of what is fit to train from.")
+    ] = 0.3,
+    device: Device = "auto",
+) -> None:
+    """Find where each line, word and phone of a text is read in a long recording."""
+    from transduce.alignment.show import align_and_tell
+
+    align_and_tell(audio, text, model, grid, language, to, least, device)
+
+
+@app.command()
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     """Examine a recipe and its data before any training."""
     from transduce.console import print_diagnosis
@@ -498,6 +528,39 @@ def corpus_get(
     from transduce.corpora.show import get_and_tell
 
     get_and_tell(name, given, to)
+
+
+@corpus_app.command("udhr")
+def corpus_udhr(
+    languages: Annotated[
+        str, typer.Option(help="Codes of corpus udhr, such as eng,fra,deu_1996.")
+    ] = "eng",
+    voices: Annotated[int, typer.Option(help="To learn from; the test has more of its own.")] = 8,
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Align these recordings instead, named by their language: eng-1.mp3"
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="MODEL", help="Whose CTC aligns --audio.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Default: $TRANSDUCE_DATA, or a cache folder."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes. Default: one a core.")] = 0,
+    device: Device = "auto",
+) -> None:
+    """Make a corpus of speech of the Declaration of Human Rights: read by espeak, or recorded."""
+    if audio is not None:
+        from transduce.alignment.show import align_declarations
+
+        align_declarations(audio, model, to, device)
+        return
+    from transduce.synthesis.show import speak_and_tell
+
+    speak_and_tell(languages.replace(",", " ").split(), voices, to, workers or count_cores())
 
 
 def _processes(asked: int, many: bool) -> int:

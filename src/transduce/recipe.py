@@ -133,16 +133,18 @@ class Named(Part):
     """A corpus that transduce knows by name: `transduce corpus list` lists them."""
 
     name: Annotated[str, "a name"] = Field(description="such as cmudict or multi30k")
-    split: Literal["train", "valid", "test", "test-2017", "test-coco"] = Field(
-        description="which part of it; the last two are of multi30k"
+    split: Literal[
+        "train", "valid", "test", "test-2017", "test-coco", "test-articles", "test-voices"
+    ] = Field(
+        description="which part of it; the last two are of udhr-spoken, those before of multi30k"
     )
     pair: Annotated[str, "two languages, such as en-de"] | None = Field(
         None, description="from which into which; multi30k and udhr need it"
     )
     language: Annotated[str, "a language"] | None = Field(
         None,
-        description="sigmorphon2020 needs it (all: each source has its language as a tag), and "
-        "mboshi: mb, what is said, or fr, its translation",
+        description="sigmorphon2020 needs it (all: each source has its language as a tag), "
+        "mboshi: mb, what is said, or fr, its translation, and udhr-spoken (all: those made)",
     )
     tag: TagName | None = Field(None, description=TAG)
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")

@@ -36,7 +36,7 @@ metrics: [per, exact]
 """
 COMMANDS = [
     *("demo", "train", "run", "score", "prompts", "evaluate"),
-    *("export", "check", "recipes", "corpus"),
+    *("export", "align", "check", "recipes", "corpus"),
 ]
 
 

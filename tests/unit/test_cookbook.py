@@ -160,7 +160,7 @@ def test_a_file_that_is_no_recipe(text: str, said: str) -> None:
         ("{file: a.tsv, sorce: 1}", ["did you mean data.train.source?"]),
         (
             "{name: copy, split: trian}",
-            ["data.train.split is trian; it must be train, valid, test, test-2017 or test-coco"],
+            ["data.train.split is trian; it must be train, valid, test, test-2017, test-coco"],
         ),
         (
             "{name: copy, split: train, source: a}",

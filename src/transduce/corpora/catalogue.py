@@ -18,6 +18,7 @@ from transduce.corpora.place import corpora_folder, read_facts
 from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
 from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
 from transduce.corpora.udhr import UDHR
+from transduce.corpora.udhr_spoken import UDHR_SPOKEN
 from transduce.errors import DataError
 from transduce.recipe import Named
 
@@ -33,6 +34,7 @@ FETCHED: dict[str, Listing] = {
         SIGMORPHON2020,
         TINY_SHAKESPEARE,
         UDHR,
+        UDHR_SPOKEN,
     )
 }
 
@@ -71,6 +73,10 @@ def files_of(corpus: Named, listing: Listing) -> tuple[Files, Path]:
 def find(listing: Listing) -> Path:
     """The folder of a corpus on this machine. Raises DataError."""
     name, folder = listing.name, corpora_folder() / listing.name
+    if listing.command:
+        if not listing.languages(folder):
+            raise DataError(f"{name} is not on this machine: `{listing.command}` makes it")
+        return folder
     facts = read_facts(folder)
     if facts is None:
         how = f"`transduce corpus get {name}` fetches it ({megabytes(listing.download)}"
@@ -100,11 +106,16 @@ def _check_key(corpus: Named, key: str, languages: Sequence[str]) -> None:
     if len(parts) != (2 if key == "pair" else 1):
         raise DataError(f"{chosen} is no pair of {name}; write it as in {example}")
     for part in parts:
-        # deu is no version of a text of which there are deu_1901 and deu_1996.
-        near = [language for language in languages if language.split("_")[0] == part]
-        if part not in languages and near:
-            raise DataError(f"{name} has no {part}; there are {', '.join(near)}")
-        _check("language", part, languages, name)
+        check_language(name, part, languages)
+
+
+def check_language(name: str, language: str, languages: Sequence[str]) -> None:
+    """Raise DataError unless a corpus has that language."""
+    # deu is no version of a text of which there are deu_1901 and deu_1996.
+    near = [other for other in languages if other.split("_")[0] == language]
+    if language not in languages and near:
+        raise DataError(f"{name} has no {language}; there are {', '.join(near)}")
+    _check("language", language, languages, name)
 
 
 def _check(what: str, given: str, choices: Sequence[str], corpus: str = "") -> None:

@@ -55,16 +55,19 @@ class Listing:
     unit: str = "pairs"
     languages: Callable[[Path], Sequence[str]] = lambda folder: ()
     """That `key` chooses from, of the corpus in a folder."""
+    command: str = ""
+    """What makes it, where it is neither fetched nor made of files."""
 
     @property
     def public(self) -> bool:
-        """Whether it can be fetched; otherwise its files must be given."""
-        return all(file.address for file in self.forms[0].files)
+        """Whether it can be fetched; otherwise its files must be given, or a command makes it."""
+        return bool(self.forms) and all(file.address for file in self.forms[0].files)
 
     @property
     def download(self) -> int:
         """Bytes that are fetched."""
-        return sum(checksum(self.name, file.name).download for file in self.forms[0].files)
+        fetched = self.forms[0].files if self.forms else ()
+        return sum(checksum(self.name, file.name).download for file in fetched)
 
 
 @dataclass(frozen=True)

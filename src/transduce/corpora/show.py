@@ -10,6 +10,7 @@ from transduce.corpora.getting import get
 from transduce.corpora.listing import Listing, megabytes
 from transduce.corpora.made import MADE
 from transduce.corpora.place import corpora_folder, read_facts
+from transduce.errors import DataError
 
 
 def print_corpora() -> None:
@@ -19,8 +20,10 @@ def print_corpora() -> None:
     for name, make in MADE.items():
         rows.append((name, "here", "", "", (make.__doc__ or "").partition("\n")[0]))
     for name, listing in FETCHED.items():
-        here = "here" if read_facts(shelf / name) else ""
+        made = bool(listing.command) and bool(listing.languages(shelf / name))
+        here = "here" if made or read_facts(shelf / name) else ""
         fetched = megabytes(listing.download) if listing.public else "--from"
+        fetched = "made here" if listing.command else fetched
         rows.append((name, here, fetched, listing.licence, listing.about))
     rows = [("corpus", "", "to fetch", "licence", ""), *sorted(rows)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -36,6 +39,8 @@ def get_and_tell(name: str, given: Path | None, to: Path | None) -> None:
     if listing is None:
         print(f"{name} comes with transduce; there is nothing to get.")
         return
+    if listing.command:
+        raise DataError(f"{name} is not fetched: `{listing.command}` makes it")
     shelf = to or corpora_folder()
     place = (shelf / name).absolute()
     print(f"{name}: {listing.about}")

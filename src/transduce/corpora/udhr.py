@@ -97,17 +97,18 @@ def _lengths(version: Version) -> dict[int, int]:
 
 def _make_from_tables(files: Mapping[str, Path], folder: Path) -> None:
     versions = {}
-    for row in _rows(files[LANGUAGES]):
+    for row in read_rows(files[LANGUAGES])[1:]:
         versions[row[0]] = Version(row[2], row[1], row[3], row[5])
-    for code, segment, text in _rows(files["paragraphs.tsv"]):
+    for code, segment, text in read_rows(files["paragraphs.tsv"])[1:]:
         article, _, paragraph = segment.removeprefix("a").replace("pre", "0").partition(".")
         versions[code].paragraphs[int(article), int(paragraph)] = text
     _write(versions, folder)
 
 
-def _rows(path: Path) -> list[list[str]]:
+def read_rows(path: Path) -> list[list[str]]:
+    """Of a table, the header first."""
     lines = read_bytes(path).decode("utf-8").split("\n")
-    return [line.split("\t") for line in lines[1:] if line]
+    return [line.split("\t") for line in lines if line]
 
 
 def _write(versions: Mapping[str, Version], folder: Path) -> None:
@@ -132,7 +133,7 @@ def _read(split: str, pair: str) -> Columns:
 
 
 def _languages(folder: Path) -> Sequence[str]:
-    return [row[0] for row in _rows(folder / LANGUAGES)]
+    return [row[0] for row in read_rows(folder / LANGUAGES)[1:]]
 
 
 UDHR = Listing(

@@ -55,7 +55,12 @@ def cut_at_silences(
 
 def sounding(samples: Samples, rate: int) -> npt.NDArray[np.bool_]:
     """Which of every 10 ms of a sound are no pause."""
-    loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness([samples], rate)])
+    return loud_frames([samples], rate)
+
+
+def loud_frames(blocks: Iterable[Samples], rate: int) -> npt.NDArray[np.bool_]:
+    """Which of every 10 ms of a recording are no pause; `blocks` are those of `sound_blocks`."""
+    loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness(blocks, rate)])
     smooth = _smoothed(loudness)
     loud: npt.NDArray[np.bool_] = smooth > _threshold(smooth)
     return loud

@@ -27,6 +27,7 @@ NEVER = -torch.inf
 
 States = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint8]
+Gaps = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,14 @@ class Tolerance:
     """For each frame of sound that no token says, where the text allows a break."""
     unread: float = -6.0
     """For each token that is left out."""
+    unread_line: float | None = None
+    """For each token of all that is left out from one break to another; None: as any other.
+
+    Lines that begin alike would otherwise share what one of them has: its first words here, its
+    last ones there."""
 
     def __post_init__(self) -> None:
-        if self.unwritten > 0 or self.unread > 0:
+        if self.unwritten > 0 or self.unread > 0 or (self.unread_line or 0) > 0:
             raise ValueError("A tolerance is the logarithm of a probability: zero or less.")
 
 
@@ -144,7 +150,7 @@ class _Lattice:
         self.token_U = torch.full_like(self.bar_U, NEVER)
         self.gap_G = torch.full((self.count + 1,), NEVER, dtype=torch.float64, device=device)
         self.gap_G[0] = 0.0
-        self.gap_G, _ = self._skip(self.gap_G)
+        self.gap_G, _ = self._skip(self.gap_G, self.breaks_G)
 
     def origins(self, start: int) -> Tensor:
         """Go on over a block of frames; the state at its start from which each state comes."""
@@ -187,18 +193,20 @@ class _Lattice:
         (token_U if first % 2 else gap_G)[0] = 0.0
         stop = min(start + BLOCK, self.frames)
         how_XU = self.tokens_U.new_empty(stop - start, size, dtype=torch.uint8)
-        gap_how_XG = self.tokens_U.new_empty(stop - start, size + 1, dtype=torch.uint8)
-        own_G = torch.arange(size + 1, device=gap_G.device)
+        said_XG = self.tokens_U.new_empty(stop - start, size + 1, dtype=torch.uint8)
+        skipped_XG = self.tokens_U.new_empty(stop - start, size + 1, dtype=torch.int32)
+        skipped_XG[:] = torch.arange(size + 1, device=gap_G.device)
         for x, t in enumerate(range(start, stop)):
             step = self._step(token_U, gap_G, t, tokens)
             token_U, gap_G = step.token_U, step.gap_G
             how_XU[x] = step.entered_U
             how_XU[x].masked_fill_(step.moved_U, 2)
-            gap_how_XG[x] = step.said_G
+            said_XG[x] = step.said_G
             if step.skipped_from_G is not None:
-                gap_how_XG[x].masked_fill_(step.skipped_from_G != own_G, 2)
+                skipped_XG[x] = step.skipped_from_G
         lowest = 2 * tokens.start
-        return lowest + _trace(how_XU.cpu().numpy(), gap_how_XG.cpu().numpy(), end - lowest)
+        codes = (how_XU.cpu().numpy(), said_XG.cpu().numpy(), skipped_XG.cpu().numpy())
+        return lowest + _trace(*codes, end - lowest)
 
     def alignment(self, path_S: Tensor) -> Alignment:
         path_S = path_S.to(self.log_probs_SV.device)
@@ -236,7 +244,7 @@ class _Lattice:
             breaks_G = self.breaks_G[tokens.start : tokens.stop + 1]
             charged = pause.clamp(min=self.tolerance.unwritten)
             new_gap_G += torch.where(breaks_G, charged, pause)
-            new_gap_G, skipped_from_G = self._skip(new_gap_G)
+            new_gap_G, skipped_from_G = self._skip(new_gap_G, breaks_G)
         return _Step(
             token_U=torch.maximum(best_U, moving_U) + emission_U,
             gap_G=new_gap_G,
@@ -246,24 +254,35 @@ class _Lattice:
             skipped_from_G=skipped_from_G,
         )
 
-    def _skip(self, gap_G: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _skip(self, gap_G: Tensor, breaks_G: Tensor) -> tuple[Tensor, Tensor | None]:
         """Each gap, or an earlier one and all tokens between left out, and which."""
         if self.tolerance is None:
             return gap_G, None
-        price_G = self.tolerance.unread * torch.arange(len(gap_G), device=gap_G.device).double()
-        best_G, from_G = (gap_G - price_G).cummax(dim=0)
-        return best_G + price_G, from_G
+        some = self.tolerance.unread
+        best_G, from_G = _skip_at(gap_G, some)
+        if self.tolerance.unread_line is None:
+            return best_G, from_G
+        # The rest of a line, whole lines, the beginning of another.
+        whole_G, line_G = _skip_at(best_G.masked_fill(~breaks_G, NEVER), self.tolerance.unread_line)
+        better_G = breaks_G & (whole_G > best_G)
+        from_G = torch.where(better_G, from_G[line_G], from_G)
+        best_G, last_G = _skip_at(torch.where(better_G, whole_G, best_G), some)
+        return best_G, from_G[last_G]
 
 
-def _trace(how_XU: Codes, gap_how_XG: Codes, end: int) -> States:
+def _skip_at(gap_G: Tensor, price: float) -> tuple[Tensor, Tensor]:
+    """The best of each gap and all before it, so much for every token between, and which."""
+    price_G = price * torch.arange(len(gap_G), device=gap_G.device).double()
+    best_G, from_G = (gap_G - price_G).cummax(dim=0)
+    return best_G + price_G, from_G
+
+
+def _trace(how_XU: Codes, said_XG: Codes, skipped_XG: Gaps, end: int) -> States:
     """The state at each frame of a block, from the last backwards."""
     state, path = end, np.empty(len(how_XU), dtype=np.int64)
     for x in reversed(range(len(how_XU))):
-        while state % 2 == 0 and gap_how_XG[x, state // 2] == 2:
-            state -= 2  # left out in this very frame
+        if state % 2 == 0:
+            state = 2 * int(skipped_XG[x, state // 2])  # the rest was left out in this very frame
         path[x] = state
-        if state % 2:
-            state -= int(how_XU[x, state // 2])
-        else:
-            state -= int(gap_how_XG[x, state // 2])
+        state -= int((how_XU if state % 2 else said_XG)[x, state // 2])
     return path

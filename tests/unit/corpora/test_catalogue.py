@@ -47,7 +47,8 @@ def test_where_corpora_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("listing", FETCHED.values(), ids=FETCHED.keys())
 def test_listings_are_complete(listing: Listing) -> None:
-    for file in listing.forms[0].files:
+    assert bool(listing.command) != bool(listing.forms)
+    for file in listing.forms[0].files if listing.forms else ():
         known = checksum(listing.name, file.name)
         assert len(known.sha256) == 64
         if listing.public:
@@ -63,9 +64,10 @@ def test_the_page_of_corpora_names_them_all() -> None:
     rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines() if "|" in line}
     for name, listing in FETCHED.items():
         fetched = megabytes(listing.download) if listing.public else "with `--from`"
+        fetched = f"`{listing.command}`" if listing.command else fetched
         assert f"| {fetched} | {listing.licence} |" in rows[name]
-        for count in listing.splits.values():
-            assert f" {count:,}" in rows[name]
+        for split, count in listing.splits.items():
+            assert (split if listing.command else f" {count:,}") in rows[name]
         assert listing.home.rstrip("/") in page.replace("/)", ")")
     assert all(f"`{name}`" in page for name in MADE)
 
@@ -76,7 +78,7 @@ def test_names_that_are_not_there() -> None:
     )
     assert sentence(name="xyz", split="train") == (
         "there is no corpus named xyz; there are asterisk, cmudict, cmudict-0.7b, copy, ewt, imdb, "
-        "mboshi, multi30k, reverse, sigmorphon2020, tiny-shakespeare, udhr"
+        "mboshi, multi30k, reverse, sigmorphon2020, tiny-shakespeare, udhr, udhr-spoken"
     )
     assert sentence(name="copy", split="test-2017") == (
         "copy has no split test-2017; did you mean test?"

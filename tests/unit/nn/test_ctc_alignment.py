@@ -209,3 +209,23 @@ def test_what_cannot_be_is_told() -> None:
     with pytest.raises(ValueError, match="zero or less"):
         Tolerance(unread=1.0)
     assert found.segment_confidence(1, 1) == -math.inf
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+@pytest.mark.parametrize("block", [7, 1024])
+def test_of_lines_that_begin_and_end_alike_one_is_read(
+    read: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole lines are left out, not pieces of several."""
+    monkeypatch.setattr(ctc_alignment, "BLOCK", block)
+    lines = [[1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 8, 9, 6, 7], [1, 2, 3, 10, 11, 6, 7]]
+    texts = [[20, 21, 22], *lines, [23, 24, 25]]
+    tokens = [number for line in texts for number in line]
+    breaks_G = torch.zeros(len(tokens) + 1, dtype=torch.bool)
+    breaks_G[list(itertools.accumulate(map(len, texts), initial=0))] = True
+    log_probs_SV, _ = spoken([*texts[0], *lines[read], *texts[-1]], seed=1)
+    tolerance = Tolerance(unread=-6.0, unread_line=-4.0)
+    found = align(log_probs_SV, torch.tensor(tokens), BLANK, tolerance, breaks_G)
+    there = [not out for out in found.left_out_U.tolist()]
+    expected = [True] * 3 + [number == read for number in range(3) for _ in range(7)] + [True] * 3
+    assert there == expected

@@ -1,0 +1,196 @@
+"""A long recording cut into the lines of its text, and these into words and phones.
+
+Viterbi over what CTC hears (nn/ctc_alignment.py) says which tokens were said when. CTC tells of a
+sound at one moment of it, so where an utterance begins and ends is told by loudness: the pause
+before its first sound, and after its last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.alignment.emissions import ctc_emissions
+from transduce.alignment.lines import Line
+from transduce.data.audio import sound_blocks, sound_facts
+from transduce.data.intervals import Interval
+from transduce.data.silence import HOP, loud_frames
+from transduce.data.tokens import PAD
+from transduce.errors import DataError
+from transduce.nn.ctc_alignment import Alignment, Tolerance, align
+from transduce.tasks.hearing import Hearing
+
+PAUSE = 0.12  # seconds: the closure of a stop is shorter
+REACH = 0.6  # seconds that a sound may go on after CTC has told of it, or have begun before
+TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
+LONG_PAUSE = 0.8  # seconds: no sound of speech is so quiet for so long
+MARGIN = 0.3  # seconds at its ends in which something soft may be said
+NOTHING = -20.0  # log p of what is said in a pause
+LEAST = 0.1  # confidence of a line that counts as read
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """A line of the text, from 1, and where it was read; of one that was not, no times."""
+
+    number: int
+    text: str
+    start: float = math.nan
+    end: float = math.nan
+    confidence: float = 0.0
+    """The worst second of it: the geometric mean of probabilities there."""
+    words: tuple[Interval, ...] = ()
+    phones: tuple[Interval, ...] = ()
+
+    @property
+    def read(self) -> bool:
+        return self.confidence >= LEAST
+
+
+@dataclass(frozen=True)
+class Aligned:
+    audio: Path
+    seconds: float
+    utterances: tuple[Utterance, ...]
+
+    @property
+    def read(self) -> list[Utterance]:
+        return [utterance for utterance in self.utterances if utterance.read]
+
+
+def align_recording(model: Hearing, audio: Path, lines: Sequence[Line]) -> Aligned:
+    """Where each line was read. Lines that were not, and sound that is no line, may be anywhere
+    between lines. Raises DataError where the recording cannot be used."""
+    seconds = sound_facts(audio).seconds
+    heard_SV = ctc_emissions(model, audio)
+    loud = loud_frames(sound_blocks(audio, model.sound.rate), model.sound.rate)
+    _silence(heard_SV, model, loud)
+    ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)
+    starts = np.cumsum([0, *(len(line.ids) for line in lines)])
+    breaks_G = torch.zeros(len(ids) + 1, dtype=torch.bool)
+    breaks_G[torch.from_numpy(starts)] = True
+    try:
+        told = align(heard_SV, ids, tolerance=TOLERANCE, breaks_G=breaks_G)
+    except ValueError as error:
+        raise DataError(f"{audio} cannot be aligned: {error}") from None
+    clock = _Clock(model, told, loud, seconds)
+    return Aligned(audio, seconds, tuple(clock.utterances(lines, starts.tolist())))
+
+
+def _silence(heard_SV: Tensor, model: Hearing, loud: NDArray[np.bool_]) -> None:
+    """Nothing is said in a long pause, whatever is heard in noise that was made as loud as speech
+    by normalising a window of nothing else."""
+    step = model.network.front.seconds_of(1) - model.network.front.seconds_of(0)
+    first = model.network.front.seconds_of(0)
+    margin = round(MARGIN / HOP)
+    for start, end in _pauses(loud, LONG_PAUSE):
+        states = [((frame * HOP) - first) / step for frame in (start + margin, end - margin)]
+        there = slice(max(0, math.ceil(states[0])), max(0, math.floor(states[1])))
+        heard_SV[there] = NOTHING
+        heard_SV[there, PAD] = 0.0
+
+
+class _Clock:
+    """Seconds of tokens, words and lines."""
+
+    def __init__(
+        self, model: Hearing, told: Alignment, loud: NDArray[np.bool_], seconds: float
+    ) -> None:
+        self.told = told
+        self.loud = loud
+        self.seconds = seconds
+        place = model.network.front.seconds_of
+        self.first = [place(state) for state in told.first_U.tolist()]
+        self.last = [place(state + 1) for state in told.last_U.tolist()]
+
+    def utterances(self, lines: Sequence[Line], starts: list[int]) -> list[Utterance]:
+        found: list[Utterance] = []
+        sure = [self._confidence(a, a + len(x.ids)) for x, a in zip(lines, starts, strict=False)]
+        tokens = [
+            [u for u in range(a, a + len(x.ids)) if not self.told.left_out_U[u]]
+            if confidence >= LEAST
+            else []
+            for x, a, confidence in zip(lines, starts, sure, strict=False)
+        ]
+        reached = 0.0
+        for number, line in enumerate(lines):
+            mine = tokens[number]
+            if not mine:
+                found.append(Utterance(number + 1, line.text, confidence=0.0))
+                continue
+            later = [some[0] for some in tokens[number + 1 :] if some]
+            limit = self.first[later[0]] if later else self.seconds
+            start = self._begin(self.first[mine[0]], reached)
+            end = self._end(self.last[mine[-1]], limit)
+            reached = end
+            edges = self._edges(mine, start, end)
+            offset = starts[number]
+            words = tuple(
+                Interval(edges[span[0]][0], edges[span[-1]][1], word)
+                for word, first, stop in line.words
+                if (span := [u for u in range(offset + first, offset + stop) if u in edges])
+            )
+            phones = tuple(
+                Interval(*edges[u], line.phones[u - offset]) for u in mine if line.phones
+            )
+            found.append(Utterance(number + 1, line.text, start, end, sure[number], words, phones))
+        return found
+
+    def _confidence(self, start: int, end: int) -> float:
+        return math.exp(self.told.segment_confidence(start, end)) if end > start else 0.0
+
+    def _begin(self, at: float, earliest: float) -> float:
+        """The end of the last pause before a sound."""
+        first = max(0, round(max(earliest, at - REACH) / HOP))
+        here = min(round(at / HOP), len(self.loud))
+        pauses = _pauses(self.loud[first:here])
+        if pauses:
+            return max(earliest, (first + pauses[-1][1]) * HOP)
+        return max(earliest, at if first * HOP > earliest else (earliest + at) / 2)
+
+    def _end(self, at: float, latest: float) -> float:
+        """The beginning of the first pause after a sound."""
+        here = round(at / HOP)
+        last = round(min(latest, at + REACH) / HOP)
+        pauses = _pauses(self.loud[here:last])
+        if pauses:
+            return min(latest, (here + pauses[0][0]) * HOP)
+        return (at + latest) / 2 if latest <= at + REACH else at
+
+    def _edges(self, mine: list[int], start: float, end: float) -> dict[int, tuple[float, float]]:
+        """From where to where each token was said: up to a pause, or half-way to the next."""
+        edges: dict[int, tuple[float, float]] = {}
+        begin = start
+        for u, after in zip(mine, [*mine[1:], None], strict=True):
+            if after is None:
+                edges[u] = (min(begin, end), end)
+                break
+            said, following = self.last[u], self.first[after]
+            here = round(said / HOP)
+            pauses = _pauses(self.loud[here : round(following / HOP)])
+            if pauses:
+                stop, begin_next = (here + pauses[0][0]) * HOP, (here + pauses[-1][1]) * HOP
+            else:
+                stop = begin_next = (said + following) / 2
+            edges[u] = (begin, max(begin, stop))
+            begin = max(begin, begin_next)
+        return edges
+
+
+def _pauses(loud: NDArray[np.bool_], seconds: float = PAUSE) -> list[tuple[int, int]]:
+    """Runs of quiet that last; those that the ends cut off may be shorter."""
+    steps = np.diff(np.concatenate(([True], loud, [True])).astype(np.int8))
+    runs = zip(np.flatnonzero(steps < 0).tolist(), np.flatnonzero(steps > 0).tolist(), strict=True)
+    least = round(seconds / HOP)
+    return [
+        (start, end)
+        for start, end in runs
+        if end - start >= least or ((start == 0 or end == len(loud)) and end - start > 2)
+    ]

@@ -1,0 +1,63 @@
+"""What CTC hears in a recording of any length: log-probabilities, window by window.
+
+Windows overlap, and of each only the middle is kept, so that none hears where it was cut. Of an
+hour there are 90,000 states in memory, some megabytes a dozen tokens; of the sound, some minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.data.audio import sound_blocks
+from transduce.data.recording import Samples
+from transduce.data.sounds import Wave, sixteen_bits
+from transduce.nn.subsampling import FACTOR
+from transduce.tasks.hearing import Hearing
+from transduce.tasks.model import ready
+
+CORE = 8.0  # seconds that are kept of a window, or less where a model has learnt from less
+CONTEXT = 1.0  # seconds before and after
+AT_ONCE = 16  # windows through the network
+
+
+def ctc_emissions(model: Hearing, path: Path) -> Tensor:
+    """log p [S, V] of every state of a recording, on the CPU."""
+    front = model.network.front
+    step = FACTOR * front.mel.hop
+    core = max(1.0, min(CORE, model.longest - 2 * CONTEXT)) * front.rate
+    core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
+    cut = _windows(sound_blocks(path, front.rate), core_states * step, context_states * step)
+    found = []
+    with ready(model):
+        while some := list(islice(cut, AT_ONCE)):
+            lengths_B = torch.tensor([len(wave) for wave, _, _ in some])
+            source_BW = np.zeros((len(some), int(lengths_B.max())), np.int16)
+            for row, (wave, _, _) in zip(source_BW, some, strict=True):
+                row[: len(wave)] = wave
+            memory = model.network.encode(torch.from_numpy(source_BW).to(model.device), lengths_B)
+            heard_BSV = model.network.ctc_log_probs(memory).cpu()
+            there = memory.lengths_B.tolist()
+            for (_, start, end), heard_SV, count in zip(some, heard_BSV, there, strict=True):
+                stop = count if end is None else end // step
+                found.append(heard_SV[start // step : stop].clone())
+    return torch.cat(found)
+
+
+def _windows(
+    blocks: Iterable[Samples], core: int, context: int
+) -> Iterator[tuple[Wave, int, int | None]]:
+    """Samples of each window, and from where to where they are kept: the last, to its end."""
+    kept = np.empty(0, np.int16)
+    before = 0
+    for block in blocks:
+        kept = np.concatenate((kept, sixteen_bits(block)))
+        while len(kept) > before + core + context:
+            yield kept[: before + core + context], before, before + core
+            kept, before = kept[before + core - context :], context
+    yield kept, before, None

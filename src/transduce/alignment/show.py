@@ -1,0 +1,132 @@
+"""What the command line does with recordings and their texts, and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from transduce.alignment.align import Aligned, Utterance, align_recording
+from transduce.alignment.lines import read_text, spell
+from transduce.alignment.written import MANIFEST, manifest_rows, table, write_alignment
+from transduce.corpora.udhr import SPLITS
+from transduce.corpora.versions import read_version, version_codes
+from transduce.data.audio import sound_facts
+from transduce.data.textgrid import SEGMENTS, read_textgrid
+from transduce.errors import DataError, ModelError
+from transduce.hardware import pick_device
+from transduce.storage import write_text
+from transduce.synthesis.declaration import cut
+from transduce.tasks.hearing import Hearing
+from transduce.transducer import load
+
+LEAST = 0.3  # confidence of what a corpus is made from
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".sph")
+
+
+def align_and_tell(
+    audio: Path,
+    text: Path,
+    model: Path | None,
+    grid: Path | None,
+    language: str | None,
+    to: Path | None,
+    least: float,
+    device: str,
+) -> None:
+    """Align one recording with its text, by a model or as somebody has marked it."""
+    if (model is None) == (grid is None):
+        raise DataError("name a --model that aligns, or --grid FILE with a tier seg; one of them")
+    folder = to or audio.with_suffix("")
+    texts = read_text(text)
+    if grid is not None:
+        aligned = marked(audio, texts, grid)
+    else:
+        assert model is not None
+        hearing = _hearing(model, device)
+        aligned = align_recording(hearing, audio, spell(hearing, texts, language))
+    write_alignment(aligned, folder, least)
+    _tell(aligned, folder)
+
+
+def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
+    """Lines where a TextGrid with the tier `seg` has their numbers; a line may be there twice."""
+    tier = read_textgrid(grid).tier(SEGMENTS)
+    if tier is None:
+        raise DataError(f"{grid} has no tier named {SEGMENTS}: its labels are numbers of lines")
+    seconds = sound_facts(audio).seconds
+    found = []
+    for interval in tier.intervals:
+        label = interval.text.strip()
+        if not label:
+            continue
+        if not label.isdecimal() or not 1 <= int(label) <= len(texts):
+            raise DataError(
+                f"{grid}: the label {label!r} at {interval.start:.2f} s is not the number of one "
+                f"of the {len(texts)} lines"
+            )
+        number = int(label)
+        end = min(interval.end, seconds)
+        found.append(Utterance(number, texts[number - 1], interval.start, end, confidence=1.0))
+    there = {one.number for one in found}
+    unread = [Utterance(n, t) for n, t in enumerate(texts, 1) if t and n not in there]
+    return Aligned(audio, seconds, (*found, *unread))
+
+
+def align_declarations(audio: Path, model: Path | None, to: Path | None, device: str) -> None:
+    """Recordings of the Declaration in a folder, named by their language, and a corpus of them."""
+    if model is None:
+        raise ModelError("name the --model whose CTC aligns the recordings")
+    recordings = list(_recordings(audio))
+    hearing = _hearing(model, device)
+    folder = to or audio / "aligned"
+    tables: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
+    for path, code in recordings:
+        version = read_version(code)
+        lines = list(cut(version))
+        spelt = spell(hearing, [line.text for line in lines], version.tag)
+        aligned = align_recording(hearing, path, spelt)
+        write_alignment(aligned, folder / path.stem, LEAST)
+        _tell(aligned, folder / path.stem)
+        for row in manifest_rows(aligned, folder, LEAST):
+            line = lines[int(row[-1]) - 1]
+            tables[line.split].append([*row, code, path.stem, line.segment])
+    for split, rows in tables.items():
+        head = [*MANIFEST, "language", "voice", "segment"]
+        write_text(folder / f"{split}.tsv", table([head, *rows]))
+    counts = ", ".join(f"{split} {len(rows):,}" for split, rows in tables.items())
+    print(f"In {folder}: {counts} utterances. In a recipe: train: {{file: {folder / 'train.tsv'},")
+    print("  audio: audio, start: start, end: end, target: phones}")
+
+
+def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Sound files, and the longest code that each name begins with."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; name the one that holds the recordings")
+    codes = version_codes()
+    sounds = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if not sounds:
+        raise DataError(f"{folder} holds no sound files; their names begin with a code: eng-1.mp3")
+    for path in sounds:
+        fitting = [c for c in codes if path.stem == c or path.stem.startswith((f"{c}-", f"{c}_"))]
+        if not fitting:
+            raise DataError(
+                f"{path} is not named by its language: begin its name with a code of corpus udhr, "
+                f"as in eng-1{path.suffix}"
+            )
+        yield path, max(fitting, key=len)
+
+
+def _hearing(folder: Path, device: str) -> Hearing:
+    model = load(folder, str(pick_device(device)))
+    if not isinstance(model, Hearing):
+        raise ModelError(f"{folder} does not hear: align needs a model of sound with CTC")
+    return model
+
+
+def _tell(aligned: Aligned, folder: Path) -> None:
+    unread = [str(one.number) for one in aligned.utterances if not one.read and one.text.strip()]
+    lines = len({one.number for one in aligned.read})
+    print(f"{aligned.audio}: {lines:,} lines read in {aligned.seconds:.0f} s; {folder}")
+    if unread:
+        more = ", …" if len(unread) > 20 else ""
+        print(f"  not read: line {', '.join(unread[:20])}{more}")

@@ -1,0 +1,217 @@
+"""espeak-ng by its C library: what a text sounds like, and which phones it has, word by word.
+
+The library keeps random numbers and phases from one call to the next: the same bytes come of the
+same calls in the same order, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from transduce.data.recording import Samples
+from transduce.errors import DataError
+
+# Of speak_lib.h.
+RETRIEVAL = 1  # samples go to a callback
+PHONE_EVENTS = 1
+IPA = 2
+STAY_ALIVE = 0x8000  # an error is an answer, not the end of the process
+UTF8 = 1
+SPEED, PITCH = 1, 3
+WORD, PHONE = 1, 7
+
+USUAL_SPEED = 175  # words a minute
+USUAL_PITCH = 50
+FULL_SCALE = 32768
+SEED = 1
+
+# Stress is left out, and signs by which espeak tells apart what IPA writes alike. Length stays, and
+# so do affricates and diphthongs in one piece: they are what espeak takes for one sound.
+_MARKS = re.compile("[ˈˌ\\-\"'0-9|_]")
+_SWITCH = re.compile(r"\(.*")  # such as (en): what follows is read as another language
+
+
+@dataclass(frozen=True, slots=True)
+class Phone:
+    """A sound, in IPA; the word of the text that it is part of, from 0; and its seconds."""
+
+    symbol: str
+    word: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text as it was read; its words are what white space separates."""
+
+    samples: Samples
+    rate: int
+    phones: tuple[Phone, ...]
+    foreign: bool = False
+    """Whether part of it was read as another language: letters that the voice does not know."""
+
+    @property
+    def symbols(self) -> str:
+        return " ".join(phone.symbol for phone in self.phones)
+
+
+class _Name(ctypes.Union):
+    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Name),
+    )
+
+
+class _Voice(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("padding", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
+
+
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
+
+
+@cache
+def espeak() -> Espeak:
+    """The one engine of this process. Raises DataError where it cannot be."""
+    return Espeak()
+
+
+class Espeak:
+    """The library and its voices; there is one of it in a process: `espeak()`."""
+
+    def __init__(self) -> None:
+        try:
+            loader: Any = import_module("espeakng_loader")
+            self._library = ctypes.CDLL(str(loader.get_library_path()))
+            data = str(loader.get_data_path())
+        except (ImportError, OSError) as error:
+            raise DataError(
+                f"speech is made by espeak, whose package espeakng-loader cannot be loaded here "
+                f"({error}): pip install 'transduce[speech]'"
+            ) from None
+        options = PHONE_EVENTS | IPA | STAY_ALIVE
+        self.rate = int(self._library.espeak_Initialize(RETRIEVAL, 0, data.encode(), options))
+        if self.rate <= 0:
+            raise DataError(f"espeak cannot use its data in {data}: install espeakng-loader again")
+        self._library.espeak_Info.restype = ctypes.c_char_p
+        self._library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+        self._samples: list[Samples] = []
+        self._events: list[tuple[int, int, int, str]] = []
+        self._callback = _Callback(self._receive)  # must live as long as the library may call it
+        self._library.espeak_SetSynthCallback(self._callback)
+        self.voices = self._list_voices()
+
+    @property
+    def version(self) -> str:
+        return str(self._library.espeak_Info(None).decode())
+
+    def voice_of(self, tag: str) -> str | None:
+        """The voice of a language (BCP 47), such as en or de-1996; None where it has none."""
+        parts = tag.lower().split("-")
+        while parts and "-".join(parts) not in self.voices:
+            parts.pop()
+        return self.voices["-".join(parts)] if parts else None
+
+    def read(
+        self,
+        text: str,
+        voice: str,
+        variant: str = "",
+        speed: float = USUAL_SPEED,
+        pitch: float = USUAL_PITCH,
+    ) -> Reading:
+        """A text in the voice of `voice_of`, or a variant of it (m3, f2, Andy)."""
+        name = f"{voice}+{variant}" if variant else voice
+        library = self._library
+        if library.espeak_SetVoiceByName(name.encode()) != 0:
+            raise DataError(f"espeak has no voice {name}; see its list of languages")
+        library.espeak_SetParameter(SPEED, round(speed), 0)
+        library.espeak_SetParameter(PITCH, round(pitch), 0)
+        library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))  # else it is the clock's
+        self._samples, self._events = [], []
+        spoken = " ".join(text.split())
+        said = spoken.encode("utf-8").replace(b"\0", b"")
+        trouble = library.espeak_Synth(said, len(said) + 1, 0, 0, 0, UTF8, None, None)
+        if trouble != 0 or library.espeak_Synchronize() != 0:
+            raise DataError(f"espeak could not read {spoken[:60]!r} aloud")
+        samples = np.concatenate([np.empty(0, np.float32), *self._samples])
+        foreign = any(_SWITCH.search(name) for *_, name in self._events)
+        return Reading(samples, self.rate, self._phones(spoken), foreign)
+
+    def _phones(self, text: str) -> tuple[Phone, ...]:
+        starts = [match.start() for match in re.finditer(r"\S+", text)]
+        found = []
+        events = [event for event in self._events if event[0] == PHONE]
+        ends = [event[2] for event in events[1:]] + [sum(map(len, self._samples))]
+        for (_, place, sample, name), end in zip(events, ends, strict=True):
+            symbol = _MARKS.sub("", _SWITCH.sub("", name))
+            if symbol:  # else it is a pause
+                word = max(0, bisect_right(starts, max(0, place - 1)) - 1)
+                found.append(Phone(symbol, word, sample / self.rate, end / self.rate))
+        return tuple(found)
+
+    def _receive(self, wave: Any, count: int, events: Any) -> int:
+        if wave and count:
+            block = np.ctypeslib.as_array(wave, (count,))
+            self._samples.append(block.astype(np.float32) / np.float32(FULL_SCALE))
+        number = 0
+        while events[number].type:
+            event = events[number]
+            name = event.id.string.decode("utf-8", "ignore") if event.type == PHONE else ""
+            self._events.append((event.type, event.text_position, event.sample, name))
+            number += 1
+        return 0
+
+    def _list_voices(self) -> Mapping[str, str]:
+        """The best voice of each language tag; several tags may have the same."""
+        found: dict[str, tuple[int, str]] = {}
+        listed = self._library.espeak_ListVoices(None)
+        number = 0
+        while listed[number]:
+            voice = listed[number].contents
+            for priority, tag in _tags(voice.languages):
+                if tag not in found or priority < found[tag][0]:
+                    found[tag] = (priority, voice.identifier.decode())
+            number += 1
+        return {tag: voice for tag, (_, voice) in sorted(found.items())}
+
+
+def _tags(address: int) -> list[tuple[int, str]]:
+    """A byte of priority and a text, again and again until a zero."""
+    found = []
+    while priority := ctypes.string_at(address, 1)[0]:
+        tag = ctypes.string_at(address + 1)
+        found.append((priority, tag.decode("utf-8", "ignore").lower()))
+        address += len(tag) + 2
+    return found

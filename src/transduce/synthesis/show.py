@@ -1,0 +1,49 @@
+"""What the command line shows while a corpus of speech is made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from transduce.corpora.place import corpora_folder
+from transduce.corpora.udhr_spoken import NAME, SPLITS
+from transduce.synthesis.declaration import speak
+
+
+def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, workers: int) -> None:
+    """Make the spoken Declaration, and say what is there and how to use it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    bar = Progress(
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        "readings",
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task("", total=None)
+
+    def watch(code: str, done: int, total: int) -> None:
+        bar.update(task, description=code, completed=done, total=total)
+
+    with bar:
+        made = speak(languages, voices, shelf, workers, watch)
+    for place, new in made:
+        print(f"{place.name}: {_counts(place)}; {place}" + ("" if new else " (was there already)"))
+    print(f"In a recipe: train: {{name: {NAME}, split: train, language: {languages[0]}}}")
+    if shelf is not None and shelf.absolute() != corpora_folder().absolute():
+        print(f"For recipes to find it there: export TRANSDUCE_DATA={shelf.absolute()}")
+
+
+def _counts(place: Path) -> str:
+    told, seconds = [], 0.0
+    for split in SPLITS:
+        rows = (place / f"{split}.tsv").read_text("utf-8").splitlines()[1:]
+        told.append(f"{split} {len(rows):,}")
+        seconds += sum(float(row.rsplit("\t", 1)[1]) for row in rows)
+    return ", ".join(told) + f" recordings, {seconds / 60:.0f} minutes"

@@ -1,0 +1,148 @@
+"""Long recordings of tones, aligned by a model that was trained here: the truth is known."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import pytest
+import soundfile
+
+from recordings import corpus
+from tones import PAUSE, RATE, tones, write_tones
+from transduce.alignment.lines import read_text
+from transduce.alignment.show import marked
+from transduce.cookbook import load_recipe
+from transduce.data.corpus import read_pairs
+from transduce.data.textgrid import numbered_lines, read_textgrid
+from transduce.errors import DataError
+from transduce.recipe import Recordings
+from transduce.training import train
+
+NEAR = 0.1
+SILENT = {3, 11, 12}  # lines that nobody reads
+STRANGE = {7, 15}  # before which something else is heard
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, a long recording and its text."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    folder = write_tones(tmp_path_factory.mktemp("tones"), {"train": 240, "valid": 30, "test": 30})
+    settled = ["model.ctc=0.7", "decode.ctc=0.7", "validation.every=300"]
+    recipe = load_recipe(folder / "tones.yaml", [*settled, "data.test="])
+    train(recipe, folder / "run")
+    patch.undo()
+    return folder
+
+
+def reading(folder: Path) -> list[tuple[float, float] | None]:
+    """Writes talk.flac and talk.txt; where each line is read."""
+    draw = random.Random(5)
+    words = ["ab", "cde", "eda", "bb", "dc", "ace", "bed", "dad", "cab", "e"]
+    texts = [" ".join(draw.sample(words, 3)) for _ in range(20)]
+    pieces, truth, at = [], [], 0.0
+    for number, text in enumerate(texts):
+        quiet = draw.uniform(0.3, 0.9)
+        parts = [0.003 * np.random.default_rng(number).standard_normal(round(quiet * RATE))]
+        if number in STRANGE:
+            parts.append(tones("aa dd aa", number))
+        before = sum(map(len, parts)) / RATE
+        span = None
+        if number not in SILENT:
+            parts.append(tones(text, number))
+            # What is said begins and ends with a pause, and tones fade in and out.
+            span = (at + before + PAUSE, at + before + len(parts[-1]) / RATE - PAUSE - 0.03)
+        truth.append(span)
+        pieces += parts
+        at += sum(map(len, parts)) / RATE
+    sound = np.concatenate([*pieces, np.zeros(RATE // 2)]).astype(np.float32)
+    soundfile.write(folder / "talk.flac", sound, RATE)
+    (folder / "talk.txt").write_text("\n".join(texts) + "\n", "utf-8")
+    return truth
+
+
+def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_lines_are_found_and_written(place: Path) -> None:
+    truth = reading(place)
+    done = transduce(
+        "align", place / "talk.flac", place / "talk.txt", "--model", place / "run", "--least", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "17 lines read" in done.stdout
+    assert "not read: line 4, 12, 13" in done.stdout
+    told = json.loads((place / "talk" / "segments.json").read_text("utf-8"))["utterances"]
+    errors = []
+    for one, span in zip(told, truth, strict=True):
+        assert one["read"] == (span is not None), one
+        if span is not None:
+            errors += [abs(one["start"] - span[0]), abs(one["end"] - span[1])]
+            assert [word["text"] for word in one["words"]] == one["text"].split()
+            assert one["words"][0]["start"] == one["start"]
+            assert one["words"][-1]["end"] == one["end"]
+            assert 0.1 < one["confidence"] <= 1
+        else:
+            assert (one["start"], one["confidence"]) == (None, 0.0)
+    assert np.mean(np.array(errors) <= NEAR) >= 0.95, errors
+    texts = read_text(place / "talk.txt")
+    numbers = read_textgrid(place / "talk" / "talk.seg.TextGrid")
+    there = numbered_lines(numbers, texts, "talk")
+    assert [one.text for one in there] == [t for t, s in zip(texts, truth, strict=True) if s]
+    grid = read_textgrid(place / "talk" / "talk.TextGrid")
+    assert [tier.name for tier in grid.tiers] == ["utterances", "words"]
+    manifest = Recordings(
+        file=str(place / "talk" / "manifest.tsv"), audio="audio", start="start", end="end"
+    )
+    pairs = list(read_pairs(manifest, None))
+    assert [pair.target for pair in pairs] == [one.text for one in there]
+    # What was cut out says what it should; the model knows shorter lines, so not to the letter.
+    heard = transduce("run", place / "run", *(pair.source for pair in pairs)).stdout.splitlines()
+    assert jiwer.cer([pair.target for pair in pairs], heard) < 0.15
+
+
+def test_what_a_person_has_marked(place: Path) -> None:
+    reading(place)
+    (place / "two.txt").write_text("a_1\tcab\na_2\tdad\na_3\tbed\n", "utf-8")
+    grid = """File type = "ooTextFile"
+Object class = "TextGrid"
+0 9 <exists> 1 "IntervalTier" "seg" 0 9 4 0 1 "" 1 2.5 "2" 2.5 3 "" 3 4 "1"
+"""
+    (place / "two.TextGrid").write_text(grid, "utf-8")
+    named = ("align", place / "talk.flac", place / "two.txt")
+    done = transduce(*named, "--grid", place / "two.TextGrid", "--to", place / "out")
+    assert done.returncode == 0, done.stderr
+    assert "2 lines read" in done.stdout
+    rows = (place / "out" / "segments.tsv").read_text("utf-8").splitlines()
+    assert rows[1:] == [
+        "2\t1.000\t2.500\t1.000\tyes\tdad",
+        "1\t3.000\t4.000\t1.000\tyes\tcab",
+        "3\t\t\t0.000\tno\tbed",
+    ]
+    done = transduce(*named)
+    assert done.returncode == 2
+    assert "name a --model that aligns, or --grid FILE" in done.stderr
+
+
+def test_grids_of_the_public_project_can_be_read(tmp_path: Path) -> None:
+    import tarfile
+
+    with tarfile.open(corpus("udhr_uiuc") / "udhr_uiuc.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    soundfile.write(tmp_path / "long.flac", np.zeros(8 * 1500, np.float32), 8)  # of any rate
+    with pytest.raises(DataError, match="cannot be read"):
+        marked(tmp_path / "long.flac", ["one"], tmp_path / "nothing")
+    grids = sorted(tmp_path.rglob("*.TextGrid"))
+    assert len(grids) == 19
+    for path in grids:
+        texts = read_text(next(tmp_path.rglob(f"text/{path.stem}.txt")))
+        assert len(numbered_lines(read_textgrid(path), texts, path.name)) > 20
