@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 corpus_app = typer.Typer(rich_markup_mode=None)
-app.add_typer(corpus_app, name="corpus", help="List the corpora known by name, or get one.")
+app.add_typer(corpus_app, name="corpus", help="List the corpora known by name, get or make one.")
 
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
@@ -471,7 +471,7 @@ def align(
     ] = 0.3,
     device: Device = "auto",
 ) -> None:
-    """Find where each line, word and phone of a text is read in a long recording."""
+    """Find where each line of a text is read in a long recording."""
     from transduce.alignment.show import align_and_tell
 
     align_and_tell(audio, text, model, grid, language, to, least, device)
