@@ -101,9 +101,9 @@ def test_check_finds_the_data_fit(task: Path) -> None:
     ("preset", "least"),
     [
         ("lstm-attention", 90.0),
-        ("gru-attention", 90.0),
-        ("rnn-attention", 90.0),
-        ("peephole-attention", 90.0),
+        pytest.param("gru-attention", 90.0, marks=pytest.mark.slow),
+        pytest.param("rnn-attention", 90.0, marks=pytest.mark.slow),
+        pytest.param("peephole-attention", 90.0, marks=pytest.mark.slow),
         ("lstm-seq2seq", 80.0),
     ],
 )
