@@ -73,6 +73,14 @@ def test_the_loss_is_a_share_of_each(encoder: str) -> None:
     torch.testing.assert_close(loss.nll, 0.7 * written + 0.3 * heard)
 
 
+def test_where_two_passes_agree_the_loss_is_that_of_one() -> None:
+    network = sound_network()  # nothing is dropped in it
+    batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
+    once, twice = network.batch_loss(batch), network.batch_loss(batch.twice(), agreement=2.0)
+    torch.testing.assert_close(twice.total, once.total)
+    torch.testing.assert_close(twice.nll, once.nll)
+
+
 def test_a_sound_too_short_for_its_text_is_no_infinite_loss() -> None:
     network = sound_network()
     batch = batch_of([noise(0.05), noise(1.0)], [[4, 5, 6, 7], [4]])
