@@ -32,6 +32,8 @@ class Sound:
     samples: Samples
     rate: int
     remarks: tuple[str, ...] = ()
+    silent: bool = False
+    """Whether there is nothing to hear, as the first remark says."""
 
     @property
     def seconds(self) -> float:
@@ -64,7 +66,7 @@ def read_sound(
             + (f" from {start:g} s on" if start else "")
             + f", less than one frame of {1000 * SHORTEST:.0f} ms: leave it out"
         )
-    return Sound(samples, rate, remarks)
+    return Sound(samples, rate, remarks, silent=_is_silent(mono, channel_peak))
 
 
 def sound_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
@@ -93,11 +95,10 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
 
     `channel_peak` is the peak of the loudest channel that was mixed.
     """
-    peak = float(np.abs(mono).max(initial=0.0))
-    if channel_peak > SILENT and peak < CANCELLED * channel_peak:
-        return ["has channels that cancel each other when they are mixed: give it one of them"]
-    if peak < SILENT:
-        return ["is silent"]
+    peak = _peak(mono)
+    if _is_silent(mono, channel_peak):
+        cancelled = "has channels that cancel each other when they are mixed: give it one of them"
+        return [cancelled if channel_peak > SILENT else "is silent"]
     found = []
     if peak > 2:
         found.append(f"is {peak:,.0f} times as loud as full scale: its numbers may not be ±1")
@@ -107,6 +108,16 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
     if flat.sum() > CLIPPED_SHARE * len(mono):
         found.append("is clipped: it was recorded too loud")
     return found
+
+
+def _peak(mono: Samples) -> float:
+    return float(np.abs(mono).max(initial=0.0))
+
+
+def _is_silent(mono: Samples, channel_peak: float) -> bool:
+    """Whether nothing was recorded, or nothing was left of it when channels were mixed."""
+    cancelled = channel_peak > SILENT and _peak(mono) < CANCELLED * channel_peak
+    return cancelled or _peak(mono) < SILENT
 
 
 def _piece(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -240,7 +240,7 @@ def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Hear
     with path.open("wb") as file, ThreadPoolExecutor(count_cores()) as threads:
         while some := list(islice(remaining, AT_ONCE)):
             read = threads.map(lambda pair: _read(pair.source, rate, longest), [p for _, p in some])
-            for (place, pair), (wave, said) in zip(some, read, strict=True):
+            for (place, pair), (wave, said, _) in zip(some, read, strict=True):
                 if wave is None:
                     made.troubles[place] = said
                     continue
@@ -255,23 +255,31 @@ def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Hear
     return made
 
 
-def _read(source: str, rate: int, longest: float) -> tuple[Wave | None, str]:
-    """The samples, and what is odd about them; or None, and why there are none."""
+class Heeded(NamedTuple):
+    """Samples, and what is odd about them; or none, and why."""
+
+    wave: Wave | None
+    said: str
+    silent: bool = False
+    """Whether the reason is that there is nothing to hear."""
+
+
+def _read(source: str, rate: int, longest: float) -> Heeded:
     path, start, end = parse_place(source)
     try:
         # By the header first: hours of sound are not read to be thrown away.
         seconds = min(sound_facts(path).seconds, end or float("inf")) - start
         if seconds > longest:
-            return None, TOO_LONG
+            return Heeded(None, TOO_LONG)
         sound = read_sound(path, rate, start, end)
     except DataError as error:
-        return None, str(error)
-    if any(remark.endswith(("is silent", "give it one of them")) for remark in sound.remarks):
-        return None, sound.remarks[0]
-    return sixteen_bits(sound.samples), " ".join(sound.remarks)
+        return Heeded(None, str(error))
+    if sound.silent:
+        return Heeded(None, sound.remarks[0], silent=True)
+    return Heeded(sixteen_bits(sound.samples), " ".join(sound.remarks))
 
 
-def read_waves(sources: Iterator[str] | Sequence[str], rate: int) -> list[tuple[Wave | None, str]]:
+def read_waves(sources: Sequence[str], rate: int) -> list[Heeded]:
     """What several sources sound like, read at the same time: see `_read`."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return list(threads.map(lambda source: _read(source, rate, float("inf")), sources))

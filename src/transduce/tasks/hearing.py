@@ -34,7 +34,6 @@ from transduce.tasks.writing import Ids, Writer
 
 SECONDS_AT_ONCE = 1200.0  # of sound in memory
 SURVEYED = 500  # recordings by which features are normalised
-SILENT = ("is silent", "give it one of them")  # how remarks end of what cannot be heard
 LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
@@ -149,7 +148,7 @@ class Hearing(Writer):
             for one, start, end in group
         ]
         pieces, heard = [], []
-        for entry, name, (wave, said) in zip(
+        for entry, name, (wave, said, silent) in zip(
             group, names, read_waves(names, self.sound.rate), strict=True
         ):
             recording = entry[0]
@@ -157,7 +156,7 @@ class Hearing(Writer):
                 pieces.append(Piece.of(name, wave))
                 heard.append(entry)
                 recording.remarks += [said] if said else []
-            elif said.endswith(SILENT):
+            elif silent:
                 recording.remarks += [said] if recording.whole else []
             else:
                 recording.trouble = said
@@ -246,7 +245,7 @@ class Hearing(Writer):
             if isinstance(source, Piece):
                 waves.append(source.wave)
                 continue
-            ((wave, trouble),) = read_waves([source], self.sound.rate)
+            ((wave, trouble, _),) = read_waves([source], self.sound.rate)
             if wave is None:
                 raise DataError(trouble)
             waves.append(wave)

@@ -247,6 +247,7 @@ def test_silence_is_accepted_and_said(tmp_path: Path) -> None:
     sound = read_sound(path)
     assert len(sound.samples) == 16_000
     assert sound.remarks == (f"{path} is silent",)
+    assert sound.silent
 
 
 @pytest.mark.parametrize("loudness", [1.0, 0.4])
@@ -255,6 +256,7 @@ def test_clipping_is_accepted_and_said(tmp_path: Path, loudness: float) -> None:
     samples = loudness * np.clip(12 * noise(44_100), -1, 1)
     path = write(tmp_path / "a.wav", samples, 44_100)
     assert read_sound(path).remarks == (f"{path} is clipped: it was recorded too loud",)
+    assert not read_sound(path).silent
     assert flaws(noise(16_000)) == []
     assert flaws(tone(16_000, hertz=50.0)) == []
 
@@ -262,6 +264,7 @@ def test_clipping_is_accepted_and_said(tmp_path: Path, loudness: float) -> None:
 def test_channels_that_cancel_are_said(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", np.stack([noise(16_000), -noise(16_000)], axis=1), 16_000)
     assert "cancel each other" in read_sound(path).remarks[0]
+    assert read_sound(path).silent
 
 
 def test_numbers_that_are_not_of_full_scale_are_said() -> None:

@@ -112,7 +112,7 @@ def test_little_is_in_memory_at_a_time(
 
     def note(names: list[str], rate: int) -> object:
         waves = read(names, rate)
-        held.append(sum(len(wave) for wave, _ in waves if wave is not None) / rate)
+        held.append(sum(len(one.wave) for one in waves if one.wave is not None) / rate)
         return waves
 
     monkeypatch.setattr(hearing, "SECONDS_AT_ONCE", 3.0)
@@ -134,7 +134,7 @@ def test_of_hours_with_one_word_in_them_only_that_is_read(
 
     def note(names: list[str], rate: int) -> object:
         waves = read(names, rate)
-        held.extend(len(wave) for wave, _ in waves if wave is not None)
+        held.extend(len(one.wave) for one in waves if one.wave is not None)
         return waves
 
     monkeypatch.setattr(hearing, "read_waves", note)
