@@ -193,18 +193,9 @@ def run(
 ) -> None:
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
-    from transduce.console import (
-        check_tags,
-        conllu_input,
-        in_turn,
-        output_format,
-        print_outputs,
-        print_recordings,
-        print_tagged,
-        read_requests,
-        read_sources,
-    )
+    from transduce.console import output_format, print_outputs, print_recordings, print_tagged
     from transduce.hardware import pick_device
+    from transduce.inputs import check_tags, conllu_input, in_turn, read_requests, read_sources
     from transduce.interop.engine import open_model
     from transduce.tasks import Hearing
     from transduce.transducer import load
@@ -297,8 +288,9 @@ def score(
     device: Device = "auto",
 ) -> None:
     """Print the log-probability and the perplexity of given texts."""
-    from transduce.console import print_scores, read_lines_of, read_sources
+    from transduce.console import print_scores
     from transduce.hardware import pick_device
+    from transduce.inputs import read_lines_of, read_sources
     from transduce.interop.engine import open_model
     from transduce.tasks import LanguageModel
 
@@ -331,8 +323,8 @@ def prompts(
     precision: Precision = "auto",
 ) -> None:
     """Compare what a language model expects after different prompts."""
-    from transduce.console import read_prompts
     from transduce.hardware import pick_device
+    from transduce.inputs import read_prompts
     from transduce.inspection.page import write_prompts
     from transduce.inspection.prompts import compare_folder
     from transduce.inspection.table import print_comparison

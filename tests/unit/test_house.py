@@ -34,7 +34,7 @@ ROOMS = [
     ["evaluation"],
     ["interop", "inspection"],
     ["serving", "training"],
-    ["console", "demo"],
+    ["console", "demo", "inputs"],
     ["cli"],
     ["__main__"],
 ]

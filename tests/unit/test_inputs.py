@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from transduce.console import in_turn
 from transduce.decoding.output import Output
+from transduce.inputs import in_turn
 
 
 def requests(count: int, read: list[int]) -> Iterator[dict[str, Any]]:
