@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -46,6 +47,7 @@ class FastSearch:
 
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
+        self._weights: list[Tensor] = list(self.network.parameters())
 
     def run(
         self,
@@ -78,10 +80,9 @@ class FastSearch:
         self._copied = None
 
     def _copy_weights(self) -> None:
-        now = version(self.network)
+        now = version(self.network, self._weights)
         if self._copied != now:
-            weights: list[Tensor] = list(self.network.parameters())
-            torch._foreach_copy_(list(self._copy.parameters()), weights)
+            torch._foreach_copy_(list(self._copy.parameters()), self._weights)
             self._copied = now
 
     def free(self) -> None:
@@ -133,6 +134,7 @@ def _work(
         free += ended
 
 
+@cache
 def _round_up(length: int) -> int:
     """Few different lengths, so that pools are used again: powers of two from 32 on."""
     return max(32, 1 << (length - 1).bit_length())

@@ -22,7 +22,7 @@ from transduce.decoding.parts import NEVER
 from transduce.decoding.search import Hypothesis, penalty
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
-from transduce.nn.kernels import kernels
+from transduce.nn.kernels import early, kernels
 from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.short_attention import LONGEST
@@ -188,13 +188,21 @@ class Slots:
         """What the sentences in these slots have come to, best first."""
         seen = self._seen[slots]
         tokens = seen[:, :, 3:].astype(np.int64)
-        sizes = (tokens == END).argmax(axis=2).tolist()
-        scores, totals, written = seen[:, :, 1].tolist(), seen[:, :, 2].tolist(), tokens.tolist()
-        found: list[list[Hypothesis]] = []
-        for of_one in zip(written, sizes, scores, totals, strict=True):
-            each = [Hypothesis(ids[:end], *worth) for ids, end, *worth in zip(*of_one, strict=True)]
-            found.append([hypothesis for hypothesis in each if hypothesis.score > NEVER])
-        return found
+        sizes = (tokens == END).argmax(axis=2)
+        worth = zip(seen[:, :, 1].flat, seen[:, :, 2].flat, strict=True)
+        each = [
+            Hypothesis(ids[:end], float(score), float(total))
+            for ids, end, (score, total) in zip(
+                tokens.reshape(-1, tokens.shape[2]).tolist(), sizes.flat, worth, strict=True
+            )
+        ]
+        nbest = self.shape.nbest
+        if nbest == 1:
+            return [[hypothesis] for hypothesis in each]
+        return [
+            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
+            for start in range(0, len(each), nbest)
+        ]
 
     # ------------------------------------------------------------------------------- one step
 
@@ -254,6 +262,7 @@ class Slots:
             END=END,
             WIDTH=1 << (worth_BC.shape[1] - 1).bit_length(),
             num_warps=1,
+            **early(self.device),
         )
 
     def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -274,6 +283,7 @@ class Slots:
                 logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
                 V, shape.beam, shape.least,
                 C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
+                **early(self.device),
             )  # fmt: skip
             return values_RC, tokens_RC, masses_RC
         logits_RV = logits_RV + head.bias

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.models.learner import Learner
 from transduce.models.network import Head
@@ -37,15 +38,16 @@ def packed(network: Learned, kind: str) -> Learned:
     return copied
 
 
-def version(network: Learner) -> object:
+def version(network: Learner, weights: Sequence[Tensor] | None = None) -> object:
     """The same as before as long as no weight has changed, so that what was copied still holds.
 
     Of a network in training it is never the same, as a fused optimizer does not count its changes.
+    weights: all its parameters, where they are at hand; to gather them takes a while.
     """
-    parameters = list(network.parameters())
-    if network.training or any(parameter.is_inference() for parameter in parameters):
+    weights = list(network.parameters()) if weights is None else weights
+    if network.training or any(weight.is_inference() for weight in weights):
         return object()
-    return [(parameter.data_ptr(), parameter._version) for parameter in parameters]
+    return [(weight.data_ptr(), weight._version) for weight in weights]
 
 
 def _pack_block(block: EncoderBlock | DecoderBlock, kind: str) -> None:

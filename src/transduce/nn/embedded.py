@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.nn.kernels import kernels
+from transduce.nn.kernels import early, kernels
 from transduce.nn.residual import WIDEST, tile_of_rows
 
 
@@ -73,6 +73,7 @@ class _Embedded(torch.autograd.Function):
             dropout,
             POSITIONS=positions is not None,
             DROPS=seed is not None,
+            **early(table.device, learning=any(ctx.needs_input_grad)),
             **tile,
         )
         # What was dropped is drawn again from the seed rather than kept.

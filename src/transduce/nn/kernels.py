@@ -2,12 +2,29 @@
 
 They are Triton's language rather than Python, so nothing here is typed; they are made when first
 used, as a machine without a GPU has no Triton. Each is called from the file that explains it.
+
+Those of a decoding step are done in two or three microseconds, and to start one takes as long. With
+EARLY it is started while the one before still works; it fetches what that one does not write, the
+weights, and then waits for its end.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+@cache
+def early(device: torch.device, learning: bool = False) -> dict[str, Any]:
+    """How kernels of a decoding step are started: early where the device can, from Hopper on.
+
+    Not while the network learns: the one before might be writing the weights.
+    """
+    can = not learning and torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"EARLY": can, "launch_pdl": can}
 
 
 @cache
@@ -15,6 +32,29 @@ def kernels() -> SimpleNamespace:
     """Those of the loss, attention, products, norms and sums, decoding steps: by name."""
     import triton
     import triton.language as tl
+
+    @triton.jit
+    def wait(EARLY: tl.constexpr):
+        """For the end of the kernel before; the next one may be started meanwhile."""
+        if EARLY:
+            tl.extra.cuda.gdc_launch_dependents()
+            tl.extra.cuda.gdc_wait()
+
+    @triton.jit
+    def mass_of(x_row, vocabulary, block: tl.constexpr):
+        """The highest of a row's logits, the log-sum of their exponentials, and their sum."""
+        highest = -float("inf")
+        mass = 0.0
+        total = 0.0
+        for start in range(0, vocabulary, block):
+            places = start + tl.arange(0, block)
+            x = tl.load(x_row + places, mask=places < vocabulary, other=-float("inf"))
+            x = x.to(tl.float32)
+            total += tl.sum(tl.where(places < vocabulary, x, 0.0))
+            higher = tl.maximum(highest, tl.max(x))
+            mass = mass * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher))
+            highest = higher
+        return highest, highest + tl.log(mass), total
 
     @triton.jit
     def softmax_gradient(
@@ -33,18 +73,7 @@ def kernels() -> SimpleNamespace:
         row = tl.program_id(0).to(tl.int64)
         x_row = logits + row * stride
         target = tl.load(targets + row)
-        highest = -float("inf")
-        mass = 0.0
-        total = 0.0
-        for start in range(0, vocabulary, block):
-            places = start + tl.arange(0, block)
-            x = tl.load(x_row + places, mask=places < vocabulary, other=-float("inf"))
-            x = x.to(tl.float32)
-            total += tl.sum(tl.where(places < vocabulary, x, 0.0))
-            higher = tl.maximum(highest, tl.max(x))
-            mass = mass * tl.exp(highest - higher) + tl.sum(tl.exp(x - higher))
-            highest = higher
-        lse = highest + tl.log(mass)
+        highest, lse, total = mass_of(x_row, vocabulary, block)
         x_target = tl.load(x_row + target).to(tl.float32)
         nll = lse - x_target
         uniform = lse - total / vocabulary
@@ -61,6 +90,48 @@ def kernels() -> SimpleNamespace:
                 p = tl.where(places == target, p - (1 - smoothing), p)
                 p = tl.where(real, p, 0.0)
                 tl.store(x_row + places, p.to(logits.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def agreeing_gradient(
+        one, other, stride, targets, counted, losses, nlls, hits,
+        vocabulary, smoothing, agreement, block: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0).to(tl.int64)
+        x_row, y_row = one + row * stride, other + row * stride
+        target = tl.load(targets + row)
+        x_highest, x_lse, x_total = mass_of(x_row, vocabulary, block)
+        y_highest, y_lse, y_total = mass_of(y_row, vocabulary, block)
+        x_target, y_target = tl.load(x_row + target).to(tl.float32), tl.load(y_row + target)
+        y_target = y_target.to(tl.float32)
+        p_from_q = 0.0
+        q_from_p = 0.0
+        for start in range(0, vocabulary, block):
+            places = start + tl.arange(0, block)
+            inside = places < vocabulary
+            log_p = tl.load(x_row + places, mask=inside, other=0.0).to(tl.float32) - x_lse
+            log_q = tl.load(y_row + places, mask=inside, other=0.0).to(tl.float32) - y_lse
+            apart = tl.where(inside, log_p - log_q, 0.0)
+            p_from_q += tl.sum(tl.exp(log_p) * apart)
+            q_from_p -= tl.sum(tl.exp(log_q) * apart)
+        nll = (x_lse - x_target + y_lse - y_target) / 2
+        uniform = (x_lse + y_lse - (x_total + y_total) / vocabulary) / 2
+        smoothed = (1 - smoothing) * nll + smoothing * uniform
+        tl.store(nlls + row, nll)
+        tl.store(losses + row, smoothed + agreement * (p_from_q + q_from_p) / 2)
+        hit = (x_target >= x_highest).to(tl.float32) + (y_target >= y_highest).to(tl.float32)
+        tl.store(hits + row, hit / 2)
+        share = tl.where(tl.load(counted + row), 0.5, 0.0)
+        for start in range(0, vocabulary, block):
+            places = start + tl.arange(0, block)
+            inside = places < vocabulary
+            log_p = tl.load(x_row + places, mask=inside, other=0.0).to(tl.float32) - x_lse
+            log_q = tl.load(y_row + places, mask=inside, other=0.0).to(tl.float32) - y_lse
+            p, q, apart = tl.exp(log_p), tl.exp(log_q), log_p - log_q
+            wanted = smoothing / vocabulary + tl.where(places == target, 1 - smoothing, 0.0)
+            by_x = p - wanted + agreement * (p * (apart - p_from_q) + p - q)
+            by_y = q - wanted + agreement * (q * (-apart - q_from_p) + q - p)
+            tl.store(x_row + places, (share * by_x).to(one.dtype.element_ty), mask=inside)
+            tl.store(y_row + places, (share * by_y).to(one.dtype.element_ty), mask=inside)
 
     @triton.jit
     def load_tile(start_ptr, row, places, length, K: tl.constexpr):
@@ -160,16 +231,34 @@ def kernels() -> SimpleNamespace:
             tl.store(v_sums + b * k_row + c, tl.sum(dv, 0))
 
     @triton.jit
+    def absorbed(q, k, v, inside, highest, mass, total):
+        """What attention has come to, after some more keys and values."""
+        score = tl.where(inside, tl.sum(k.to(tl.float32) * q[None, :], 1), -1e30)
+        higher = tl.maximum(highest, tl.max(score))
+        weight = tl.where(inside, tl.exp(score - higher), 0.0)
+        shrink = tl.exp(highest - higher)
+        values = tl.where(inside[:, None], v.to(tl.float32), 0.0)
+        total = total * shrink + tl.sum(weight[:, None] * values, 0)
+        return higher, mass * shrink + tl.sum(weight), total
+
+    @triton.jit
     def step_attention(
         q_ptr, store_ptr, lengths, origin, out_ptr,
         q_row, H, T, each, scale,
-        OWN: tl.constexpr, ORIGIN: tl.constexpr,
+        OWN: tl.constexpr, ORIGIN: tl.constexpr, EARLY: tl.constexpr,
         K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         row, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
-        c = tl.arange(0, WIDTH)
+        c, t = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
         wide = c < K
         D = H * K
+        first = store_ptr + (row // each) * T * 2 * D + h * K
+        # The past is of earlier steps, and between two of them a kernel of the library's waits for
+        # all before it: it can be fetched early. Only how much of it counts is not yet known.
+        at = first + t[:, None] * 2 * D + c[None, :]
+        k = tl.load(at, mask=(t < T)[:, None] & wide[None, :], other=0.0)
+        v = tl.load(at + D, mask=(t < T)[:, None] & wide[None, :], other=0.0)
+        wait(EARLY)
         from_q = q_ptr + row * q_row + h * K + c
         q = tl.load(from_q, mask=wide, other=0.0).to(tl.float32) * scale
         length = tl.load(lengths + row // each)
@@ -185,23 +274,19 @@ def kernels() -> SimpleNamespace:
             highest = tl.sum(q * new_k.to(tl.float32))
             mass = 1.0
             total = new_v.to(tl.float32)
-        for start in range(0, length, BLOCK):
-            t = start + tl.arange(0, BLOCK)
-            inside = t < length
-            place = (row // each) * T + t
+        begin = 0
+        if not ORIGIN:
+            highest, mass, total = absorbed(q, k, v, t < length, highest, mass, total)
+            begin = BLOCK
+        for start in range(begin, length, BLOCK):
+            inside = start + t < length
+            at = first + (start + t)[:, None] * 2 * D + c[None, :]
             if ORIGIN:
-                place = tl.load(origin + row * T + t, mask=inside, other=0).to(tl.int64) * T + t
-            at = store_ptr + place[:, None] * 2 * D + h * K + c[None, :]
-            there = inside[:, None] & wide[None, :]
-            k = tl.load(at, mask=there, other=0.0).to(tl.float32)
-            v = tl.load(at + D, mask=there, other=0.0).to(tl.float32)
-            score = tl.where(inside, tl.sum(k * q[None, :], 1), -1e30)
-            higher = tl.maximum(highest, tl.max(score))
-            weight = tl.where(inside, tl.exp(score - higher), 0.0)
-            shrink = tl.exp(highest - higher)
-            total = total * shrink + tl.sum(weight[:, None] * v, 0)
-            mass = mass * shrink + tl.sum(weight)
-            highest = higher
+                place = tl.load(origin + row * T + start + t, mask=inside, other=0).to(tl.int64)
+                at = store_ptr + (place * T + start + t)[:, None] * 2 * D + h * K + c[None, :]
+            k = tl.load(at, mask=inside[:, None] & wide[None, :], other=0.0)
+            v = tl.load(at + D, mask=inside[:, None] & wide[None, :], other=0.0)
+            highest, mass, total = absorbed(q, k, v, inside, highest, mass, total)
         out = total / tl.where(mass == 0.0, 1.0, mass)
         tl.store(out_ptr + row * D + h * K + c, out.to(out_ptr.dtype.element_ty), mask=wide)
 
@@ -209,8 +294,9 @@ def kernels() -> SimpleNamespace:
     def top_tokens(
         logits, bias, steps, limits, values, tokens, masses, V, each, least,
         C: tl.constexpr, PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr,
-        BLOCK: tl.constexpr,
+        BLOCK: tl.constexpr, EARLY: tl.constexpr,
     ):  # fmt: skip
+        wait(EARLY)
         row, chunk, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
         place = chunk * BLOCK + tl.arange(0, BLOCK)
         nothing = -float("inf")
@@ -232,8 +318,9 @@ def kernels() -> SimpleNamespace:
     @triton.jit
     def settle(
         values, found, masses, tokens, opens, steps, written, reached, ended, total,
-        chunks, T, power, END: tl.constexpr, WIDTH: tl.constexpr,
+        chunks, T, power, END: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
     ):  # fmt: skip
+        wait(EARLY)
         row = tl.program_id(0).to(tl.int64)
         if tl.load(opens + row) != 0:
             c = tl.arange(0, WIDTH)
@@ -258,24 +345,54 @@ def kernels() -> SimpleNamespace:
     @triton.jit
     def one_row(
         x_ptr, weight, bias, y_ptr, width, outputs,
-        BIAS: tl.constexpr, RELU: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+        BIAS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+        COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-        there = column < outputs
-        total = tl.zeros((COLUMNS, BLOCK), dtype=tl.float32)
-        for start in range(0, width, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            inside = place < width
-            x = tl.load(x_ptr + place, mask=inside, other=0.0).to(tl.float32)
-            at = column[:, None] * width + place[None, :]
-            w = tl.load(weight + at, mask=there[:, None] & inside[None, :], other=0.0)
-            total += w.to(tl.float32) * x[None, :]
+        column, place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, BLOCK)
+        there, inside = column < outputs, place < width
+        at = column[:, None].to(tl.int64) * width + place[None, :]
+        w = tl.load(weight + at, mask=there[:, None] & inside[None, :], other=0.0)
+        wait(EARLY)
+        x = tl.load(x_ptr + place, mask=inside, other=0.0)
+        total = w.to(tl.float32) * x.to(tl.float32)[None, :]
+        for start in range(BLOCK, width, BLOCK):
+            inside = start + place < width
+            x = tl.load(x_ptr + start + place, mask=inside, other=0.0)
+            w = tl.load(weight + start + at, mask=there[:, None] & inside[None, :], other=0.0)
+            total += w.to(tl.float32) * x.to(tl.float32)[None, :]
         y = tl.sum(total, 1)
         if BIAS:
             y += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)
         if RELU:
             y = tl.maximum(y, 0.0)
         tl.store(y_ptr + column, y.to(y_ptr.dtype.element_ty), mask=there)
+
+    @triton.jit
+    def few_rows(
+        x_ptr, weight, bias, y_ptr, rows, width, outputs,
+        BIAS: tl.constexpr, RELU: tl.constexpr, EARLY: tl.constexpr,
+        ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        column, place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.arange(0, BLOCK)
+        row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+        there, known, inside = column < outputs, row < rows, place < width
+        w_at = column[:, None].to(tl.int64) * width + place[None, :]
+        x_at = row[:, None].to(tl.int64) * width + place[None, :]
+        w = tl.load(weight + w_at, mask=there[:, None] & inside[None, :], other=0.0)
+        wait(EARLY)
+        x = tl.load(x_ptr + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+        y = tl.dot(x, tl.trans(w))
+        for start in range(BLOCK, width, BLOCK):
+            inside = start + place < width
+            w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
+            x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+            y = tl.dot(x, tl.trans(w), y)
+        if BIAS:
+            y += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None, :]
+        if RELU:
+            y = tl.maximum(y, 0.0)
+        to = y_ptr + row[:, None].to(tl.int64) * outputs + column[None, :]
+        tl.store(to, y.to(y_ptr.dtype.element_ty), mask=known[:, None] & there[None, :])
 
     @triton.jit
     def column_sums(
@@ -321,8 +438,10 @@ def kernels() -> SimpleNamespace:
     @triton.jit
     def embed(
         tokens, table, positions, places, seed, x_ptr, rows, width, scale, dropout,
-        POSITIONS: tl.constexpr, DROPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+        POSITIONS: tl.constexpr, DROPS: tl.constexpr, EARLY: tl.constexpr,
+        ROWS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
+        wait(EARLY)
         first = tl.program_id(0) * ROWS
         row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
         inside = (row < rows)[:, None] & (place < width)[None, :]
@@ -355,13 +474,18 @@ def kernels() -> SimpleNamespace:
     def norm(
         x_ptr, change_ptr, seed, sum_ptr, weight, bias, y_ptr, mean_ptr, spread_ptr,
         rows, width, eps, dropout,
-        ADDS: tl.constexpr, DROPS: tl.constexpr, CENTRED: tl.constexpr,
+        ADDS: tl.constexpr, DROPS: tl.constexpr, CENTRED: tl.constexpr, EARLY: tl.constexpr,
         ROWS: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         first = tl.program_id(0) * ROWS
         row, place = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
         inside = (row < rows)[:, None] & (place < width)[None, :]
         at = row[:, None].to(tl.int64) * width + place[None, :]
+        w = tl.load(weight + place, mask=place < width, other=0.0).to(tl.float32)
+        b = w
+        if CENTRED:
+            b = tl.load(bias + place, mask=place < width, other=0.0).to(tl.float32)
+        wait(EARLY)
         x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
         if ADDS:
             change = tl.load(change_ptr + at, mask=inside, other=0.0).to(tl.float32)
@@ -376,10 +500,9 @@ def kernels() -> SimpleNamespace:
             off = tl.where(inside, x - mean[:, None], 0.0)
         spread = 1.0 / tl.sqrt(tl.sum(off * off, 1) / width + eps)
         tl.store(spread_ptr + row, spread, mask=row < rows)
-        w = tl.load(weight + place, mask=place < width, other=0.0).to(tl.float32)
         y = off * spread[:, None] * w[None, :]
         if CENTRED:
-            y += tl.load(bias + place, mask=place < width, other=0.0).to(tl.float32)[None, :]
+            y += b[None, :]
         tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
     @triton.jit
@@ -427,12 +550,14 @@ def kernels() -> SimpleNamespace:
 
     return SimpleNamespace(
         softmax_gradient=softmax_gradient,
+        agreeing_gradient=agreeing_gradient,
         attention=attention,
         attention_backward=attention_backward,
         step_attention=step_attention,
         top_tokens=top_tokens,
         settle=settle,
         one_row=one_row,
+        few_rows=few_rows,
         column_sums=column_sums,
         embed=embed,
         embed_backward=embed_backward,

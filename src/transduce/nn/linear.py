@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.kernels import kernels
+from transduce.nn.kernels import early, kernels
 from transduce.nn.packed import PackedWeight
 
 COLUMNS = 64  # that one program adds up
 SPLITS = 32  # programs that share a column's rows
+FEW = 64  # rows up to which a kernel of ours beats the library's
 
 
 def linear(
@@ -31,8 +32,8 @@ def linear(
         return weight_FD.multiply(x_BTD, relu)
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]
-    elif _is_one_row(x_BTD, weight_FD):
-        y_BTF = _one_row(x_BTD, weight_FD, bias_F, relu)
+    elif _are_few(x_BTD, weight_FD):
+        y_BTF = _few_rows(x_BTD, weight_FD, bias_F, relu)
     elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
         y_NF = torch._addmm_activation(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
         y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
@@ -54,31 +55,35 @@ def _dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def _is_one_row(x_BTD: Tensor, weight_FD: Tensor) -> bool:
-    """A step of a single sentence on a GPU, where a product only has to read the weight."""
+def _are_few(x_BTD: Tensor, weight_FD: Tensor) -> bool:
+    """A step of few sentences on a GPU, where a product is the time to read the weight."""
     rows = x_BTD.numel() // x_BTD.shape[-1]
     half = x_BTD.dtype == weight_FD.dtype == torch.bfloat16
-    return x_BTD.is_cuda and rows == 1 and half and not torch.is_grad_enabled()
+    return x_BTD.is_cuda and 1 <= rows <= FEW and half and not torch.is_grad_enabled()
 
 
-def _one_row(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool) -> Tensor:
+def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: bool) -> Tensor:
     x_BTD, weight_FD = x_BTD.contiguous(), weight_FD.contiguous()
     outputs, width = weight_FD.shape
+    rows = x_BTD.numel() // width
     y_BTF = x_BTD.new_empty(*x_BTD.shape[:-1], outputs)
-    kernels().one_row[(-(-outputs // 2),)](
-        x_BTD,
-        weight_FD,
-        weight_FD if bias_F is None else bias_F,
-        y_BTF,
-        width,
-        outputs,
-        BIAS=bias_F is not None,
-        RELU=relu,
-        COLUMNS=2,
-        BLOCK=512,
-        num_warps=2,
-    )
+    tensors = (x_BTD, weight_FD, weight_FD if bias_F is None else bias_F, y_BTF)
+    how = {"BIAS": bias_F is not None, "RELU": relu, **early(x_BTD.device)}
+    if rows == 1:
+        kernels().one_row[(-(-outputs // 2),)](
+            *tensors, width, outputs, COLUMNS=2, BLOCK=512, num_warps=2, **how
+        )
+        return y_BTF
+    tile = _tile(width)
+    grid = (-(-outputs // tile["COLUMNS"]), -(-rows // tile["ROWS"]))
+    kernels().few_rows[grid](*tensors, rows, width, outputs, **tile, **how)
     return y_BTF
+
+
+def _tile(width: int) -> dict[str, int]:
+    """A few columns each, as many at once of what they are the sum of as fit."""
+    block = min(max(1 << (width - 1).bit_length(), 16), 2048)
+    return {"ROWS": 16, "COLUMNS": 16, "BLOCK": block, "num_warps": 4, "num_stages": 1}
 
 
 def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:

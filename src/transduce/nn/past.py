@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from transduce.nn.attention import fused_attention
-from transduce.nn.kernels import kernels
+from transduce.nn.kernels import early, kernels
 from transduce.nn.masks import Mask
 
-BLOCK = 16  # positions that a program reads at a time
+BLOCK = 32  # positions that a program reads at a time
+WARPS = 2
 
 
 @dataclass
@@ -101,6 +102,7 @@ def _launch(
         K=D // heads,
         WIDTH=1 << (D // heads - 1).bit_length(),
         BLOCK=BLOCK,
-        num_warps=1,
+        num_warps=WARPS,
+        **early(store_RTE.device),
     )
     return context_R1D

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.kernels import kernels
+from transduce.nn.kernels import early, kernels
 from transduce.nn.linear import column_sums, remember_sums
 
 WIDEST = 4096  # a row must fit into the registers of one program
@@ -141,6 +141,7 @@ class _AddAndNormalise(torch.autograd.Function):
             ADDS=change is not None,
             DROPS=seed is not None,
             CENTRED=bias is not None,
+            **early(x.device, learning=any(ctx.needs_input_grad)),
             **tile_of_rows(width),
         )
         # What was dropped is drawn again from the seed rather than kept.
