@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn.agreement import agreeing_cross_entropy
 from transduce.nn.attention import fused_attention, masked_softmax
 from transduce.nn.embedded import embedded
 from transduce.nn.linear import linear, remember_sums
@@ -175,6 +176,25 @@ def test_linear_of_one_row(D: int, F_: int, relu: bool) -> None:
         exact = x.double() @ weight.double().T + (0 if b is None else b.double())
         assert y.shape == (1, 1, F_)
         assert apart(y, exact.relu() if relu else exact) < 5e-3
+
+
+@pytest.mark.parametrize("V", [50, 10_000])
+def test_two_passes_that_should_agree(V: int) -> None:
+    torch.manual_seed(1)
+    N, D = 300, 64
+    targets = torch.randint(1, V, (N,), device="cuda")
+    targets[::7] = 0
+    features = torch.randn(2 * N, D, device="cuda").bfloat16().requires_grad_()
+    weight = (torch.randn(V, D, device="cuda") / 8).bfloat16().requires_grad_()
+    loss = agreeing_cross_entropy(features, weight, None, targets.repeat(2), 3.0, 0.1)
+    found = torch.autograd.grad(loss.total, (features, weight))
+    exact = [x.detach().cpu().double().requires_grad_() for x in (features, weight)]
+    right = agreeing_cross_entropy(*exact, None, targets.cpu().repeat(2), 3.0, 0.1)
+    assert apart(loss.total.cpu(), right.total) < 2e-3
+    assert apart(loss.nll.cpu(), right.nll) < 2e-3
+    assert int(loss.tokens) == int(right.tokens)
+    for mine, theirs in zip(found, torch.autograd.grad(right.total, exact), strict=True):
+        assert apart(mine.cpu(), theirs) < 2e-2
 
 
 def test_a_gradient_that_was_changed_has_lost_its_sums() -> None:
