@@ -4,7 +4,7 @@ The C of this folder (native.h, products.c, step.c) is compiled by the machine's
 first time that it is wanted. Where it cannot be, torch does the work: nobody needs a compiler.
 """
 
-from transduce.native.library import library, why_not
+from transduce.native.compile import library, why_not
 from transduce.native.product import Product
 
 __all__ = ["Product", "library", "why_not"]
