@@ -22,7 +22,8 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
-from transduce.models.flat import FlatSteps, has_flat_steps
+from transduce.models.flat import has_flat_steps
+from transduce.models.native import steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
@@ -110,7 +111,7 @@ class Transducer(Writer, task="transduce"):
     def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
-        return FlatSteps(network) if has_flat_steps(network) else network
+        return steps_of(network) if has_flat_steps(network) else network
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
         decode = self.recipe.decode

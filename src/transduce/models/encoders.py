@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -25,9 +28,13 @@ class TransformerEncoder(nn.Module):
         self.blocks = build_stack(EncoderBlock, settings, width, dropout)
         self.norm = build_last_norm(settings, width)
 
+    @property
+    def stack(self) -> Sequence[EncoderBlock]:
+        return cast("Sequence[EncoderBlock]", self.blocks)  # a ModuleList does not know its type
+
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         stream = Stream(x_BSD)
-        for block in self.blocks:
+        for block in self.stack:
             stream = block(stream, mask)
         return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
 

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.native import Product, library
+
 KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
 SMALL = 1 << 18  # numbers in an int8 weight; below, the cost of a call is most of a row's product
@@ -123,8 +125,11 @@ def has_bfloat16() -> bool:
 
 
 def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """oneDNN's products, on AMX, were slower by what it takes to find the inputs' levels before."""
+    """By the library in C where there is one, else by torch."""
     levels_FD, scale_F = levels_of(weight_FD)
+    native = library()
+    if native is not None:
+        return Product(native, levels_FD, scale_F, bias_F)
     bias_F = None if bias_F is None else bias_F.float()
     for_all = by_torch(levels_FD, scale_F, bias_F)
     if levels_FD.numel() >= SMALL or not has_bfloat16():

@@ -1,0 +1,299 @@
+"""A Transformer searched by the library in C: a decoder's step is one call, the encoder another.
+
+For networks packed in int8, where there is such a library; see native/.
+
+What is past stays where it was written: a row of a search knows where each of its steps lies, and
+only that is reordered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from transduce.models.decoders import DecoderState, TransformerDecoder
+from transduce.models.embedding import TokenEmbedding
+from transduce.models.encoders import TransformerEncoder
+from transduce.models.flat import ROOM, FlatSteps
+from transduce.models.lens import attentions
+from transduce.models.memory import Memory, padding_mask
+from transduce.models.network import Network
+from transduce.native import Product, library
+from transduce.native.product import Kernel, Weight
+from transduce.native.stack import ACTIVATIONS, Layer, Norm, Sources, Stack, Step, Sublayer
+from transduce.nn.blocks import DecoderBlock, EncoderBlock, Residual
+from transduce.nn.packed import PackedWeight
+from transduce.nn.positions import Rotary
+
+
+def steps_of(network: Network) -> FlatSteps | NativeSteps:
+    """What searches a network that has_flat_steps: the library if it can, else torch."""
+    return NativeSteps(network) if has_native_steps(network) else FlatSteps(network)
+
+
+def has_native_steps(network: Network) -> bool:
+    """Whether its decoder's products are all the library's."""
+    if not isinstance(network.decoder, TransformerDecoder):
+        return False
+    plain = isinstance(network.head.narrow, nn.Identity)
+    return plain and is_native(network.head.weight) and all(map(_is_packed, network.decoder.stack))
+
+
+class NativeSteps:
+    """Searched in place of a network; while an attention is watched, the network itself is."""
+
+    def __init__(self, network: Network, kernel: Kernel = Kernel.BEST) -> None:
+        assert isinstance(network.decoder, TransformerDecoder)
+        made = library()
+        assert made is not None
+        self.network, self._library = network, made
+        self.decoder = network.decoder
+        self._attentions = list(attentions(network).values())
+        self._stack = Compiled(
+            self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
+        )
+        head = _product(network.head.weight)
+        assert head is not None
+        self._head = head
+        self._encoder = self._compiled_encoder(kernel)
+
+    def _compiled_encoder(self, kernel: Kernel) -> Compiled | None:
+        """A network that reads sound has more before its encoder."""
+        network, encoder = self.network, self.network.encoder
+        if type(network) is not Network or not isinstance(encoder, TransformerEncoder):
+            return None
+        if not all(map(_is_packed, encoder.stack)):
+            return None
+        return Compiled(network.front, encoder.stack, encoder.norm, kernel)
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+        return self.begin(self.encode(source_BS, lengths_B))
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """What network.encode gives, zero beyond the ends of sources."""
+        if self._encoder is None or self._is_watched():
+            return self.network.encode(source_BS, lengths_B)
+        encoder, (B, S) = self._encoder, source_BS.shape
+        states_BSD = torch.empty(B, S, encoder.width)
+        source_BS, lengths_B = source_BS.contiguous(), lengths_B.contiguous()
+        embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
+        positions_SD, turns_SK = encoder.positions(0, S), encoder.turns(0, S)
+        stack = ctypes.addressof(encoder.stack)
+        bytes_wanted = self._library.stack_room(stack, int(lengths_B.sum()), S)
+        room = torch.empty(bytes_wanted, dtype=torch.uint8)
+        given = (source_BS, lengths_B, embedded_BSD, positions_SD, turns_SK, states_BSD, room)
+        sources = Sources(B, S, *map(address, given))
+        self._library.encode(stack, ctypes.addressof(sources))
+        return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
+
+    def begin(self, memory: Memory) -> DecoderState:
+        """What steps start from that have this memory."""
+        B, S, _ = memory.states_BSD.shape
+        lengths_B = torch.full((B,), S)
+        visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
+        if visible_B1S is not None:
+            lengths_B = visible_B1S.sum(dim=(1, 2)).expand(B).contiguous()
+            ends_early = torch.equal(visible_B1S[:, 0], torch.arange(S) < lengths_B[:, None])
+        if self._is_watched() or (visible_B1S is not None and not ends_early):
+            return self.decoder.start(memory)
+        projected = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
+        return NativeState(projected, lengths_B)
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_RV of the token after tokens_R, in float32."""
+        if not isinstance(state, NativeState):
+            return self.network.step(tokens_R, state)
+        rows, t, stack = len(tokens_R), state.length, self._stack
+        log_probs_RV = torch.empty(rows, self._head.weight.outputs)
+        tokens_R = tokens_R.contiguous()
+        embedded_RD = None
+        if not stack.embeds:
+            embedded_RD = stack.embedding(tokens_R[:, None], start=t)
+        position_D, turns_K = stack.positions(t, 1), stack.turns(t, 1)
+        if state.has_to_grow(rows):
+            state.grow(rows)
+            state.room = self._room(rows, state)
+        past_TLRE, origins_RT = state.past_TLRE, state.origins_RT
+        step = Step(
+            rows,
+            t,
+            address(tokens_R),
+            address(embedded_RD),
+            address(position_D),
+            address(turns_K),
+            address(past_TLRE),
+            past_TLRE.shape[2],
+            address(origins_RT),
+            origins_RT.shape[1] - 1,
+            ctypes.addressof(state.memory),
+            state.memory_length,
+            address(state.lengths_B),
+            self._head.weight,
+            address(log_probs_RV),
+            address(state.room),
+        )
+        self._library.decoder_step(ctypes.addressof(stack.stack), ctypes.addressof(step))
+        state.length += 1
+        return log_probs_RV, state
+
+    def _room(self, rows: int, state: NativeState) -> Tensor:
+        places = max(len(state.past_TLRE), state.memory_length)
+        stack = ctypes.addressof(self._stack.stack)
+        return torch.empty(self._library.stack_room(stack, rows, places), dtype=torch.uint8)
+
+    def _is_watched(self) -> bool:
+        return any(attention.watch is not None for attention in self._attentions)
+
+
+class NativeState:
+    """What each row has read and written; E keys and values of one place."""
+
+    def __init__(self, memory: Sequence[Tensor], lengths_B: Tensor) -> None:
+        """memory: of each layer the keys and values_BSE of the sources."""
+        self._kept = [layer_BSE.contiguous() for layer_BSE in memory]
+        self.memory = (ctypes.c_void_p * len(memory))(*map(address, self._kept))
+        self.memory_length, self.lengths_B = memory[0].shape[1], lengths_B
+        self.length = 0
+        # The first column is the row of the memory, those after it the places of the past.
+        self.origins_RT = torch.arange(len(lengths_B), dtype=torch.int32)[:, None]
+        self.past_TLRE = torch.empty(0, len(memory), 0, memory[0].shape[2])
+        self.room = torch.empty(0)
+
+    def has_to_grow(self, rows: int) -> bool:
+        T, _, most_rows, _ = self.past_TLRE.shape
+        return self.length == T or rows > most_rows
+
+    def grow(self, rows: int) -> None:
+        """Room for one step more, and for so many rows."""
+        T, L, R, E = self.past_TLRE.shape
+        steps = max(2 * T, ROOM) if self.length == T else T
+        grown_TLRE = torch.empty(steps, L, max(rows, R), E)
+        grown_TLRE[:T, :, :R] = self.past_TLRE
+        self.past_TLRE = grown_TLRE
+        origins_RT = torch.empty(len(self.origins_RT), 1 + steps, dtype=torch.int32)
+        origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
+        self.origins_RT = origins_RT
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.origins_RT = self.origins_RT.index_select(0, index_R)
+
+
+# ------------------------------------------------------------------------------ what C is told
+
+
+class Compiled:
+    """A stack of layers as C sees it, and the tensors that it points to."""
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        blocks: Sequence[EncoderBlock | DecoderBlock],
+        norm: nn.Module,
+        kernel: Kernel,
+    ) -> None:
+        first = blocks[0]
+        self.embedding, self.width = embedding, first.self_attention.width
+        self.rotary: Rotary | None = first.self_attention.rotary
+        self._kept: list[object] = []
+        layers = (Layer * len(blocks))(*map(self._layer, blocks))
+        # Concatenated positions are put on by torch.
+        self.embeds = embedding.positions is None or embedding.positions.combine == "add"
+        self.stack = Stack(
+            layers,
+            len(blocks),
+            self.width,
+            first.self_attention.heads,
+            first.self_attention_residual.norm_position == "pre",
+            ACTIVATIONS.index(first.feed_forward.activation),
+            self._norm(norm),
+            self._keep(embedding.table.weight) if self.embeds else None,
+            embedding.scale,
+            kernel,
+        )
+
+    def positions(self, start: int, length: int) -> Tensor | None:
+        """What is added to embeddings."""
+        positioned = self.embedding.positions
+        if positioned is None or not self.embeds:
+            return None
+        added_TD: Tensor = positioned.positions(length, start)
+        return added_TD
+
+    def turns(self, start: int, length: int) -> Tensor | None:
+        """What queries and keys are turned by."""
+        return None if self.rotary is None else self.rotary(length, start)
+
+    def _layer(self, block: EncoderBlock | DecoderBlock) -> Layer:
+        own = self._sublayer(
+            block.self_attention_residual,
+            block.self_attention.in_projection.weight,
+            block.self_attention.out_projection.weight,
+        )
+        feed_forward = self._sublayer(
+            block.feed_forward_residual,
+            block.feed_forward.expand.weight,
+            block.feed_forward.contract.weight,
+        )
+        if isinstance(block, EncoderBlock):
+            return Layer(own, Sublayer(), feed_forward)
+        attention = block.cross_attention
+        assert attention is not None
+        cross = self._sublayer(
+            block.cross_attention_residual,
+            attention.in_projection.weight[: attention.width],
+            attention.out_projection.weight,
+        )
+        return Layer(own, cross, feed_forward)
+
+    def _sublayer(self, residual: Residual, into: object, out_of: object) -> Sublayer:
+        return Sublayer(self._norm(residual.norm), self._weight(into), self._weight(out_of))
+
+    def _weight(self, packed: object) -> Weight:
+        product = _product(packed)
+        assert product is not None
+        self._kept.append(product)
+        return product.weight
+
+    def _norm(self, norm: nn.Module) -> Norm:
+        if isinstance(norm, nn.LayerNorm):
+            return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
+        if isinstance(norm, nn.RMSNorm):
+            return Norm(self._keep(norm.weight), None, norm.eps)
+        return Norm()
+
+    def _keep(self, tensor: Tensor) -> int:
+        kept = tensor.detach().float().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _is_packed(block: nn.Module) -> bool:
+    """Whether all its products are the library's."""
+    if not isinstance(block, EncoderBlock | DecoderBlock):
+        return False
+    own, feed_forward = block.self_attention, block.feed_forward
+    layers = [own.in_projection, own.out_projection, feed_forward.expand, feed_forward.contract]
+    weights: list[object] = [layer.weight for layer in layers]
+    cross = block.cross_attention if isinstance(block, DecoderBlock) else None
+    if cross is not None:
+        weights += [cross.in_projection.weight[: cross.width], cross.out_projection.weight]
+    return feed_forward.activation in ACTIVATIONS and all(map(is_native, weights))
+
+
+def is_native(weight: object) -> bool:
+    return _product(weight) is not None
+
+
+def _product(weight: object) -> Product | None:
+    """The library's product of a weight that is packed for it."""
+    if not isinstance(weight, PackedWeight) or weight.kind != "int8":
+        return None
+    multiply = weight.pack()
+    return multiply if isinstance(multiply, Product) else None

@@ -1,0 +1,97 @@
+"""One weight in 8 bits and its products."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.native.compile import Address
+
+BLOCK = 16  # outputs whose levels lie together, four inputs at a time
+PADDED = 64  # outputs and inputs come in so many
+
+
+class Kernel(IntEnum):
+    """As in native.h; all give the same numbers, to the bit."""
+
+    BEST = -1
+    PLAIN = 0
+    NEON = 1
+    AVX2 = 2
+    VNNI = 3
+    AMX = 4
+
+
+class Then(IntEnum):
+    NOTHING = 0
+    RELU = 1
+    ADD = 2
+
+
+class Weight(ctypes.Structure):
+    """As in native.h."""
+
+    _fields_ = (
+        ("levels", Address),
+        ("totals", Address),
+        ("scale", Address),
+        ("bias", Address),
+        ("outputs", ctypes.c_int64),
+        ("inputs", ctypes.c_int64),
+    )
+
+
+class Product:
+    """x Wᵀ + b of a weight in levels from -127 to 127.
+
+    Inputs are made levels as they come, each row by itself: no row depends on another.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        levels_FD: Tensor,
+        scale_F: Tensor,
+        bias_F: Tensor | None,
+        kernel: Kernel = Kernel.BEST,
+    ) -> None:
+        outputs, inputs = levels_FD.shape
+        more, deeper = -outputs % PADDED, -inputs % PADDED
+        bias_F = torch.zeros(outputs) if bias_F is None else bias_F.float()
+        padded_FD = F.pad(levels_FD, (0, deeper, 0, more))
+        blocks = padded_FD.view(-1, BLOCK, (inputs + deeper) // 4, 4)
+        totals_F = padded_FD.sum(dim=1, dtype=torch.int32)
+        self._kept = (
+            blocks.transpose(1, 2).contiguous(),
+            totals_F,
+            F.pad(scale_F.float(), (0, more)).contiguous(),
+            F.pad(bias_F, (0, more)).contiguous(),
+        )
+        self.weight = Weight(*(part.data_ptr() for part in self._kept), outputs, inputs)
+        self._address = ctypes.addressof(self.weight)
+        self._library, self._kernel = library, kernel
+
+    def __call__(self, x: Tensor, relu: bool = False, added: Tensor | None = None) -> Tensor:
+        """In the type of x; then max(0, ·) if wanted, or the sum with another tensor."""
+        inputs, outputs = self.weight.inputs, self.weight.outputs
+        x_RD = x.float().contiguous()
+        rows = x_RD.numel() // inputs
+        y_RF = torch.empty(*x.shape[:-1], outputs)
+        more_RF = None if added is None else added.float().contiguous()
+        then = Then.ADD if added is not None else Then.RELU if relu else Then.NOTHING
+        room = torch.empty(self._library.product_room(rows, inputs), dtype=torch.uint8)
+        self._library.multiply(
+            self._address,
+            x_RD.data_ptr(),
+            rows,
+            then,
+            None if more_RF is None else more_RF.data_ptr(),
+            y_RF.data_ptr(),
+            room.data_ptr(),
+            self._kernel,
+        )
+        return y_RF.to(x.dtype)

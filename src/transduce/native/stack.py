@@ -1,0 +1,73 @@
+"""What C is told of a stack of layers, of a decoder's step and of sources: as in step.c."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int32, c_int64
+
+from transduce.native.compile import Address
+from transduce.native.product import Weight
+
+ACTIVATIONS = ("relu", "gelu", "swiglu")
+
+
+class Norm(ctypes.Structure):
+    _fields_ = (("weight", Address), ("bias", Address), ("epsilon", c_float))
+
+
+class Sublayer(ctypes.Structure):
+    _fields_ = (("norm", Norm), ("into", Weight), ("out_of", Weight))
+
+
+class Layer(ctypes.Structure):
+    _fields_ = (("own", Sublayer), ("cross", Sublayer), ("position_wise", Sublayer))
+
+
+class Stack(ctypes.Structure):
+    _fields_ = (
+        ("layer", ctypes.POINTER(Layer)),
+        ("layers", c_int64),
+        ("width", c_int64),
+        ("heads", c_int64),
+        ("norm_before", c_int32),
+        ("activation", c_int32),
+        ("last", Norm),
+        ("table", Address),
+        ("table_scale", c_float),
+        ("kernel", c_int32),
+    )
+
+
+class Step(ctypes.Structure):
+    _fields_ = (
+        ("rows", c_int64),
+        ("step", c_int64),
+        ("tokens", Address),
+        ("embedded", Address),
+        ("position", Address),
+        ("turns", Address),
+        ("past", Address),
+        ("most_rows", c_int64),
+        ("origins", Address),
+        ("most_steps", c_int64),
+        ("memory", Address),
+        ("memory_length", c_int64),
+        ("lengths", Address),
+        ("head", Weight),
+        ("log_probs", Address),
+        ("room", Address),
+    )
+
+
+class Sources(ctypes.Structure):
+    _fields_ = (
+        ("sources", c_int64),
+        ("longest", c_int64),
+        ("tokens", Address),
+        ("lengths", Address),
+        ("embedded", Address),
+        ("positions", Address),
+        ("turns", Address),
+        ("states", Address),
+        ("room", Address),
+    )
