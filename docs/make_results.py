@@ -305,7 +305,7 @@ def decode_table(section: dict[str, Any]) -> list[str]:
         f"### {title}, {known['hardware']}",
         "",
         f"{kind}. {min(rounds, default=0)} to {max(rounds, default=0)} rounds. "
-        f"`{known['command']}`, {versions(known)}{package}.",
+        f"`{known['command']}`, {versions(known)}{package}. {section.get('remark', '')}".rstrip(),
         "",
         *table(head, rows),
         "",
