@@ -23,7 +23,8 @@ def early(device: torch.device, learning: bool = False) -> dict[str, Any]:
 
     Not while the network learns: the one before might be writing the weights.
     """
-    can = not learning and torch.cuda.get_device_capability(device) >= (9, 0)
+    capable = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    can = capable and not learning
     return {"EARLY": can, "launch_pdl": can}
 
 
