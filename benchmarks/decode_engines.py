@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from decode_twin import twin_of
+
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3  # as in transduce.data.tokens, which would import torch's kin
 
 Rows = Sequence[Sequence[int]]
@@ -154,7 +156,7 @@ class Ours(Engine):
 
 
 class HuggingFace(Engine):
-    """MarianMTModel with sdpa and `generate`, in inference mode."""
+    """Our network as one of its own (decode_twin.py), sdpa and `generate`, in inference mode."""
 
     static = False
 
@@ -177,7 +179,7 @@ class HuggingFace(Engine):
 
         ours = transduce.transducer.load(folder)
         self.decode = ours.recipe.decode
-        made = marian_of(ours, self.package)
+        made = twin_of(ours, self.package)
         self.model = made.to(self.device, dtype=getattr(self.torch, precision)).eval()
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
@@ -235,99 +237,6 @@ class StaticHuggingFace(HuggingFace):
     """Its cache of a fixed size, with which `generate` compiles its step and records graphs."""
 
     static = True
-
-
-def marian_of(ours: Any, transformers: Any) -> Any:
-    """Our network as a MarianMTModel. Raises ValueError with the reason where it cannot be one."""
-    import torch
-
-    recipe, network = ours.recipe.model, ours.network
-    sides = {"encoder": recipe.encoder, "decoder": recipe.decoder}
-    for name, part in sides.items():
-        wanted = {
-            "kind": "transformer",
-            "norm_position": "post",
-            "norm": "layer",
-            "positions": "sinusoidal",
-            "combine": "add",
-        }
-        for key, value in wanted.items():
-            if getattr(part, key, None) != value:
-                raise ValueError(f"Marian needs {name}.{key}: {value}")
-        if part.activation == "swiglu":
-            raise ValueError("Marian has no gated feed-forward layers")
-    if recipe.tie != "all":
-        raise ValueError("Marian's table is written here for tie: all alone")
-    shape: dict[str, Any] = {}
-    for name, part in sides.items():
-        shape[f"{name}_layers"] = part.layers
-        shape[f"{name}_attention_heads"] = part.heads
-        shape[f"{name}_ffn_dim"] = part.feed_forward
-    longest = 1024
-    config = transformers.MarianConfig(
-        vocab_size=len(ours.target_tokens),
-        d_model=recipe.width,
-        max_position_embeddings=longest,
-        activation_function=recipe.encoder.activation,
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=True,
-        tie_word_embeddings=True,
-        use_cache=True,
-        pad_token_id=PAD,
-        bos_token_id=BEGIN,
-        eos_token_id=END,
-        forced_eos_token_id=None,
-        decoder_start_token_id=BEGIN,
-        attn_implementation="sdpa",
-        **shape,
-    )
-    model = transformers.MarianMTModel(config)
-    weights = model.state_dict()
-    filled = set()
-
-    def put(name: str, value: torch.Tensor) -> None:
-        weights[name].copy_(value.detach())
-        filled.add(name)
-
-    def put_pair(name: str, part: Any) -> None:
-        put(f"{name}.weight", part.weight)
-        put(f"{name}.bias", part.bias)
-
-    def put_attention(name: str, part: Any) -> None:
-        thirds = zip(
-            ("q_proj", "k_proj", "v_proj"),
-            part.in_projection.weight.chunk(3),
-            part.in_projection.bias.chunk(3),
-            strict=True,
-        )
-        for projection, weight, bias in thirds:
-            put(f"{name}.{projection}.weight", weight)
-            put(f"{name}.{projection}.bias", bias)
-        put_pair(f"{name}.out_proj", part.out_projection)
-
-    with torch.no_grad():
-        for name in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"):
-            put(f"model.{name}.weight", network.front.table.weight)
-        put("lm_head.weight", network.head.weight)
-        put("final_logits_bias", network.head.bias[None])
-        for side, stack in (("encoder", network.encoder), ("decoder", network.decoder)):
-            put(f"model.{side}.embed_positions.weight", network.front.positions.positions(longest))
-            for number, block in enumerate(stack.blocks):
-                layer = f"model.{side}.layers.{number}"
-                put_attention(f"{layer}.self_attn", block.self_attention)
-                put_pair(f"{layer}.self_attn_layer_norm", block.self_attention_residual.norm)
-                if side == "decoder":
-                    put_attention(f"{layer}.encoder_attn", block.cross_attention)
-                    put_pair(
-                        f"{layer}.encoder_attn_layer_norm", block.cross_attention_residual.norm
-                    )
-                put_pair(f"{layer}.fc1", block.feed_forward.expand)
-                put_pair(f"{layer}.fc2", block.feed_forward.contract)
-                put_pair(f"{layer}.final_layer_norm", block.feed_forward_residual.norm)
-    left = set(weights) - filled
-    if left:
-        raise ValueError(f"Marian has weights that ours has not: {', '.join(sorted(left))}")
-    return model
 
 
 # ---------------------------------------------------------------------------------- CTranslate2
