@@ -167,7 +167,8 @@ def _notes(shown: dict[str, Any]) -> list[str]:
     notes = []
     for one in shown.get("published", []):
         said = [one["source"], one["differs"]]
-        said += ["As commonly quoted, not looked up in its table."] if one.get("quoted") else []
+        if quoted := one.get("quoted"):
+            said.append(f"As commonly quoted, not seen at its source: {', '.join(quoted)}.")
         notes.append(f"- {one['who']}: {' '.join(' '.join(said).split())}")
     return notes
 

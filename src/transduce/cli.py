@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 import traceback
@@ -83,7 +84,9 @@ def train(
     overrides: Overrides = None,
     folder: Annotated[Path | None, typer.Option(help="Default: runs/NAME.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Discard an old run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Discard the run that is there.")
+    ] = False,
 ) -> None:
     """Train a model. To go on with a stopped run: transduce train runs/NAME --resume."""
     from transduce.cookbook import load_recipe
@@ -355,7 +358,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
     source: Annotated[
         Path | None,
-        typer.Option(help="Score on this file instead, one a line (or CoNLL-U, or a text);"),
+        typer.Option(help="Score on this file instead, one a line (or a table, or a text);"),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
     beam: Beam = None,
@@ -384,9 +387,10 @@ def evaluate(
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
-    result = evaluate_folder(
+    evaluate_folder(
         transducer,
         folder,
+        tell=print_metrics,
         split=split,
         files=(source, target),
         metrics=metrics,
@@ -396,7 +400,6 @@ def evaluate(
     )
     if transducer.engine is None:
         write_card(transducer, model)
-    print_metrics(result)
 
 
 @app.command()
@@ -571,8 +574,8 @@ def main() -> NoReturn:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale says
-    command = typer.main.get_command(app)
     try:
+        command = typer.main.get_command(app)
         with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
             command.invoke(context)
     except typer.Exit as end:
@@ -633,6 +636,14 @@ def _usage(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     if message.endswith("?"):
         return message
+    if option:
+        message = message.partition(" (Possible options")[0]
+        known = getattr(error, "possibilities", None) or []
+        near = difflib.get_close_matches(option, known, 1, cutoff=0.75)
+        if near:
+            return f"{message}; did you mean {near[0]}?"
+        if context is not None and "overrides" in (given.name for given in context.command.params):
+            return f"{message}; a key of the recipe is set by its name alone: train.steps=1000"
     return f"{message}; see {context.command_path if context else 'transduce'} --help"
 
 

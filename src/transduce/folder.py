@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,22 @@ from transduce.recipe import Recipe
 from transduce.storage import make_folder, write_text
 
 WEIGHTS = "model.safetensors"
+# What a run, and commands that are given its folder, write there. An export has a report in it.
+OF_A_RUN = (
+    "recipe.yaml",
+    WEIGHTS,
+    "source.tokens.json",
+    "target.tokens.json",
+    "state",
+    "log.jsonl",
+    "tensorboard",
+    "metrics.json",
+    "*.hypotheses.txt",
+    "README.md",
+    "attention.png",
+    "training.png",
+)
+EXPORTED = "*/parity.json"
 
 
 class Frame(NamedTuple):
@@ -44,6 +61,16 @@ def read_frame(path: Path) -> Frame:
     except (OSError, RecipeError, TokensError) as error:
         raise ModelError(f"the model folder {path} cannot be used: {error}") from None
     return Frame(recipe, source_tokens, target_tokens)
+
+
+def discard_run(path: Path) -> None:
+    """Remove a run from its folder; what else is there is somebody's own, and stays."""
+    exports = [report.parent for report in path.glob(EXPORTED)]
+    for found in [*exports, *(found for name in OF_A_RUN for found in path.glob(name))]:
+        if found.is_dir() and not found.is_symlink():
+            shutil.rmtree(found)
+        else:
+            found.unlink()
 
 
 def why_no_weights(path: Path) -> str:

@@ -40,7 +40,9 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
             with file.open("rb") as stream:
                 yield from _groups(stream, str(file))
         except OSError as error:
-            raise DataError(f"the file {file} cannot be read: {error.strerror}") from None
+            raise DataError(
+                f"the file {file} cannot be read ({error.strerror}); give one with a text a line"
+            ) from None
     elif sys.stdin is None:
         raise DataError("there is no standard input; give sources as arguments or with --input")
     else:
@@ -73,6 +75,10 @@ def read_requests(
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
     "include": ["Hund"], "exclude": ["Katze"]}; what it does not say is as for all.
     """
+    for name in (text for text in arguments or () if Path(text).is_file()):
+        print(
+            f"transduce: {name} is taken as text; to read the file: --input {name}", file=sys.stderr
+        )
     by_line = file is not None and file.suffix == ".jsonl"
     number = 0
     for group in read_sources(arguments, file):

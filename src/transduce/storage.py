@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -38,15 +39,6 @@ def make_folder(path: Path) -> None:
         raise CheckpointError(
             f"the folder {path} cannot be made ({error.strerror or error}); choose another one"
         ) from None
-
-
-def empty(folder: Path) -> None:
-    """Remove all that is in a folder; the folder itself stays, and who holds it holds it still."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 @contextmanager
@@ -170,11 +162,19 @@ def _replace(path: Path, write: Callable[[Path], object], previous: Path | None 
     except OSError as error:
         raise CheckpointError(
             f"{path} could not be written ({error.strerror or error}); what was there before is "
-            f"untouched: free some space or choose another folder"
+            f"untouched: {how_to_mend(error)}"
         ) from None
     finally:  # also after errors that are not the disk's
         _remove(part)
     _flush_folder(path.parent)
+
+
+def how_to_mend(error: OSError) -> str:
+    """What a person can do about a file that could not be written."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    if error.errno in full or any(os.strerror(number) in str(error) for number in full):
+        return "free some space"
+    return "make the folder one that you may write to, or choose another"
 
 
 def _remove(part: Path) -> None:

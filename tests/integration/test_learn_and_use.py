@@ -13,6 +13,7 @@ import transduce
 from transduce.cookbook import load_recipe
 from transduce.data.corpus import read_pairs
 from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.folder import OF_A_RUN
 from transduce.training import train
 
 
@@ -88,7 +89,7 @@ def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
         "log.jsonl",
         "state",
     } <= names
-    assert not any(name.endswith((".pt", ".pkl", ".bin")) for name in names)
+    assert names <= {*OF_A_RUN, "test.hypotheses.txt"}
 
 
 def test_check_finds_the_data_fit(task: Path) -> None:

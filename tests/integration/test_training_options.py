@@ -90,6 +90,21 @@ def test_a_resumed_run_writes_its_changed_recipe_down(task: Path, tmp_path: Path
     assert load_recipe(tmp_path / "run" / "recipe.yaml", []).train.steps == 4
 
 
+def test_a_run_that_has_ended_and_one_that_ends_too_soon_say_so(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*SHORT, "train.steps=2", "train.warmup=2"]
+    train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run")
+    assert "the rate rises over 2: it stays below train.lr" in capsys.readouterr().err
+    train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run", resume=True)
+    told = capsys.readouterr().err
+    assert "come to its end, at update 2: to train it longer" in told
+    assert "resume it with a larger train.steps" in told
+    assert "the rate rises" not in told
+    train(load_recipe(task / "tiny.yaml", [*asked, "train.warmup=1"]), tmp_path / "other")
+    assert "the rate rises" not in capsys.readouterr().err
+
+
 def test_what_the_state_before_the_newest_had_kept_stays(task: Path, tmp_path: Path) -> None:
     settings = ["train.steps=8", "validation.every=2", "train.average={of: last, count: 2}"]
     train(load_recipe(task / "tiny.yaml", [*SHORT, *settings]), tmp_path / "run")

@@ -94,6 +94,7 @@ def test_the_page_has_ours_beside_the_published(
                     "values": {"test": 21.5},
                     "source": "A paper.",
                     "differs": "In nothing.",
+                    "quoted": ["test"],
                 }
             ],
         }
@@ -116,4 +117,5 @@ def test_the_page_has_ours_beside_the_published(
     assert "| `x-try-y` | 45.00 |  | model.width=8 |" in text
     assert "| `x` | test | 2 | 71.00 ± 1.41 | 69.00 to 71.00 | 75.00 |  |" in text
     assert "| `x` | 1,234 | 10 | 9 s | a CPU, torch 2, float32 | `python x` |" in text
-    assert "- Someone 2020: A paper. In nothing." in text
+    note = "- Someone 2020: A paper. In nothing. As commonly quoted, not seen at its source: test."
+    assert note in text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transduce.decoding.output import Output
-from transduce.inputs import in_turn
+from transduce.inputs import in_turn, read_requests
 
 
 def requests(count: int, read: list[int]) -> Iterator[dict[str, Any]]:
@@ -45,3 +46,17 @@ def test_an_error_of_any_group_is_raised() -> None:
     outputs = in_turn(run, requests(6, []), at_once=2)
     with pytest.raises(ZeroDivisionError):
         list(outputs)
+
+
+def test_the_name_of_a_file_is_text_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("a\nb\n")
+    (typed,) = read_requests([str(file), "no such file"], None, "", [], [])
+    assert typed["sources"] == [str(file), "no such file"]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said == f"transduce: {file} is taken as text; to read the file: --input {file}"
+    (read,) = read_requests(None, file, "", [], [])
+    assert read["sources"] == ["a", "b"]
+    assert not capsys.readouterr().err

@@ -74,6 +74,10 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
             f"there is no recipe file {where} and no shipped recipe of that name"
             f"{near or '; `transduce recipes` lists the shipped ones'}"
         ) from None
+    except IsADirectoryError:
+        raise RecipeError(
+            f"{where} is a folder without a run in it; name a recipe file, or a folder under runs/"
+        ) from None
     except UnicodeDecodeError:
         raise RecipeError(f"the recipe {where} is not UTF-8; save it as such") from None
     except (OSError, ValueError) as error:

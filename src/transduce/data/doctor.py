@@ -87,7 +87,7 @@ class Diagnosis:
         """One sentence."""
         errors = [finding.what for finding in self.findings if finding.severity == "error"]
         if errors:
-            return f"Not fit to train: {errors[0]}{'' if errors[0].endswith('.') else '.'}"
+            return f"Not fit to train: {errors[0]}{'' if errors[0].endswith(('.', '?')) else '.'}"
         warnings = sum(finding.severity == "warning" for finding in self.findings)
         if not warnings:
             return "Fit to train."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import gzip
 import lzma
@@ -42,11 +43,17 @@ def find_files(given: str | list[str], folder: str | None) -> list[str]:
                 )
             found += files
         else:
-            raise DataError(
-                f"there is no file {path.absolute()}; mend the name, or say where the files are "
-                "with data.folder=..."
-            )
+            raise DataError(f"there is no file {path.absolute()}; {_other_name(path)}")
     return found
+
+
+def _other_name(path: Path) -> str:
+    """What to do about a file that is not there: the nearest name beside it, if one is near."""
+    beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75)
+    if near:
+        return f"did you mean {near[0]}?"
+    return "mend the name, or say where the files are with data.folder=..."
 
 
 def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
@@ -72,6 +79,11 @@ def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[
             f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
         ) from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        if line == 0 and not _is_packed(locate(name, folder)):
+            raise DataError(
+                f"{name} is not compressed, whatever its name says: take "
+                f"{Path(name).suffix} off the name, or compress it"
+            ) from None
         raise DataError(
             f"{name}:{line + 1}: the compressed file is damaged or cut short here ({error}); "
             "fetch or compress it again"
@@ -80,6 +92,12 @@ def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[
         raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether a file begins as gzip and xz files do."""
+    with path.open("rb") as file:
+        return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))
 
 
 def _open(path: Path) -> BinaryIO:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,6 +29,7 @@ from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
 
 MOST_GROUPS = 50
+TABLES = (".tsv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,16 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
             raise DataError("other recordings to score on are listed in a table: --source alone")
         changed = {"file": str(source.resolve()), "limit": None}
         return columns.model_copy(update=changed), source
+    if source is not None and target is None and source.name.endswith(TABLES):
+        given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
+        plain = Columns(file=str(source.resolve()))
+        like = next((one for one in given if isinstance(one, Columns)), plain)
+        return like.model_copy(update={"file": plain.file, "limit": None}), source
     if source is None or target is None:
-        raise DataError("other files to score on need both --source and --target")
+        raise DataError(
+            "other files to score on are given with --source and --target, or with --source alone "
+            f"where one table has both ({', '.join(TABLES)})"
+        )
     return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
 
 
@@ -283,8 +292,9 @@ def _other_split(corpus: Named, split: str) -> Named:
 
 
 def _evaluate_text(
-    model: LanguageModel, folder: Path, split: str, corpus: Corpus, names: Sequence[str]
-) -> Evaluation:
+    model: LanguageModel, corpus: Corpus, names: Sequence[str]
+) -> tuple[Evaluation, int]:
+    """What a language model makes of a text, and of how many tokens."""
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
     given = given_text(pairs, model.target_tokens, running)
@@ -296,8 +306,7 @@ def _evaluate_text(
         plain, _ = model.surprise(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
-    _write_metrics(folder, split, measured, tokens)
-    return Evaluation(measured, [], [])
+    return Evaluation(measured, [], []), tokens
 
 
 def evaluate_folder(
@@ -308,13 +317,16 @@ def evaluate_folder(
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
     with_models: Sequence[Model] = (),
+    tell: Callable[[Evaluation], object] | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
 
     Of a language model the split is read, and nothing is decoded. What it writes together with
-    other models is not its own: that has another name.
+    other models is not its own: that has another name. `tell` has the scores first: a folder that
+    cannot be written to must not lose them.
     """
+    tell = tell or (lambda evaluation: None)
     data = model.recipe.data
     corpus: Corpus
     known = RULES[model.recipe.task].metrics
@@ -326,7 +338,10 @@ def evaluate_folder(
     else:
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
-        return replace(_evaluate_text(model, folder, split, corpus, names), name=split)
+        measured, tokens = _evaluate_text(model, corpus, names)
+        tell(measured)
+        _write_metrics(folder, split, measured.metrics, tokens)
+        return replace(measured, name=split)
     pairs = list(read_pairs(corpus, data.folder))
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
@@ -342,5 +357,6 @@ def evaluate_folder(
     evaluation = replace(
         evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
     )
+    tell(evaluation)
     write_evaluation(folder, split, evaluation, **facts)
     return evaluation

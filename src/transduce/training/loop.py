@@ -99,14 +99,27 @@ class Run:
         return max(self.recipe.train.accumulate, self.ranks.count)
 
     def about(self) -> list[str]:
-        """What to say before it begins of the processes that share it."""
+        """What to say before it begins: of its end, its rate, and the processes that share it."""
         settings, count = self.recipe.train, self.ranks.count
+        said = []
+        if (end := self._end()) is not None:
+            said.append(
+                f"This run has come to its end, at update {self.standing.step:,}: to train it "
+                f"longer, resume it with a larger {end}."
+            )
+        elif settings.warmup >= settings.steps:
+            said.append(
+                f"warning: the run ends after {settings.steps:,} updates, and the rate rises over "
+                f"{settings.warmup:,}: it stays below train.lr; try "
+                f"train.warmup={settings.steps // 10}."
+            )
         if count == 1:
             alone = "train.shard cuts nothing: this run has one process."
-            return [alone] if settings.shard else []
+            return [*said, alone] if settings.shard else said
         asked = f" (train.accumulate is {settings.accumulate})"
         more = asked if settings.accumulate < count else ""
-        return [f"{count} processes share the {self.batches_an_update} batches of an update{more}."]
+        shared = f"{count} processes share the {self.batches_an_update} batches of an update{more}."
+        return [*said, shared]
 
     def resume(self) -> None:
         """Go on from the state in the folder."""
@@ -181,7 +194,7 @@ class Run:
         window.seconds += seconds
         window.batches += len(portion.batches)
         self.watch.note(standing.step, portion.batches)
-        self.progress.step(StepRecord(standing.step, tokens, self.rate))
+        self.progress.step(StepRecord(standing.step, tokens, self.rate, seconds=standing.seconds))
         if self.device.type in LOOKS_AT_ONCE:
             self.watch.look(standing, self.rate)
 
@@ -204,14 +217,21 @@ class Run:
         self.standing.seconds = said[0][1]
 
     def _ended(self) -> bool:
+        return self._end() is not None
+
+    def _end(self) -> str | None:
+        """The key of the recipe whose end the run has come to."""
         standing, settings = self.standing, self.recipe.train
         patience = self.recipe.validation.patience
-        return (
-            standing.step >= settings.steps
-            or (settings.epochs is not None and standing.position.epoch >= settings.epochs)
-            or (settings.minutes is not None and standing.seconds >= 60 * settings.minutes)
-            or (patience is not None and standing.worse >= patience)
-        )
+        if standing.step >= settings.steps:
+            return "train.steps"
+        if settings.epochs is not None and standing.position.epoch >= settings.epochs:
+            return "train.epochs"
+        if settings.minutes is not None and standing.seconds >= 60 * settings.minutes:
+            return "train.minutes"
+        if patience is not None and standing.worse >= patience:
+            return "validation.patience"
+        return None
 
     def _log(self) -> None:
         standing = self.standing

@@ -6,20 +6,23 @@ import json
 import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from transduce.errors import DataError, TrainingError
-from transduce.storage import write_text
+from transduce.storage import how_to_mend, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+ThreadHook = Callable[[threading.ExceptHookArgs], object]
 
 MEMORY = 0.98  # of the moving averages: about the last fifty updates count
 REFRESHES = 4  # of the bar, a second
@@ -28,12 +31,16 @@ BAR = 12  # cells of the drawn bar, where the terminal has room for one
 
 @dataclass(slots=True)
 class StepRecord:
-    """One update. Without a loss, which costs a wait for the device, the last one stays shown."""
+    """One update. Without a loss, which costs a wait for the device, the last one stays shown.
+
+    `seconds`: how long the run has trained so far.
+    """
 
     step: int
     tokens: int
     lr: float
     loss: float | None = None
+    seconds: float = 0.0
 
 
 def console(terminal: bool | None = None) -> Console:
@@ -50,6 +57,7 @@ class Progress:
 
     `terminal`: a bar that redraws itself, or plain lines; None asks rich whether stderr is one.
     `metric`: the value of a validation that the bar shows; None: the first that is not the loss.
+    `minutes`: after which the run ends, whatever is left of its updates.
     What an earlier run logged after `resume_step` is dropped, and all of it where that is 0.
     """
 
@@ -60,11 +68,13 @@ class Progress:
         resume_step: int = 0,
         terminal: bool | None = None,
         metric: str | None = None,
+        minutes: float | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.total_steps = total_steps
         self.resume_step = resume_step
         self.metric = metric
+        self.most_seconds = None if minutes is None else 60 * minutes
         self.pace = Pace()
         self._wants_terminal = terminal
         self._latest = StepRecord(resume_step, 0, math.nan)
@@ -75,6 +85,7 @@ class Progress:
         self._live: Live | None = None
         self._log: IO[str] | None = None
         self._tensorboard: Any = None
+        self._told_of_threads = threading.excepthook
 
     def __enter__(self) -> Self:
         self._open_log()
@@ -95,6 +106,7 @@ class Progress:
             with suppress(OSError):  # a line that could not be written has been told of
                 self._log.close()
         self._live = self._tensorboard = self._log = None
+        threading.excepthook = self._told_of_threads
 
     def step(self, record: StepRecord) -> None:
         """Take note of an update. Nothing is drawn here: the bar redraws by itself."""
@@ -175,6 +187,7 @@ class Progress:
         try:
             from torch.utils.tensorboard import SummaryWriter
 
+            threading.excepthook = _unless_tensorboard(threading.excepthook)
             # purge_step hides what an earlier run wrote from there on.
             after = self.resume_step + 1 if self.resume_step else 0
             self._tensorboard = SummaryWriter(
@@ -213,7 +226,10 @@ class Progress:
 
         latest = self._latest
         parts = self._parts(latest.step, latest.lr, None)
-        share = min(latest.step / self.total_steps, 1.0) if self.total_steps else 1.0
+        share = latest.step / self.total_steps if self.total_steps else 1.0
+        if self.most_seconds is not None:
+            share = max(share, latest.seconds / self.most_seconds)
+        share = min(share, 1.0)
         parts = {"share": f"{100 * share:3.0f} %"} | parts
         parts["step"] = f"{latest.step}/{self.total_steps}"
         if self._valid is not None:
@@ -254,6 +270,8 @@ class Progress:
         if lr is not None and math.isfinite(lr):
             parts["lr"] = f"lr {lr:.1e}"
         if (seconds := self.pace.seconds_left(self.total_steps - step)) is not None:
+            if self.most_seconds is not None:
+                seconds = min(seconds, max(self.most_seconds - self._latest.seconds, 0.0))
             parts["left"] = f"{_duration(seconds)} left"
         return parts
 
@@ -349,8 +367,18 @@ def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
 def _unwritten(path: Path, error: OSError) -> str:
     return (
         f"{path} could not be written ({error.strerror or error}); the last saved state is "
-        f"untouched: free some space, then go on with --resume"
+        f"untouched: {how_to_mend(error)}, then go on with --resume"
     )
+
+
+def _unless_tensorboard(tell: ThreadHook) -> ThreadHook:
+    """TensorBoard's thread tells us what it died of when we next write; that is told once."""
+
+    def hook(arguments: threading.ExceptHookArgs) -> None:
+        if not type(arguments.thread).__module__.startswith("tensorboard."):
+            tell(arguments)
+
+    return hook
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

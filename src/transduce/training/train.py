@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 
 from transduce.errors import TrainingError
-from transduce.folder import read_metrics
+from transduce.folder import discard_run, read_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import empty, held, make_folder, sweep, write_json
+from transduce.storage import held, make_folder, sweep, write_json
 from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import prepare
@@ -64,14 +64,20 @@ def _train(
     if resume:
         run.resume()
     elif started and ranks.first:  # only now, that the new run can start
-        empty(folder)
+        discard_run(folder)
     for place in (folder, folder / "state"):
         if ranks.first:
             sweep(place)  # what a kill has left, before it takes space from what follows
     for sentence in run.about():
         say(sentence)
     kind = Progress if ranks.first else Silence
-    shown = kind(folder, recipe.train.steps, run.standing.step, metric=recipe.validation.metric)
+    shown = kind(
+        folder,
+        recipe.train.steps,
+        run.standing.step,
+        metric=recipe.validation.metric,
+        minutes=recipe.train.minutes,
+    )
     with shown as progress:
         trained = run.go(progress)
     if ranks.first and not trained.interrupted:

@@ -117,6 +117,8 @@ def test_tokens_that_cannot_be_trained_are_an_error(tmp_path: Path) -> None:
     tokens = TokensOfSides(both=Tokens(size=5))
     diagnosis = examine(recipe_in(tmp_path, tokens=tokens))
     assert diagnosis.verdict.startswith("Not fit to train: a vocabulary of 5 cannot hold")
+    asking = Finding("error", "did you mean train.en?", 1, [], "Mend it.")
+    assert Diagnosis(findings=[asking]).verdict == "Not fit to train: did you mean train.en?"
 
 
 def test_a_corpus_of_copies_is_a_task_not_an_ill(tmp_path: Path) -> None:

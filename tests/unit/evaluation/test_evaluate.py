@@ -12,7 +12,7 @@ from transduce.cookbook import parse_recipe
 from transduce.corpora.place import facts_of
 from transduce.data.corpus import Pair
 from transduce.data.tokens import Tokens
-from transduce.errors import TransduceError
+from transduce.errors import CheckpointError, TransduceError
 from transduce.evaluation.evaluate import (
     Evaluation,
     Item,
@@ -23,7 +23,7 @@ from transduce.evaluation.evaluate import (
     write_evaluation,
 )
 from transduce.evaluation.metrics import Metric, measure
-from transduce.recipe import Named
+from transduce.recipe import Columns, Named
 from transduce.storage import write_json
 from transduce.tasks.writing import Writer
 from transduce.transducer import Output, Transducer, load
@@ -185,6 +185,31 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
     assert (folder / "test.tgt.hypotheses.txt").is_file()
 
 
+def test_a_table_alone_has_both_sides(folder: Path) -> None:
+    (folder / "more.tsv").write_text("a\tb\nb\ta\n")
+    model = load(folder)
+    assert len(evaluate_folder(model, folder, files=(folder / "more.tsv", None)).items) == 2
+    (folder / "more.jsonl").write_text('{"from": "a", "to": "b"}\n')
+    named = Columns(file="test.jsonl", source="from", target="to", limit=1)
+    data = model.recipe.data.model_copy(update={"test": named})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    (item,) = evaluate_folder(model, folder, files=(folder / "more.jsonl", None)).items
+    assert (item.source, item.references) == ("a", ["b"])
+
+
+def test_scores_are_told_before_they_are_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, values: object) -> None:
+        raise CheckpointError("no space")
+
+    told: list[Evaluation] = []
+    monkeypatch.setattr("transduce.evaluation.evaluate.write_json", full)
+    with pytest.raises(CheckpointError):
+        evaluate_folder(load(folder), folder, tell=told.append)
+    assert list(told[0].metrics) == ["cer"]
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -192,7 +217,8 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
         ({"split": "training"}, "there is no split training; there are test and valid"),
         ({"metrics": "bleu,crf"}, "there is no metric crf; did you mean chrf?"),
         ({"metrics": " , "}, "--metrics names none"),
-        ({"files": (Path("x"), None)}, "need both --source and --target"),
+        ({"files": (Path("x"), None)}, "--source and --target, or with --source alone where one"),
+        ({"files": (None, Path("x.tsv"))}, "--source and --target, or with --source alone where"),
     ],
 )
 def test_mistakes_are_told_before_decoding(

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,20 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: 
         "step 1000/5000  valid  loss 1.600  bleu 30.00",
         "Stopping: [nothing] got better.",
     ]
+
+
+def test_a_run_that_the_clock_ends_has_no_more_left_than_the_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    with Progress(tmp_path, 5000, terminal=False, minutes=2) as progress:
+        for step in range(1, 91):
+            clock.now += 1.0
+            progress.step(StepRecord(step, 400, 3e-4, seconds=float(step)))
+        progress.log(record(90))
+        line = progress._bar(120).plain
+    assert capsys.readouterr().err.endswith("0:30 left\n")
+    assert "75 %" in line
+    assert "0:30 left" in line
 
 
 def test_no_control_characters_where_stderr_is_no_terminal(
@@ -199,6 +214,29 @@ def test_training_goes_on_without_tensorboard(
         progress.log(record(2))
     assert capsys.readouterr().err.count("TensorBoard logs are off") == 1
     assert len(read_log(tmp_path / "log.jsonl")) == 2
+
+
+def test_a_disk_that_is_full_for_tensorboard_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def full(writer: RecordWriter, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    told: list[threading.ExceptHookArgs] = []
+    hook = told.append
+    monkeypatch.setattr(threading, "excepthook", hook)
+    monkeypatch.setattr(RecordWriter, "write", full)
+    with Progress(tmp_path, 10, terminal=False) as progress:
+        progress.validation(1, {"loss": 1.0}, best=True)
+        stranger = threading.Thread(target=lambda: 1 / 0)
+        stranger.start()
+        stranger.join()
+    said = capsys.readouterr().err
+    assert said.count("TensorBoard logs are off: [Errno 28] No space left on device") == 1
+    assert [arguments.exc_type for arguments in told] == [ZeroDivisionError]
+    assert threading.excepthook is hook
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
