@@ -206,19 +206,25 @@ def follow(
         if shaped.closes:
             closing_R = torch.where(open_R, shaped.closing(), closing_R)
         yield tokens_R
-        open_R = open_R & (tokens_R != END) & (worth_R > NEVER)
-        left = int(open_R.sum())  # the one wait for the device in a step
-        if left == 0 or shrinks(left, len(open_R), device):
-            for whole, part in zip(found, (written_RT, total_R, closing_R), strict=True):
-                whole[rows_R] = part
-            if left == 0:
-                break
+        ended_R = tokens_R == END
+        if shaped.parts:  # nothing else can leave nothing to write
+            ended_R |= open_R & ~(worth_R > NEVER)
+        ended = int(ended_R.sum())  # the one wait for the device in a step
+        if not ended:
+            continue
+        open_R = open_R & ~ended_R
+        left -= ended
+        if left == 0:
+            break
+        if shrinks(left, len(open_R), device):
+            _put(found, rows_R, (written_RT, total_R, closing_R))
             left_R = remaining(open_R, left)
             rows_R, tokens_R, open_R = rows_R[left_R], tokens_R[left_R], open_R[left_R]
             limits_R, written_RT = limits_R[left_R], written_RT[left_R]
             total_R, closing_R = total_R[left_R], closing_R[left_R]
             state.reorder(left_R)
             shaped.reorder(left_R)
+    _put(found, rows_R, (written_RT, total_R, closing_R))
     written_RT, total_R, closing_R = found
     sizes_R = (written_RT != PAD).sum(dim=1)
     score_R = total_R / penalty(sizes_R, length_penalty) + closing_R
@@ -226,6 +232,12 @@ def follow(
         score_R.view(batch, -1), written_RT.view(batch, copies, -1), total_R.view(batch, -1)
     )
     return [sorted(of_one, key=lambda h: -h.score) for of_one in each]
+
+
+def _put(wholes: Sequence[Tensor], rows_R: Tensor, parts: Sequence[Tensor]) -> None:
+    """What is known of some rows, into what is kept of all."""
+    for whole, part in zip(wholes, parts, strict=True):
+        whole[rows_R] = part
 
 
 def _finish(following: Following) -> list[list[Hypothesis]]:

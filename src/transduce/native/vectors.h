@@ -35,9 +35,15 @@ static inline Vector pick(Whole where, Vector yes, Vector no) {
     return (Vector)((where & (Whole)yes) | (~where & (Whole)no));
 }
 
-static inline Vector higher(Vector a, Vector b) { return pick(a > b, a, b); }
-
-static inline Vector lower(Vector a, Vector b) { return pick(a < b, a, b); }
+static inline Vector higher(Vector a, Vector b) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return (Vector)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+    return pick(a > b, a, b);
+#endif
+}
 
 static inline float total(Vector v) {
 #if defined(__AVX512F__)
@@ -68,7 +74,7 @@ static inline float highest(Vector v) {
 /* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. */
 static inline Vector exponential(Vector x) {
     const float magic = 12582912.0f; /* rounds what it is added to */
-    x = lower(higher(x, all(-87.0f)), all(88.0f));
+    x = -higher(-higher(x, all(-87.0f)), all(-88.0f));
     Vector n = (x * 1.44269504f + magic) - magic;
     Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vector y = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -80,7 +86,7 @@ static inline Vector exponential(Vector x) {
     return y * (Vector)((__builtin_convertvector(n, Whole) + 127) << 23);
 }
 
-static float dot(const float *a, const float *b, int64_t count) {
+static inline float dot(const float *a, const float *b, int64_t count) {
     Vector first = {0}, second = {0};
     int64_t i = 0;
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
