@@ -22,8 +22,8 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
-from transduce.models.flat import FlatSteps, has_flat_steps
-from transduce.models.native import NativeSteps, steps_of
+from transduce.models.flat import has_flat_steps
+from transduce.models.native import steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
@@ -55,7 +55,6 @@ class Transducer(Writer, task="transduce"):
         """With an engine the network has shapes alone, on the meta device, and is not asked."""
         super().__init__(recipe, network, source_tokens, target_tokens)
         self.engine = engine
-        self._steps: FlatSteps | NativeSteps | None = None
 
     @classmethod
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Network:
@@ -116,8 +115,7 @@ class Transducer(Writer, task="transduce"):
             return network
         if network is not self._searched:  # its weights may change yet
             return steps_of(network)
-        if self._steps is None or self._steps.network is not network:
-            self._steps = steps_of(network)
+        self._steps = self._steps or steps_of(network)
         return self._steps
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
