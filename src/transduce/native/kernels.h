@@ -118,11 +118,8 @@ INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *to
         }
     for (int64_t k = 0; k < depth; k += 4) {
         __m512i w[4];
-        UNROLL for (int b = 0; b < blocks; b++) {
-            const int8_t *place = weights + (b * depth + k) * BLOCK;
-            w[b] = _mm512_loadu_si512(place);
-            if (rows == 1) __builtin_prefetch(place + AHEAD);
-        }
+        UNROLL for (int b = 0; b < blocks; b++)
+            w[b] = _mm512_loadu_si512(weights + (b * depth + k) * BLOCK);
         UNROLL for (int r = 0; r < rows; r++) {
             const __m512i x = _mm512_set1_epi32(four_levels(levels + r * depth + k));
             UNROLL for (int b = 0; b < blocks; b++) sum[r][b] = _mm512_dpbusd_epi32(sum[r][b], x, w[b]);
@@ -131,6 +128,25 @@ INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *to
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)
             _mm512_storeu_si512(sums + (r * blocks + b) * BLOCK, sum[r][b]);
+}
+
+/* Of one row and one block: weights are read in the order in which they lie, four sums at a time. */
+INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                        int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)rows, (void)blocks;
+    __m512i sum[4];
+    UNROLL for (int i = 0; i < 4; i++) sum[i] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < depth; k += 16)
+        UNROLL for (int i = 0; i < 4; i++) {
+            const int8_t *place = weights + (k + 4 * i) * BLOCK;
+            const __m512i x = _mm512_set1_epi32(four_levels(levels + k + 4 * i));
+            __builtin_prefetch(place + AHEAD);
+            sum[i] = _mm512_dpbusd_epi32(sum[i], x, _mm512_loadu_si512(place));
+        }
+    const __m512i all = _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]),
+                                         _mm512_add_epi32(sum[2], sum[3]));
+    const __m512i offset = _mm512_slli_epi32(_mm512_loadu_si512(totals), 7);
+    _mm512_storeu_si512(sums, _mm512_sub_epi32(all, offset));
 }
 #endif
 

@@ -17,7 +17,7 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
             Vector sum = {0};
             int64_t i = 0;
             for (; i + LANES <= width; i += LANES) sum += load(x + i);
-            mean = total(sum + load_end(x + i, width - i, 0.0f)) / (float)width;
+            mean = total(sum + load_some(x + i, width - i, 0.0f)) / (float)width;
         }
         Vector squares = {0};
         int64_t i = 0;
@@ -25,7 +25,7 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
             Vector apart = load(x + i) - mean;
             squares += apart * apart;
         }
-        Vector apart = load_end(x + i, width - i, mean) - mean;
+        Vector apart = load_some(x + i, width - i, mean) - mean;
         float variance = total(squares + apart * apart) / (float)width;
         float by = 1.0f / sqrtf(variance + norm->epsilon);
         for (i = 0; i < width; i++)
@@ -115,10 +115,10 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < hidden; i += LANES) {
             const int64_t some = hidden - i < LANES ? hidden - i : LANES;
-            Vector y = load_end(x + r * wide + i, some, 0.0f);
+            Vector y = load_some(x + r * wide + i, some, 0.0f);
             y = activation == IS_GELU ? gelu(y) : silu(y);
-            if (activation == IS_SWIGLU) y *= load_end(x + r * wide + hidden + i, some, 0.0f);
-            memcpy(x + r * hidden + i, &y, sizeof(float) * (size_t)some);
+            if (activation == IS_SWIGLU) y *= load_some(x + r * wide + hidden + i, some, 0.0f);
+            store_some(x + r * hidden + i, y, some);
         }
 }
 
@@ -126,9 +126,9 @@ void log_softmax(float *x, int64_t count) {
     Vector most = all(-INFINITY), sum = {0};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
-    const float top = highest(higher(most, load_end(x + i, count - i, -INFINITY)));
+    const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
     for (i = 0; i + LANES <= count; i += LANES) sum += exponential(load(x + i) - top);
-    sum += exponential(load_end(x + i, count - i, -INFINITY) - top);
+    sum += exponential(load_some(x + i, count - i, -INFINITY) - top);
     const float taken = top + logf(total(sum));
     for (i = 0; i < count; i++) x[i] -= taken;
 }

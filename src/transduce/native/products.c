@@ -4,6 +4,7 @@
 #include "native.h"
 
 #include "kernels.h"
+#include "vectors.h"
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 #include <sys/syscall.h>
@@ -63,25 +64,19 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
                                              int64_t block) {
     const Weight *weight = ending->weight;
     const int64_t outputs = weight->outputs, first = block * BLOCK;
-    if (first >= outputs) return;
     const int64_t width = outputs - first < BLOCK ? outputs - first : BLOCK;
-    const float *scale = weight->scale + first, *bias = weight->bias + first;
-    for (int64_t r = 0; r < rows; r++) {
-        const float of_row = ending->scale[row + r];
+    for (int64_t r = 0; r < rows; r++, sums += stride) {
         const int64_t place = (row + r) * outputs + first;
-        float found[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            found[i] = (float)sums[r * stride + i] * (of_row * scale[i]) + bias[i];
-        if (ending->then == RELU)
-            for (int i = 0; i < BLOCK; i++) found[i] = found[i] > 0.0f ? found[i] : 0.0f;
-        if (width == BLOCK && ending->then == ADD) /* the number of turns known: in vectors */
-            for (int i = 0; i < BLOCK; i++) found[i] += ending->added[place + i];
-        else if (ending->then == ADD)
-            for (int i = 0; i < width; i++) found[i] += ending->added[place + i];
-        if (width == BLOCK)
-            memcpy(ending->y + place, found, sizeof found);
-        else
-            memcpy(ending->y + place, found, sizeof(float) * (size_t)width);
+        for (int64_t i = 0; i < width; i += LANES) {
+            const int64_t some = width - i < LANES ? width - i : LANES;
+            Whole whole;
+            memcpy(&whole, sums + i, sizeof whole);
+            Vector scale = ending->scale[row + r] * load(weight->scale + first + i);
+            Vector y = __builtin_convertvector(whole, Vector) * scale + load(weight->bias + first + i);
+            if (ending->then == RELU) y = higher(y, all(0.0f));
+            if (ending->then == ADD) y += load_some(ending->added + place + i, some, 0.0f);
+            store_some(ending->y + place + i, y, some);
+        }
     }
 }
 
@@ -123,6 +118,7 @@ WALK(by_avx2, avx2, 1)
 #endif
 #if defined(__AVX512VNNI__)
 WALK(by_vnni, vnni, 4)
+WALK(by_vnni_of_one, vnni_of_one, 1)
 #endif
 
 /* ---------------------------------------------------------------------------------------- AMX */
@@ -282,7 +278,7 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     case AVX2: by_avx2(&ending, levels, rows, depth); break;
 #endif
 #if defined(__AVX512VNNI__)
-    case VNNI: by_vnni(&ending, levels, rows, depth); break;
+    case VNNI: (rows > 1 ? by_vnni : by_vnni_of_one)(&ending, levels, rows, depth); break;
 #endif
 #if defined(__AMX_INT8__) && defined(__linux__)
     case AMX: by_amx(&ending, levels, rows, depth); break;

@@ -4,6 +4,8 @@
 #include "parts.h"
 #include "vectors.h"
 
+#define AT_ONCE 128 /* rows of a feed-forward layer */
+
 typedef struct {
     Norm norm;
     Weight into, out_of;
@@ -35,20 +37,23 @@ typedef struct {
 
 /* Where everything lies in the room that there is; returns where it ends. */
 static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places, char *room) {
-    int64_t end = 0, widest = 3 * stack->width, deepest = stack->width;
+    const int64_t some = rows < AT_ONCE ? rows : AT_ONCE;
+    int64_t end = 0, wide = rows * 3 * stack->width, product = product_room(rows, stack->width);
     for (int64_t i = 0; i < stack->layers; i++) {
         const Sublayer *last = &stack->layer[i].position_wise;
-        widest = last->into.outputs > widest ? last->into.outputs : widest;
-        deepest = last->out_of.inputs > deepest ? last->out_of.inputs : deepest;
+        const int64_t hidden = some * last->into.outputs;
+        const int64_t levels = product_room(some, last->out_of.inputs);
+        wide = hidden > wide ? hidden : wide;
+        product = levels > product ? levels : product;
     }
     *work = (Work){.stack = stack, .rows = rows};
 #define TAKE(what, bytes) (what = (void *)(room + end), end += padded((int64_t)(bytes), 64))
     TAKE(work->x, rows * stack->width * 4);
     TAKE(work->normed, rows * stack->width * 4);
-    TAKE(work->wide, rows * widest * 4);
+    TAKE(work->wide, wide * 4);
     TAKE(work->scores, stack->heads * padded(places, LANES) * 4);
     TAKE(work->places, places * (int64_t)sizeof(float *));
-    TAKE(work->product, product_room(rows, deepest));
+    TAKE(work->product, product);
 #undef TAKE
     return end;
 }
@@ -59,7 +64,7 @@ int64_t stack_room(const Stack *stack, int64_t rows, int64_t places) {
 }
 
 /* Into a sublayer, from x to wide. */
-static void enter(Work *work, const Sublayer *sublayer, int32_t then) {
+static void enter(const Work *work, const Sublayer *sublayer, int32_t then) {
     const Stack *stack = work->stack;
     const float *x = work->x;
     if (stack->norm_before) {
@@ -70,19 +75,25 @@ static void enter(Work *work, const Sublayer *sublayer, int32_t then) {
 }
 
 /* Out of it, onto what went in. */
-static void leave(Work *work, const Sublayer *sublayer, const float *y) {
+static void leave(const Work *work, const Sublayer *sublayer, const float *y) {
     const Stack *stack = work->stack;
     float *x = work->x;
     multiply(&sublayer->out_of, y, work->rows, ADD, x, x, work->product, stack->kernel);
     if (!stack->norm_before) normalise(&sublayer->norm, x, work->rows, stack->width, x);
 }
 
-static void feed_forward(Work *work, const Sublayer *sublayer) {
+/* Some rows at a time: their hidden layer is still near when it is read again. */
+static void feed_forward(const Work *work, const Sublayer *sublayer) {
     const int32_t activation = work->stack->activation;
-    enter(work, sublayer, activation == IS_RELU ? RELU : NOTHING);
-    if (activation != IS_RELU)
-        activate(work->wide, work->rows, sublayer->out_of.inputs, activation);
-    leave(work, sublayer, work->wide);
+    for (int64_t first = 0; first < work->rows; first += AT_ONCE) {
+        Work some = *work;
+        some.x += first * work->stack->width;
+        some.rows = work->rows - first < AT_ONCE ? work->rows - first : AT_ONCE;
+        enter(&some, sublayer, activation == IS_RELU ? RELU : NOTHING);
+        if (activation != IS_RELU)
+            activate(some.wide, some.rows, sublayer->out_of.inputs, activation);
+        leave(&some, sublayer, some.wide);
+    }
 }
 
 /* A row's embedding, with the position added that is given. */

@@ -31,6 +31,21 @@ static inline void store(float *x, Vector v) { memcpy(x, &v, sizeof v); }
 
 static inline Vector all(float x) { return x - (Vector){0}; }
 
+/* Of an array's end, which may be no whole vector. */
+static inline Vector load_some(const float *x, int64_t count, float fill) {
+    if (count == LANES) return load(x);
+    Vector v = all(fill);
+    memcpy(&v, x, sizeof(float) * (size_t)count);
+    return v;
+}
+
+static inline void store_some(float *x, Vector v, int64_t count) {
+    if (count == LANES)
+        store(x, v);
+    else
+        memcpy(x, &v, sizeof(float) * (size_t)count);
+}
+
 static inline Vector pick(Whole where, Vector yes, Vector no) {
     return (Vector)((where & (Whole)yes) | (~where & (Whole)no));
 }
@@ -97,13 +112,6 @@ static inline float dot(const float *a, const float *b, int64_t count) {
     float sum = total(first + second);
     for (; i < count; i++) sum += a[i] * b[i];
     return sum;
-}
-
-/* The end of an array that is no whole vector, filled up. */
-static inline Vector load_end(const float *x, int64_t count, float fill) {
-    Vector v = all(fill);
-    memcpy(&v, x, sizeof(float) * (size_t)count);
-    return v;
 }
 
 #endif
