@@ -78,7 +78,7 @@ class NativeSteps:
         if encoder is None or self._is_watched():
             return self.network.encode(source_BS, lengths_B)
         B, S = source_BS.shape
-        source_BS, lengths_B = source_BS.contiguous(), lengths_B.contiguous()
+        source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
         states_BSD = torch.empty(B, S, encoder.width)
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
         bytes_wanted = self._library.stack_room(encoder.address, int(lengths_B.sum()), S)
@@ -117,8 +117,8 @@ class NativeSteps:
         rows, t, told = len(tokens_R), state.length, state.told
         if state.has_to_grow(rows):
             state.grow(rows)
-            self._tell(state, rows)
-        tokens_R = tokens_R.contiguous()
+            self._tell(state)
+        tokens_R = tokens_R.long().contiguous()
         log_probs_RV = torch.empty(rows, self._head.weight.outputs)
         told.rows, told.step = rows, t
         told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
@@ -131,11 +131,11 @@ class NativeSteps:
         state.length += 1
         return log_probs_RV, state
 
-    def _tell(self, state: NativeState, rows: int) -> None:
+    def _tell(self, state: NativeState) -> None:
         """What stays the same until the state grows again."""
         T, _, most_rows, _ = state.past_TLRE.shape
         places = max(T, state.memory_length)
-        bytes_wanted = self._library.stack_room(self._stack.address, rows, places)
+        bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
         state.room = torch.empty(bytes_wanted, dtype=torch.uint8)
         told = state.told
         told.past, told.most_rows, told.most_steps = state.past_TLRE.data_ptr(), most_rows, T
