@@ -143,13 +143,13 @@ def _candidates(
     if include is not None:
         return include.prefer(reached_BNV, count)
     if groups == 1:
-        return best(reached_BNV.flatten(1), count)
+        return best(reached_BNV.flatten(1), count)[1]
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []
     for group in range(groups):
         wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
-        index_BC = best(wished_BNV.flatten(1), count)
+        index_BC = best(wished_BNV.flatten(1), count)[1]
         alive_BN = reached_BGNV[:, group].flatten(1).gather(1, index_BC[:, :N]) > NEVER
         taken_BV.scatter_add_(1, index_BC[:, :N] % V, alive_BN.to(taken_BV.dtype))
         taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety

@@ -21,12 +21,12 @@ static float highest_of(const float *scores) {
     return highest(most);
 }
 
-/* Of each row the places of its highest scores, the highest first; of equals the one that stands
- * first. `found` has room for the scores of one row. */
+/* Of each row its highest scores and their places, the highest first; of equals the one that stands
+ * first. */
 void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted, float *found,
                int64_t *places) {
     const int64_t last = wanted - 1, many = AT_ONCE * LANES;
-    for (int64_t r = 0; r < rows; r++, scores += count, places += wanted) {
+    for (int64_t r = 0; r < rows; r++, scores += count, found += wanted, places += wanted) {
         int64_t i = 0;
         for (; i < wanted; i++) insert(found, places, i, scores[i], i);
         while (i < count) {

@@ -8,8 +8,8 @@ from torch import Tensor
 from transduce.native.compile import library_if_open
 
 
-def best_places(scores_RX: Tensor, count: int) -> Tensor | None:
-    """The places_RC of each row's highest scores, the highest first, of equals the first.
+def best_places(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Each row's highest scores_RC and their places_RC, the highest first, of equals the first.
 
     None where torch has to find them. Nothing is compiled for it.
     """
@@ -18,6 +18,6 @@ def best_places(scores_RX: Tensor, count: int) -> Tensor | None:
     if made is None:
         return None
     R, X = scores_RX.shape
-    places_RC, room_C = torch.empty(R, count, dtype=torch.int64), torch.empty(count)
-    made.find_best(scores_RX.data_ptr(), R, X, count, room_C.data_ptr(), places_RC.data_ptr())
-    return places_RC
+    found_RC, places_RC = torch.empty(R, count), torch.empty(R, count, dtype=torch.int64)
+    made.find_best(scores_RX.data_ptr(), R, X, count, found_RC.data_ptr(), places_RC.data_ptr())
+    return found_RC, places_RC

@@ -17,18 +17,20 @@ def test_the_highest_of_each_row(rows: int, width: int, count: int) -> None:
     scores_RX = torch.randn(rows, width)
     for banned in (0, width // 2, width):  # -inf many times over is still so many places
         scores_RX[:, :banned] = -torch.inf
-        places_RC = best_places(scores_RX, count)
-        assert places_RC is not None
-        assert torch.equal(scores_RX.gather(1, places_RC), scores_RX.topk(count).values)
+        found = best_places(scores_RX, count)
+        assert found is not None
+        found_RC, places_RC = found
+        assert torch.equal(found_RC, scores_RX.topk(count).values)
+        assert torch.equal(scores_RX.gather(1, places_RC), found_RC)
         assert all(len(set(places)) == count for places in places_RC.tolist())
 
 
 def test_of_equals_the_first() -> None:
     scores_RX = torch.zeros(2, 300)
     scores_RX[1, 200:] = 1.0
-    places_RC = best_places(scores_RX, 3)
-    assert places_RC is not None
-    assert places_RC.tolist() == [[0, 1, 2], [200, 201, 202]]
+    found = best_places(scores_RX, 3)
+    assert found is not None
+    assert found[1].tolist() == [[0, 1, 2], [200, 201, 202]]
 
 
 def test_others_are_left_to_torch() -> None:
