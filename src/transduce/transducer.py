@@ -111,7 +111,12 @@ class Transducer(Writer, task="transduce"):
     def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
-        return steps_of(network) if has_flat_steps(network) else network
+        if not has_flat_steps(network):
+            return network
+        if network is not self._searched:  # its weights may change yet
+            return steps_of(network)
+        self._steps = self._steps or steps_of(network)
+        return self._steps
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
         decode = self.recipe.decode

@@ -67,6 +67,8 @@ def beam(
     ended_BNT = torch.full((len(rows_B), nbest_of_group, longest), PAD, device=device)
     total_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
     found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
+    penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
+    at_limit_B = penalty(limits_B, length_penalty)
 
     for step in range(longest):
         log_probs_RV, state = model.step(tokens_BN.flatten(), state)
@@ -74,7 +76,7 @@ def beam(
         last_R = last_B.repeat_interleave(size) if step + 1 >= shortest else None
         log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
         V = log_probs_RV.shape[1]
-        reached_BNV = open_BN[:, :, None] + log_probs_RV.view(len(rows_B), size, V)
+        reached_BNV = log_probs_RV.view(len(rows_B), size, V).add_(open_BN[:, :, None])
 
         # 2N candidates, in the order of preference: even if N of them end, N stay open.
         index_BC = _candidates(reached_BNV, include, groups, diversity)
@@ -82,16 +84,19 @@ def beam(
         parent_BC, token_BC = index_BC // V, index_BC % V
         ends_BC = token_BC == END
 
-        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
-        last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
-        score_BN = last_BN / penalty(step + 1, length_penalty)
-        if shaped.closes:
-            score_BN = score_BN + shaped.closing().view(-1, size).gather(1, parent_BC[:, :size])
-        written_BNT = _take(open_BNT, parent_BC[:, :size])
-        written_BNT[:, :, step] = END
-        ended_BN, best_BN = torch.cat([ended_BN, score_BN], dim=1).topk(nbest_of_group, dim=1)
-        ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
-        total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
+        # An END ends a hypothesis only among the N best: a beam of one does as greedy search. Where
+        # it costs nothing to ask, nothing is done for an END that nobody has written.
+        if device.type != "cpu" or bool(ends_BC[:, :size].any()):
+            last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
+            score_BN = last_BN / penalties[step]
+            if shaped.closes:
+                closing_BN = shaped.closing().view(-1, size)
+                score_BN = score_BN + closing_BN.gather(1, parent_BC[:, :size])
+            written_BNT = _take(open_BNT, parent_BC[:, :size])
+            written_BNT[:, :, step] = END
+            ended_BN, best_BN = torch.cat([ended_BN, score_BN], dim=1).topk(nbest_of_group, dim=1)
+            ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
+            total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
 
         # The N first that do not end stay open, unless the row is done.
         place_C = torch.arange(ends_BC.shape[1], device=device)
@@ -100,15 +105,15 @@ def beam(
         tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
         open_BNT = _take(open_BNT, parent_BN)
         open_BNT[:, :, step] = tokens_BN
-        mildest_B = penalty(limits_B, length_penalty).clamp(
-            min=float(penalty(step + 2, length_penalty))
-        )
+        mildest_B = at_limit_B.clamp(min=penalties[step + 1])
         hope_B = open_BN.amax(dim=1) / mildest_B
         done_B = (ended_BN[:, -1] >= hope_B) | last_B
         open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
 
         # The groups of a source stay side by side: all leave, or none.
-        waiting_B = (~done_B).view(-1, groups).any(dim=1).repeat_interleave(groups)
+        waiting_B = ~done_B
+        if groups > 1:
+            waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
         left = int(waiting_B.sum())  # the one wait for the device in a step
         row_B = torch.arange(len(rows_B), device=device)
         if left == 0 or shrinks(left, len(rows_B), device):
@@ -118,7 +123,7 @@ def beam(
                 break
             row_B = remaining(waiting_B.view(-1, groups)[:, 0], left // groups)
             row_B = (row_B[:, None] * groups + torch.arange(groups, device=device)).flatten()
-            rows_B, limits_B = rows_B[row_B], limits_B[row_B]
+            rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
             parent_BN = parent_BN[row_B]
@@ -138,13 +143,13 @@ def _candidates(
     if include is not None:
         return include.prefer(reached_BNV, count)
     if groups == 1:
-        return best(reached_BNV.flatten(1), count)
+        return best(reached_BNV.flatten(1), count)[1]
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []
     for group in range(groups):
         wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
-        index_BC = best(wished_BNV.flatten(1), count)
+        index_BC = best(wished_BNV.flatten(1), count)[1]
         alive_BN = reached_BGNV[:, group].flatten(1).gather(1, index_BC[:, :N]) > NEVER
         taken_BV.scatter_add_(1, index_BC[:, :N] % V, alive_BN.to(taken_BV.dtype))
         taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety

@@ -60,8 +60,7 @@ class Parts:
                 part.ban(banned_RV, written_RT)
             log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
         else:
-            log_probs_RV[:, PAD] = NEVER
-            log_probs_RV[:, BEGIN] = NEVER
+            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # the two of them in one call
         if last_R is not None:
             going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
             log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)

@@ -18,11 +18,12 @@ from torch import Tensor
 from transduce.data.tokens import BEGIN, END, PAD
 from transduce.decoding.parts import NEVER, Part, Parts
 from transduce.models.decoders import DecoderState
+from transduce.native import best_places
 
 BLOCK = 64  # scores of which the highest is found first,
 MANY = 1 << 15  # where there are so many in all
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]
+Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 Following = Generator[Tensor, None, list[list["Hypothesis"]]]
 
 
@@ -65,29 +66,33 @@ def greedy(
     return _finish(follow(model, *source, best_token, length_penalty=length_penalty, parts=parts))
 
 
-def best_token(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> Tensor:
-    return best(log_probs_RV, 1).squeeze(1)
+def best_token(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    worth_R1, tokens_R1 = best(log_probs_RV, 1)
+    return tokens_R1.squeeze(1), worth_R1.squeeze(1)
 
 
-def best(scores_RX: Tensor, count: int) -> Tensor:
-    """The places_RC of each row's highest scores, the highest first.
+def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Each row's highest scores_RC and their places_RC, the highest first.
 
     A CPU finds the highest score several times as fast as its place: only the blocks that have the
     highest ones are looked into.
     """
+    found = best_places(scores_RX, count)
+    if found is not None:
+        return found
     R, X = scores_RX.shape
     whole = X - X % BLOCK
     few = scores_RX.numel() < MANY or whole <= 4 * count * BLOCK
     if few or scores_RX.device.type != "cpu":
         if count == 1:  # by max, several times as fast as argmax
-            return scores_RX.max(dim=-1, keepdim=True).indices
-        return scores_RX.topk(count, dim=-1).indices
+            return scores_RX.max(dim=-1, keepdim=True)
+        return scores_RX.topk(count, dim=-1)
     highest_RN = scores_RX[:, :whole].reshape(R, -1, BLOCK).amax(dim=-1)
     block_RC = highest_RN.topk(count, dim=-1).indices
     inside_RX = (block_RC[:, :, None] * BLOCK + torch.arange(BLOCK)).flatten(1)
     place_RX = torch.cat([inside_RX, torch.arange(whole, X).expand(R, -1)], dim=1)
-    found_RC = scores_RX.gather(1, place_RX).topk(count, dim=-1).indices
-    return place_RX.gather(1, found_RC)
+    found_RC, at_RC = scores_RX.gather(1, place_RX).topk(count, dim=-1)
+    return found_RC, place_RX.gather(1, at_RC)
 
 
 def sample(
@@ -135,7 +140,7 @@ def random_token(
         ]
     ).to(device)
 
-    def choose(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> Tensor:
+    def choose(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> tuple[Tensor, Tensor]:
         # From the best downwards: the best stays finite, however low the temperature.
         below_RV = log_probs_RV - log_probs_RV.amax(dim=-1, keepdim=True)
         likely_RV, order_RV = _nucleus(below_RV / temperature, top_k, top_p)
@@ -143,7 +148,8 @@ def random_token(
         cumulative_RV = likely_RV.cumsum(dim=-1)
         total_R1 = cumulative_RV[:, -1:]
         rank_R1 = (cumulative_RV <= draw_R1 * total_R1).sum(dim=-1, keepdim=True)
-        return order_RV.gather(1, rank_R1.clamp(max=likely_RV.shape[1] - 1)).squeeze(1)
+        tokens_R1 = order_RV.gather(1, rank_R1.clamp(max=likely_RV.shape[1] - 1))
+        return tokens_R1.squeeze(1), log_probs_RV.gather(1, tokens_R1).squeeze(1)
 
     return choose
 
@@ -168,7 +174,8 @@ def follow(
     length_penalty: float = 1.0,
     parts: Sequence[Part] = (),
 ) -> Following:
-    """One path a row, `copies` rows a source; each token by `choose(log_probs_RV, rows_R, step)`.
+    """One path a row, `copies` rows a source; each token by `choose(log_probs_RV, rows_R, step)`,
+    which gives the tokens_R and what they are worth.
 
     Yields the tokens_R of each step; returns the hypotheses of each source, best first. A source
     has fewer than `copies` where the parts left nothing to write.
@@ -192,29 +199,38 @@ def follow(
     for step in range(longest):
         log_probs_RV, state = model.step(tokens_R, state)
         last_R = limits_R == step + 1 if step + 1 >= shortest else None
-        log_probs_RV = shaped.permitted(log_probs_RV, written_RT[:, :step], last_R)
-        tokens_R = choose(log_probs_RV, rows_R, step)
+        before_RT = written_RT[:, :step] if shaped.parts else written_RT
+        log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R)
+        tokens_R, worth_R = choose(log_probs_RV, rows_R, step)
         if left < len(rows_R):
-            tokens_R.masked_fill_(~open_R, PAD)
+            tokens_R = tokens_R.masked_fill(~open_R, PAD)
+            worth_R = worth_R.masked_fill(~open_R, 0.0)
         written_RT[:, step] = tokens_R
-        worth_R = log_probs_RV.gather(1, tokens_R[:, None]).squeeze(1)
-        total_R += worth_R if left == len(rows_R) else worth_R.masked_fill(~open_R, 0.0)
+        total_R += worth_R
         if shaped.closes:
             closing_R = torch.where(open_R, shaped.closing(), closing_R)
         yield tokens_R
-        open_R = open_R & (tokens_R != END) & (worth_R > NEVER)
-        left = int(open_R.sum())  # the one wait for the device in a step
-        if left == 0 or shrinks(left, len(open_R), device):
-            for whole, part in zip(found, (written_RT, total_R, closing_R), strict=True):
-                whole[rows_R] = part
-            if left == 0:
-                break
+        # In most steps nothing ends. The one wait for the device in a step.
+        if not shaped.parts and END not in tokens_R.tolist():
+            continue
+        # Parts can leave a row nothing to write.
+        ended_R = (tokens_R == END) | ~(worth_R > NEVER)
+        ended = int(ended_R.sum())
+        if not ended:
+            continue
+        open_R = open_R & ~ended_R
+        left -= ended
+        if left == 0:
+            break
+        if shrinks(left, len(open_R), device):
+            _put(found, rows_R, (written_RT, total_R, closing_R))
             left_R = remaining(open_R, left)
             rows_R, tokens_R, open_R = rows_R[left_R], tokens_R[left_R], open_R[left_R]
             limits_R, written_RT = limits_R[left_R], written_RT[left_R]
             total_R, closing_R = total_R[left_R], closing_R[left_R]
             state.reorder(left_R)
             shaped.reorder(left_R)
+    _put(found, rows_R, (written_RT, total_R, closing_R))
     written_RT, total_R, closing_R = found
     sizes_R = (written_RT != PAD).sum(dim=1)
     score_R = total_R / penalty(sizes_R, length_penalty) + closing_R
@@ -222,6 +238,12 @@ def follow(
         score_R.view(batch, -1), written_RT.view(batch, copies, -1), total_R.view(batch, -1)
     )
     return [sorted(of_one, key=lambda h: -h.score) for of_one in each]
+
+
+def _put(wholes: Sequence[Tensor], rows_R: Tensor, parts: Sequence[Tensor]) -> None:
+    """What is known of some rows, into what is kept of all."""
+    for whole, part in zip(wholes, parts, strict=True):
+        whole[rows_R] = part
 
 
 def _finish(following: Following) -> list[list[Hypothesis]]:

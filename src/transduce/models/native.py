@@ -26,7 +26,7 @@ from transduce.native.product import Kernel, Weight
 from transduce.native.stack import ACTIVATIONS, Layer, Norm, Sources, Stack, Step, Sublayer
 from transduce.nn.blocks import DecoderBlock, EncoderBlock, Residual
 from transduce.nn.packed import PackedWeight
-from transduce.nn.positions import Rotary
+from transduce.nn.positions import Learned, Waves
 
 
 def steps_of(network: Network) -> FlatSteps | NativeSteps:
@@ -74,19 +74,27 @@ class NativeSteps:
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """What network.encode gives, zero beyond the ends of sources."""
-        if self._encoder is None or self._is_watched():
+        encoder = self._encoder
+        if encoder is None or self._is_watched():
             return self.network.encode(source_BS, lengths_B)
-        encoder, (B, S) = self._encoder, source_BS.shape
+        B, S = source_BS.shape
+        source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
         states_BSD = torch.empty(B, S, encoder.width)
-        source_BS, lengths_B = source_BS.contiguous(), lengths_B.contiguous()
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
-        positions_SD, turns_SK = encoder.positions(0, S), encoder.turns(0, S)
-        stack = ctypes.addressof(encoder.stack)
-        bytes_wanted = self._library.stack_room(stack, int(lengths_B.sum()), S)
+        bytes_wanted = self._library.stack_room(encoder.address, int(lengths_B.sum()), S)
         room = torch.empty(bytes_wanted, dtype=torch.uint8)
-        given = (source_BS, lengths_B, embedded_BSD, positions_SD, turns_SK, states_BSD, room)
-        sources = Sources(B, S, *map(address, given))
-        self._library.encode(stack, ctypes.addressof(sources))
+        told = Sources(
+            sources=B,
+            longest=S,
+            tokens=source_BS.data_ptr(),
+            lengths=lengths_B.data_ptr(),
+            embedded=None if embedded_BSD is None else embedded_BSD.data_ptr(),
+            positions=encoder.added.at(0, S),
+            turns=encoder.turns.at(0, S),
+            states=states_BSD.data_ptr(),
+            room=room.data_ptr(),
+        )
+        self._library.encode(encoder.address, ctypes.addressof(told))
         return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
     def begin(self, memory: Memory) -> DecoderState:
@@ -106,43 +114,34 @@ class NativeSteps:
         """Log-probabilities_RV of the token after tokens_R, in float32."""
         if not isinstance(state, NativeState):
             return self.network.step(tokens_R, state)
-        rows, t, stack = len(tokens_R), state.length, self._stack
-        log_probs_RV = torch.empty(rows, self._head.weight.outputs)
-        tokens_R = tokens_R.contiguous()
-        embedded_RD = None
-        if not stack.embeds:
-            embedded_RD = stack.embedding(tokens_R[:, None], start=t)
-        position_D, turns_K = stack.positions(t, 1), stack.turns(t, 1)
+        rows, t, told = len(tokens_R), state.length, state.told
         if state.has_to_grow(rows):
             state.grow(rows)
-            state.room = self._room(rows, state)
-        past_TLRE, origins_RT = state.past_TLRE, state.origins_RT
-        step = Step(
-            rows,
-            t,
-            address(tokens_R),
-            address(embedded_RD),
-            address(position_D),
-            address(turns_K),
-            address(past_TLRE),
-            past_TLRE.shape[2],
-            address(origins_RT),
-            origins_RT.shape[1] - 1,
-            ctypes.addressof(state.memory),
-            state.memory_length,
-            address(state.lengths_B),
-            self._head.weight,
-            address(log_probs_RV),
-            address(state.room),
-        )
-        self._library.decoder_step(ctypes.addressof(stack.stack), ctypes.addressof(step))
+            self._tell(state)
+        tokens_R = tokens_R.long().contiguous()
+        log_probs_RV = torch.empty(rows, self._head.weight.outputs)
+        told.rows, told.step = rows, t
+        told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
+        told.origins = state.origins_RT.data_ptr()
+        told.position, told.turns = self._stack.added.at(t), self._stack.turns.at(t)
+        if not self._stack.embeds:
+            embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
+            told.embedded = embedded_RD.data_ptr()
+        self._library.decoder_step(self._stack.address, ctypes.addressof(told))
         state.length += 1
         return log_probs_RV, state
 
-    def _room(self, rows: int, state: NativeState) -> Tensor:
-        places = max(len(state.past_TLRE), state.memory_length)
-        stack = ctypes.addressof(self._stack.stack)
-        return torch.empty(self._library.stack_room(stack, rows, places), dtype=torch.uint8)
+    def _tell(self, state: NativeState) -> None:
+        """What stays the same until the state grows again."""
+        T, _, most_rows, _ = state.past_TLRE.shape
+        places = max(T, state.memory_length)
+        bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
+        state.room = torch.empty(bytes_wanted, dtype=torch.uint8)
+        told = state.told
+        told.past, told.most_rows, told.most_steps = state.past_TLRE.data_ptr(), most_rows, T
+        told.memory, told.memory_length = ctypes.addressof(state.memory), state.memory_length
+        told.lengths, told.room = state.lengths_B.data_ptr(), state.room.data_ptr()
+        told.head = self._head.weight
 
     def _is_watched(self) -> bool:
         return any(attention.watch is not None for attention in self._attentions)
@@ -154,13 +153,14 @@ class NativeState:
     def __init__(self, memory: Sequence[Tensor], lengths_B: Tensor) -> None:
         """memory: of each layer the keys and values_BSE of the sources."""
         self._kept = [layer_BSE.contiguous() for layer_BSE in memory]
-        self.memory = (ctypes.c_void_p * len(memory))(*map(address, self._kept))
+        self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
         self.memory_length, self.lengths_B = memory[0].shape[1], lengths_B
         self.length = 0
         # The first column is the row of the memory, those after it the places of the past.
         self.origins_RT = torch.arange(len(lengths_B), dtype=torch.int32)[:, None]
         self.past_TLRE = torch.empty(0, len(memory), 0, memory[0].shape[2])
         self.room = torch.empty(0)
+        self.told = Step()
 
     def has_to_grow(self, rows: int) -> bool:
         T, _, most_rows, _ = self.past_TLRE.shape
@@ -184,6 +184,25 @@ class NativeState:
 # ------------------------------------------------------------------------------ what C is told
 
 
+class Rows:
+    """Where the vectors of positions lie; without a table of them, nowhere."""
+
+    def __init__(self, table: Waves | Learned | None) -> None:
+        self._table = table
+        self._kept = [torch.empty(0, 0)]  # all there were: another thread may read an older one
+
+    def at(self, start: int, length: int = 1) -> int | None:
+        """The address of the first of so many; ValueError past the last."""
+        if self._table is None:
+            return None
+        rows_TD, end = self._kept[-1], start + length
+        if end > len(rows_TD):
+            enough = self._table.max_length if isinstance(self._table, Learned) else 2 * end
+            rows_TD = self._table(max(enough, end)).float()
+            self._kept.append(rows_TD)
+        return rows_TD.data_ptr() + 4 * start * rows_TD.shape[1]
+
+
 class Compiled:
     """A stack of layers as C sees it, and the tensors that it points to."""
 
@@ -196,12 +215,14 @@ class Compiled:
     ) -> None:
         first = blocks[0]
         self.embedding, self.width = embedding, first.self_attention.width
-        self.rotary: Rotary | None = first.self_attention.rotary
+        positions = embedding.positions
+        # Concatenated positions are put on by torch.
+        self.embeds = positions is None or positions.combine == "add"
+        self.added = Rows(positions.positions if positions is not None and self.embeds else None)
+        self.turns = Rows(first.self_attention.rotary)
         self._kept: list[object] = []
         layers = (Layer * len(blocks))(*map(self._layer, blocks))
-        # Concatenated positions are put on by torch.
-        self.embeds = embedding.positions is None or embedding.positions.combine == "add"
-        self.stack = Stack(
+        self._stack = Stack(
             layers,
             len(blocks),
             self.width,
@@ -213,18 +234,7 @@ class Compiled:
             embedding.scale,
             kernel,
         )
-
-    def positions(self, start: int, length: int) -> Tensor | None:
-        """What is added to embeddings."""
-        positioned = self.embedding.positions
-        if positioned is None or not self.embeds:
-            return None
-        added_TD: Tensor = positioned.positions(length, start)
-        return added_TD
-
-    def turns(self, start: int, length: int) -> Tensor | None:
-        """What queries and keys are turned by."""
-        return None if self.rotary is None else self.rotary(length, start)
+        self.address = ctypes.addressof(self._stack)
 
     def _layer(self, block: EncoderBlock | DecoderBlock) -> Layer:
         own = self._sublayer(
@@ -268,10 +278,6 @@ class Compiled:
         kept = tensor.detach().float().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()
-
-
-def address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
 
 
 def _is_packed(block: nn.Module) -> bool:

@@ -1,10 +1,11 @@
-"""Work on a CPU in 8 bits, in C: products, a decoder's step, an encoder. Compiled where it is used.
+"""Work on a CPU in 8 bits, in C: products, a decoder's step, an encoder; and the best of scores.
 
-The C of this folder (native.h, products.c, step.c) is compiled by the machine's own compiler the
-first time that it is wanted. Where it cannot be, torch does the work: nobody needs a compiler.
+The C of this folder is compiled by the machine's own compiler the first time that it is wanted.
+Where it cannot be, torch does the work: nobody needs a compiler.
 """
 
+from transduce.native.best import best_places
 from transduce.native.compile import library, why_not
 from transduce.native.product import Product
 
-__all__ = ["Product", "library", "why_not"]
+__all__ = ["Product", "best_places", "library", "why_not"]

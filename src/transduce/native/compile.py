@@ -17,7 +17,8 @@ from pathlib import Path
 
 from transduce.storage import default_cache_folder
 
-SOURCES = ("native.h", "products.c", "step.c")
+SOURCES = ("products.c", "parts.c", "stack.c", "best.c")
+HEADERS = ("native.h", "kernels.h", "vectors.h", "parts.h")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one, some the other
@@ -30,6 +31,11 @@ Address = ctypes.c_void_p
 def library() -> ctypes.CDLL | None:
     """The library, compiled if need be; None where that cannot be, and `why_not` says why."""
     return _opened()[0]
+
+
+def library_if_open() -> ctypes.CDLL | None:
+    """The library if somebody has wanted it before; nothing is compiled for this."""
+    return library() if _opened.cache_info().currsize else None
 
 
 def why_not() -> str | None:
@@ -58,7 +64,7 @@ def _opened() -> tuple[ctypes.CDLL | None, str | None]:
 def _compile(compiler: str, path: Path) -> None:
     """Beside its place, then renamed: a second process or an interrupt leaves no half a file."""
     here = Path(__file__).parent
-    sources = [str(here / name) for name in SOURCES if name.endswith(".c")]
+    sources = [str(here / name) for name in SOURCES]
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name
         for flag in FOR_THIS_CPU:
@@ -75,7 +81,7 @@ def _key() -> str:
     """Another for other sources, other flags and other CPUs: a home may be several machines'."""
     here = Path(__file__).parent
     facts = [platform.machine(), platform.system(), *FLAGS, *_cpu()]
-    facts += [(here / name).read_text("utf-8") for name in SOURCES]
+    facts += [(here / name).read_text("utf-8") for name in (*SOURCES, *HEADERS)]
     return sha256("\n".join(facts).encode()).hexdigest()[:24]
 
 
@@ -98,6 +104,8 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.multiply.restype = None
     made.stack_room.argtypes = [Address, number, number]
     made.stack_room.restype = number
+    made.find_best.argtypes = [Address, number, number, number, Address, Address]
+    made.find_best.restype = None
     for work in (made.decoder_step, made.encode):
         work.argtypes = [Address, Address]
         work.restype = None

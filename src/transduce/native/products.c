@@ -3,22 +3,17 @@
 #define _GNU_SOURCE
 #include "native.h"
 
-#if defined(__ARM_FEATURE_DOTPROD)
-#include <arm_neon.h>
-#elif defined(__AVX2__)
-#include <immintrin.h>
-#endif
+#include "kernels.h"
+#include "vectors.h"
+
 #if defined(__AMX_INT8__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
 
-#define BLOCK 16 /* outputs whose levels lie together */
-#define BLOCKS 4 /* that outputs are padded to */
-#define TILE 16  /* rows of an AMX tile; levels of inputs are padded to them */
-#define MOST 6   /* rows that a kernel has in registers */
+#define BLOCKS 4   /* that outputs are padded to */
+#define TILE 16    /* rows of an AMX tile; levels of inputs are padded to them */
 #define AMX_FROM 8 /* rows; fewer are done before the tiles are set up */
-#define AHEAD 2048 /* bytes; a single row waits for nothing but its weights */
 
 /* ------------------------------------------------------------------------- levels of inputs */
 
@@ -69,146 +64,23 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
                                              int64_t block) {
     const Weight *weight = ending->weight;
     const int64_t outputs = weight->outputs, first = block * BLOCK;
-    if (first >= outputs) return;
     const int64_t width = outputs - first < BLOCK ? outputs - first : BLOCK;
-    const float *scale = weight->scale + first, *bias = weight->bias + first;
-    for (int64_t r = 0; r < rows; r++) {
-        const float of_row = ending->scale[row + r];
+    for (int64_t r = 0; r < rows; r++, sums += stride) {
         const int64_t place = (row + r) * outputs + first;
-        float found[BLOCK];
-        for (int i = 0; i < BLOCK; i++)
-            found[i] = (float)sums[r * stride + i] * (of_row * scale[i]) + bias[i];
-        if (ending->then == RELU)
-            for (int i = 0; i < BLOCK; i++) found[i] = found[i] > 0.0f ? found[i] : 0.0f;
-        if (width == BLOCK && ending->then == ADD) /* the number of turns known: in vectors */
-            for (int i = 0; i < BLOCK; i++) found[i] += ending->added[place + i];
-        else if (ending->then == ADD)
-            for (int i = 0; i < width; i++) found[i] += ending->added[place + i];
-        if (width == BLOCK)
-            memcpy(ending->y + place, found, sizeof found);
-        else
-            memcpy(ending->y + place, found, sizeof(float) * (size_t)width);
-    }
-}
-
-/* ------------------------------------------------------------------------------------ kernels
- *
- * A kernel finds the sums of some rows and some blocks: sums[row][block][16]. `depth` is the padded
- * inputs, `levels` those of the first row, `weights` those of the first block. */
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-
-INLINE int32_t four_levels(const uint8_t *levels) {
-    int32_t four;
-    memcpy(&four, levels, 4);
-    return four;
-}
-
-INLINE void plain(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    (void)totals;
-    for (int r = 0; r < rows; r++)
-        for (int b = 0; b < blocks; b++) {
-            const int8_t *x = (const int8_t *)levels + r * depth, *w = weights + b * BLOCK * depth;
-            int32_t *sum = sums + (r * blocks + b) * BLOCK;
-            memset(sum, 0, sizeof(int32_t) * BLOCK);
-            for (int64_t k = 0; k < depth; k += 4)
-                for (int i = 0; i < BLOCK; i++)
-                    for (int j = 0; j < 4; j++) sum[i] += x[k + j] * w[k * BLOCK + 4 * i + j];
-        }
-}
-
-#if defined(__ARM_FEATURE_DOTPROD)
-INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    (void)totals;
-    int32x4_t sum[MOST][2][4];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < 4; v++) sum[r][b][v] = vdupq_n_s32(0);
-    for (int64_t k = 0; k < depth; k += 16) {
-        int8x16_t x[MOST];
-        UNROLL for (int r = 0; r < rows; r++) x[r] = vld1q_s8((const int8_t *)levels + r * depth + k);
-        UNROLL for (int b = 0; b < blocks; b++) {
-            const int8_t *w = weights + (b * depth + k) * BLOCK;
-            if (rows == 1) __builtin_prefetch(w + AHEAD), __builtin_prefetch(w + AHEAD + 128);
-/* The lane is part of the instruction: it cannot be a loop's. */
-#define STEP(lane)                                                                  \
-    UNROLL for (int v = 0; v < 4; v++) {                                            \
-        const int8x16_t four = vld1q_s8(w + 64 * lane + 16 * v);                    \
-        UNROLL for (int r = 0; r < rows; r++)                                       \
-            sum[r][b][v] = vdotq_laneq_s32(sum[r][b][v], four, x[r], lane);         \
-    }
-            STEP(0) STEP(1) STEP(2) STEP(3)
-#undef STEP
+        for (int64_t i = 0; i < width; i += LANES) {
+            const int64_t some = width - i < LANES ? width - i : LANES;
+            Whole whole;
+            memcpy(&whole, sums + i, sizeof whole);
+            Vector scale = ending->scale[row + r] * load(weight->scale + first + i);
+            Vector y = __builtin_convertvector(whole, Vector) * scale + load(weight->bias + first + i);
+            if (ending->then == RELU) y = higher(y, all(0.0f));
+            if (ending->then == ADD) y += load_some(ending->added + place + i, some, 0.0f);
+            store_some(ending->y + place + i, y, some);
         }
     }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < 4; v++)
-                vst1q_s32(sums + (r * blocks + b) * BLOCK + 4 * v, sum[r][b][v]);
 }
-#endif
 
-#if defined(__AVX2__)
-/* |w| times x with the sign of w: two products of at most 127 * 127 fit into 16 bits. */
-INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    (void)totals;
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sum[MOST][1][2];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < 2; v++) sum[r][b][v] = _mm256_setzero_si256();
-    for (int64_t k = 0; k < depth; k += 4)
-        UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < 2; v++) {
-                const int8_t *place = weights + (b * depth + k) * BLOCK + 32 * v;
-                const __m256i w = _mm256_loadu_si256((const __m256i *)place);
-                const __m256i size = _mm256_abs_epi8(w);
-                if (rows == 1) __builtin_prefetch(place + AHEAD);
-                UNROLL for (int r = 0; r < rows; r++) {
-                    const __m256i x = _mm256_set1_epi32(four_levels(levels + r * depth + k));
-                    const __m256i two = _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w));
-                    sum[r][b][v] = _mm256_add_epi32(sum[r][b][v], _mm256_madd_epi16(two, ones));
-                }
-            }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++)
-            UNROLL for (int v = 0; v < 2; v++)
-                _mm256_storeu_si256((__m256i *)(sums + (r * blocks + b) * BLOCK + 8 * v),
-                                    sum[r][b][v]);
-}
-#endif
-
-#if defined(__AVX512VNNI__)
-/* Its first factor has no sign: what 128 adds to each level of the inputs is taken off at once. */
-INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
-                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
-    __m512i sum[MOST][4];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++) {
-            const __m512i total = _mm512_loadu_si512(totals + b * BLOCK);
-            sum[r][b] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(total, 7));
-        }
-    for (int64_t k = 0; k < depth; k += 4) {
-        __m512i w[4];
-        UNROLL for (int b = 0; b < blocks; b++) {
-            const int8_t *place = weights + (b * depth + k) * BLOCK;
-            w[b] = _mm512_loadu_si512(place);
-            if (rows == 1) __builtin_prefetch(place + AHEAD);
-        }
-        UNROLL for (int r = 0; r < rows; r++) {
-            const __m512i x = _mm512_set1_epi32(four_levels(levels + r * depth + k));
-            UNROLL for (int b = 0; b < blocks; b++) sum[r][b] = _mm512_dpbusd_epi32(sum[r][b], x, w[b]);
-        }
-    }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int b = 0; b < blocks; b++)
-            _mm512_storeu_si512(sums + (r * blocks + b) * BLOCK, sum[r][b]);
-}
-#endif
+/* ------------------------------------------------------------------------- rows and blocks in turn */
 
 /* All rows and blocks of a product, a kernel's at a time; what is in registers must be known when it
  * is compiled. Blocks without, so that each weight is read from far away once. */
@@ -246,6 +118,7 @@ WALK(by_avx2, avx2, 1)
 #endif
 #if defined(__AVX512VNNI__)
 WALK(by_vnni, vnni, 4)
+WALK(by_vnni_of_one, vnni_of_one, 1)
 #endif
 
 /* ---------------------------------------------------------------------------------------- AMX */
@@ -405,7 +278,7 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
     case AVX2: by_avx2(&ending, levels, rows, depth); break;
 #endif
 #if defined(__AVX512VNNI__)
-    case VNNI: by_vnni(&ending, levels, rows, depth); break;
+    case VNNI: (rows > 1 ? by_vnni : by_vnni_of_one)(&ending, levels, rows, depth); break;
 #endif
 #if defined(__AMX_INT8__) && defined(__linux__)
     case AMX: by_amx(&ending, levels, rows, depth); break;

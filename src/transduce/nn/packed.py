@@ -1,7 +1,8 @@
 """Weights for use alone, laid out once as the CPU's matrix units read them, in fewer bits or not.
 
 bfloat16 halves what a product reads from memory and runs on AMX tiles; int8 quarters it: each row
-of a weight has a scale of its own, and inputs are scaled as they come, all of a batch together.
+of a weight has a scale of its own, and inputs are scaled as they come: by the library in C each row
+by itself, by torch, where there is no such library, all of a batch together.
 """
 
 from __future__ import annotations
@@ -126,10 +127,15 @@ def has_bfloat16() -> bool:
 
 def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """By the library in C where there is one, else by torch."""
-    levels_FD, scale_F = levels_of(weight_FD)
     native = library()
-    if native is not None:
-        return Product(native, levels_FD, scale_F, bias_F)
+    if native is None:
+        return int8_by_torch(weight_FD, bias_F)
+    return Product(native, *levels_of(weight_FD), bias_F)
+
+
+def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """oneDNN's products, on AMX, were slower by what it takes to find the inputs' levels before."""
+    levels_FD, scale_F = levels_of(weight_FD)
     bias_F = None if bias_F is None else bias_F.float()
     for_all = by_torch(levels_FD, scale_F, bias_F)
     if levels_FD.numel() >= SMALL or not has_bfloat16():

@@ -71,6 +71,7 @@ class Writer(Model):
         """What search made of a network that has changed."""
         self._fast: FastSearch | None = None
         self._searched: Learner | None = None
+        self._steps: Stepper | None = None
         self._version: object = None
 
     def run(
@@ -259,6 +260,7 @@ class Writer(Model):
         now = version(self.network)
         if self._searched is None or self._version != now:
             self._searched, self._version = packed(self.network, kind), now
+            self._steps = None
         return self._searched
 
     def _settings(self, given: dict[str, Any]) -> Settings:

@@ -18,6 +18,7 @@ from transduce.decoding.search import Hypothesis, Stepper, greedy, sample
 from transduce.models import Lens, Network, Vocabulary, build
 from transduce.models.flat import ROOM, FlatState, FlatSteps, has_flat_steps, take_rows
 from transduce.models.packed import packed
+from transduce.nn import packed as products
 
 V = 300
 B = 6
@@ -126,9 +127,13 @@ def test_who_watches_sees_every_step() -> None:
     assert lens.weights["decoder.blocks.0.cross_attention"].shape == (B, 2, 3, 9)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+@pytest.mark.parametrize("kind", ["bfloat16", "int8", "int8 by torch"])
 @torch.inference_mode()
-def test_in_fewer_bits_steps_are_those_of_the_network(kind: str) -> None:
+def test_in_fewer_bits_steps_are_those_of_the_network(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(products.MAKERS, "int8 by torch", products.int8_by_torch)
+    monkeypatch.setattr(products, "KINDS", [*products.MAKERS])
     few = packed(network(), kind)
     source_BS, lengths_B, _ = source()
     tokens_B = torch.arange(5, 5 + B)

@@ -15,6 +15,7 @@ MAKERS = {
     "float64": (packed.float32, torch.float64, 1e-12),
     "bfloat16": (packed.bfloat16, torch.bfloat16, 0.01),
     "int8": (packed.int8, torch.float32, 0.02),
+    "int8 by torch": (packed.int8_by_torch, torch.float32, 0.02),
 }
 
 

@@ -1,0 +1,39 @@
+/* The highest of many scores. */
+
+#include "vectors.h"
+
+#define AT_ONCE 8 /* vectors that are looked through together */
+
+/* Among scores from the highest down, of which the last falls out where there is no more room. */
+static void insert(float *scores, int64_t *places, int64_t last, float score, int64_t place) {
+    int64_t at = last;
+    for (; at > 0 && score > scores[at - 1]; at--) {
+        scores[at] = scores[at - 1];
+        places[at] = places[at - 1];
+    }
+    scores[at] = score;
+    places[at] = place;
+}
+
+static float highest_of(const float *scores) {
+    Vector most = load(scores);
+    for (int v = 1; v < AT_ONCE; v++) most = higher(most, load(scores + v * LANES));
+    return highest(most);
+}
+
+/* Of each row its highest scores and their places, the highest first; of equals the one that stands
+ * first. */
+void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted, float *found,
+               int64_t *places) {
+    const int64_t last = wanted - 1, many = AT_ONCE * LANES;
+    for (int64_t r = 0; r < rows; r++, scores += count, found += wanted, places += wanted) {
+        int64_t i = 0;
+        for (; i < wanted; i++) insert(found, places, i, scores[i], i);
+        while (i < count) {
+            const int64_t end = i + many < count ? i + many : count;
+            if (end - i == many && !(highest_of(scores + i) > found[last])) i = end;
+            for (; i < end; i++)
+                if (scores[i] > found[last]) insert(found, places, last, scores[i], i);
+        }
+    }
+}

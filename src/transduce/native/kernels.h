@@ -1,0 +1,153 @@
+/* The sums of products of levels, for each kind of CPU.
+ *
+ * A kernel finds those of some rows and some blocks: sums[row][block][16]. `depth` is the padded
+ * inputs, `levels` those of the first row, `weights` those of the first block. How many rows and
+ * blocks there are must be known when it is compiled: their sums are in registers. */
+
+#ifndef TRANSDUCE_KERNELS
+#define TRANSDUCE_KERNELS
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define BLOCK 16   /* outputs whose levels lie together */
+#define MOST 6     /* rows at a time */
+#define AHEAD 2048 /* bytes; a single row waits for nothing but its weights */
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+
+INLINE int32_t four_levels(const uint8_t *levels) {
+    int32_t four;
+    memcpy(&four, levels, 4);
+    return four;
+}
+
+INLINE void plain(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)totals;
+    for (int r = 0; r < rows; r++)
+        for (int b = 0; b < blocks; b++) {
+            const int8_t *x = (const int8_t *)levels + r * depth, *w = weights + b * BLOCK * depth;
+            int32_t *sum = sums + (r * blocks + b) * BLOCK;
+            memset(sum, 0, sizeof(int32_t) * BLOCK);
+            for (int64_t k = 0; k < depth; k += 4)
+                for (int i = 0; i < BLOCK; i++)
+                    for (int j = 0; j < 4; j++) sum[i] += x[k + j] * w[k * BLOCK + 4 * i + j];
+        }
+}
+
+#if defined(__ARM_FEATURE_DOTPROD)
+INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)totals;
+    int32x4_t sum[MOST][2][4];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < 4; v++) sum[r][b][v] = vdupq_n_s32(0);
+    for (int64_t k = 0; k < depth; k += 16) {
+        int8x16_t x[MOST];
+        UNROLL for (int r = 0; r < rows; r++) x[r] = vld1q_s8((const int8_t *)levels + r * depth + k);
+        UNROLL for (int b = 0; b < blocks; b++) {
+            const int8_t *w = weights + (b * depth + k) * BLOCK;
+            if (rows == 1) __builtin_prefetch(w + AHEAD), __builtin_prefetch(w + AHEAD + 128);
+/* The lane is part of the instruction: it cannot be a loop's. */
+#define STEP(lane)                                                                  \
+    UNROLL for (int v = 0; v < 4; v++) {                                            \
+        const int8x16_t four = vld1q_s8(w + 64 * lane + 16 * v);                    \
+        UNROLL for (int r = 0; r < rows; r++)                                       \
+            sum[r][b][v] = vdotq_laneq_s32(sum[r][b][v], four, x[r], lane);         \
+    }
+            STEP(0) STEP(1) STEP(2) STEP(3)
+#undef STEP
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < 4; v++)
+                vst1q_s32(sums + (r * blocks + b) * BLOCK + 4 * v, sum[r][b][v]);
+}
+#endif
+
+#if defined(__AVX2__)
+/* |w| times x with the sign of w: two products of at most 127 * 127 fit into 16 bits. */
+INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)totals;
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i sum[MOST][1][2];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < 2; v++) sum[r][b][v] = _mm256_setzero_si256();
+    for (int64_t k = 0; k < depth; k += 4)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < 2; v++) {
+                const int8_t *place = weights + (b * depth + k) * BLOCK + 32 * v;
+                const __m256i w = _mm256_loadu_si256((const __m256i *)place);
+                const __m256i size = _mm256_abs_epi8(w);
+                if (rows == 1) __builtin_prefetch(place + AHEAD);
+                UNROLL for (int r = 0; r < rows; r++) {
+                    const __m256i x = _mm256_set1_epi32(four_levels(levels + r * depth + k));
+                    const __m256i two = _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w));
+                    sum[r][b][v] = _mm256_add_epi32(sum[r][b][v], _mm256_madd_epi16(two, ones));
+                }
+            }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < 2; v++)
+                _mm256_storeu_si256((__m256i *)(sums + (r * blocks + b) * BLOCK + 8 * v),
+                                    sum[r][b][v]);
+}
+#endif
+
+#if defined(__AVX512VNNI__)
+/* Its first factor has no sign: what 128 adds to each level of the inputs is taken off at once. */
+INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                 int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    __m512i sum[MOST][4];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++) {
+            const __m512i total = _mm512_loadu_si512(totals + b * BLOCK);
+            sum[r][b] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(total, 7));
+        }
+    for (int64_t k = 0; k < depth; k += 4) {
+        __m512i w[4];
+        UNROLL for (int b = 0; b < blocks; b++)
+            w[b] = _mm512_loadu_si512(weights + (b * depth + k) * BLOCK);
+        UNROLL for (int r = 0; r < rows; r++) {
+            const __m512i x = _mm512_set1_epi32(four_levels(levels + r * depth + k));
+            UNROLL for (int b = 0; b < blocks; b++) sum[r][b] = _mm512_dpbusd_epi32(sum[r][b], x, w[b]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            _mm512_storeu_si512(sums + (r * blocks + b) * BLOCK, sum[r][b]);
+}
+
+/* Of one row and one block: weights are read in the order in which they lie, four sums at a time. */
+INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
+                        int64_t depth, const int rows, const int blocks, int32_t *sums) {
+    (void)rows, (void)blocks;
+    __m512i sum[4];
+    UNROLL for (int i = 0; i < 4; i++) sum[i] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < depth; k += 16)
+        UNROLL for (int i = 0; i < 4; i++) {
+            const int8_t *place = weights + (k + 4 * i) * BLOCK;
+            const __m512i x = _mm512_set1_epi32(four_levels(levels + k + 4 * i));
+            __builtin_prefetch(place + AHEAD);
+            sum[i] = _mm512_dpbusd_epi32(sum[i], x, _mm512_loadu_si512(place));
+        }
+    const __m512i all = _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]),
+                                         _mm512_add_epi32(sum[2], sum[3]));
+    const __m512i offset = _mm512_slli_epi32(_mm512_loadu_si512(totals), 7);
+    _mm512_storeu_si512(sums, _mm512_sub_epi32(all, offset));
+}
+#endif
+
+#endif

@@ -1,0 +1,134 @@
+/* What layers are made of: norms, attention, activations.
+ *
+ * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same to
+ * the bit whoever its neighbours are. */
+
+#include "parts.h"
+
+#include <math.h>
+
+#include "native.h"
+#include "vectors.h"
+
+void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float mean = 0.0f;
+        if (norm->bias) {
+            Vector sum = {0};
+            int64_t i = 0;
+            for (; i + LANES <= width; i += LANES) sum += load(x + i);
+            mean = total(sum + load_some(x + i, width - i, 0.0f)) / (float)width;
+        }
+        Vector squares = {0};
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            Vector apart = load(x + i) - mean;
+            squares += apart * apart;
+        }
+        Vector apart = load_some(x + i, width - i, mean) - mean;
+        float variance = total(squares + apart * apart) / (float)width;
+        float by = 1.0f / sqrtf(variance + norm->epsilon);
+        for (i = 0; i < width; i++)
+            y[i] = (x[i] - mean) * by * norm->weight[i] + (norm->bias ? norm->bias[i] : 0.0f);
+    }
+}
+
+/* Scores to weights that sum to one; as many as fill whole vectors may be written. */
+static void softmax(float *scores, int64_t count) {
+    const int64_t whole = padded(count, LANES);
+    for (int64_t i = count; i < whole; i++) scores[i] = -1e30f;
+    Vector most = load(scores), sum = {0};
+    for (int64_t i = LANES; i < whole; i += LANES) most = higher(most, load(scores + i));
+    const float top = highest(most);
+    for (int64_t i = 0; i < whole; i += LANES) {
+        Vector weight = exponential(load(scores + i) - top);
+        store(scores + i, weight);
+        sum += weight;
+    }
+    const float by = 1.0f / total(sum);
+    for (int64_t i = 0; i < count; i++) scores[i] *= by;
+}
+
+void attend(const float *query, const float *const *places, int64_t count, int64_t width,
+            int64_t heads, float *scores, float *context) {
+    const int64_t size = width / heads, stride = padded(count, LANES);
+    const float scale = 1.0f / sqrtf((float)size);
+    for (int64_t t = 0; t < count; t++)
+        for (int64_t h = 0; h < heads; h++)
+            scores[h * stride + t] = scale * dot(query + h * size, places[t] + h * size, size);
+    for (int64_t h = 0; h < heads; h++) {
+        const float *weights = scores + h * stride;
+        softmax(scores + h * stride, count);
+        int64_t k = h * size;
+        const int64_t end = k + size;
+        for (; k + 4 * LANES <= end; k += 4 * LANES) {
+            Vector a = {0}, b = {0}, c = {0}, d = {0};
+            for (int64_t t = 0; t < count; t++) {
+                const float *value = places[t] + width + k;
+                a += weights[t] * load(value);
+                b += weights[t] * load(value + LANES);
+                c += weights[t] * load(value + 2 * LANES);
+                d += weights[t] * load(value + 3 * LANES);
+            }
+            store(context + k, a);
+            store(context + k + LANES, b);
+            store(context + k + 2 * LANES, c);
+            store(context + k + 3 * LANES, d);
+        }
+        for (; k + LANES <= end; k += LANES) {
+            Vector a = {0};
+            for (int64_t t = 0; t < count; t++) a += weights[t] * load(places[t] + width + k);
+            store(context + k, a);
+        }
+        for (; k < end; k++) {
+            context[k] = 0.0f;
+            for (int64_t t = 0; t < count; t++) context[k] += weights[t] * places[t][width + k];
+        }
+    }
+}
+
+void turn(float *x, int64_t width, const float *turns, int64_t size) {
+    for (int64_t i = 0; i < width; i += 2) {
+        const float cosine = turns[i % size], sine = turns[i % size + 1];
+        const float even = x[i], odd = x[i + 1];
+        x[i] = even * cosine - odd * sine;
+        x[i + 1] = even * sine + odd * cosine;
+    }
+}
+
+static inline Vector silu(Vector x) { return x / (1.0f + exponential(-x)); }
+
+/* x Phi(x); the error function after Abramowitz and Stegun, 7.1.26, to 1.5e-7. */
+static inline Vector gelu(Vector x) {
+    Vector size = higher(x, -x) * 0.70710678f;
+    Vector t = 1.0f / (1.0f + 0.3275911f * size);
+    Vector y = t * 1.061405429f - 1.453152027f;
+    y = y * t + 1.421413741f;
+    y = y * t - 0.284496736f;
+    y = y * t + 0.254829592f;
+    Vector beyond = 0.5f * y * t * exponential(-size * size);
+    return x * pick(x > 0.0f, 1.0f - beyond, beyond);
+}
+
+void activate(float *x, int64_t rows, int64_t hidden, int32_t activation) {
+    const int64_t wide = activation == IS_SWIGLU ? 2 * hidden : hidden;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < hidden; i += LANES) {
+            const int64_t some = hidden - i < LANES ? hidden - i : LANES;
+            Vector y = load_some(x + r * wide + i, some, 0.0f);
+            y = activation == IS_GELU ? gelu(y) : silu(y);
+            if (activation == IS_SWIGLU) y *= load_some(x + r * wide + hidden + i, some, 0.0f);
+            store_some(x + r * hidden + i, y, some);
+        }
+}
+
+void log_softmax(float *x, int64_t count) {
+    Vector most = all(-INFINITY), sum = {0};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
+    const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
+    for (i = 0; i + LANES <= count; i += LANES) sum += exponential(load(x + i) - top);
+    sum += exponential(load_some(x + i, count - i, -INFINITY) - top);
+    const float taken = top + logf(total(sum));
+    for (i = 0; i < count; i++) x[i] -= taken;
+}

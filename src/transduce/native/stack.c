@@ -1,0 +1,251 @@
+/* A Transformer's layers, one upon the other, over some rows: a decoder's next step, or sources. */
+
+#include "native.h"
+#include "parts.h"
+#include "vectors.h"
+
+#define AT_ONCE 128 /* rows of a feed-forward layer */
+
+typedef struct {
+    Norm norm;
+    Weight into, out_of;
+} Sublayer;
+
+typedef struct {
+    Sublayer own, cross, position_wise;
+} Layer;
+
+typedef struct {
+    const Layer *layer;
+    int64_t layers, width, heads;
+    int32_t norm_before, activation;
+    Norm last;
+    const float *table; /* of embeddings; NULL: rows come embedded */
+    float table_scale;
+    int32_t kernel;
+} Stack;
+
+/* ------------------------------------------------------------------------------------ all rows */
+
+typedef struct {
+    const Stack *stack;
+    int64_t rows;
+    float *x, *normed, *wide, *scores; /* wide: projections, or the hidden layer */
+    const float **places;
+    void *product;
+} Work;
+
+/* Where everything lies in the room that there is; returns where it ends. */
+static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places, char *room) {
+    const int64_t some = rows < AT_ONCE ? rows : AT_ONCE;
+    int64_t end = 0, wide = rows * 3 * stack->width, product = product_room(rows, stack->width);
+    for (int64_t i = 0; i < stack->layers; i++) {
+        const Sublayer *last = &stack->layer[i].position_wise;
+        const int64_t hidden = some * last->into.outputs;
+        const int64_t levels = product_room(some, last->out_of.inputs);
+        wide = hidden > wide ? hidden : wide;
+        product = levels > product ? levels : product;
+    }
+    *work = (Work){.stack = stack, .rows = rows};
+#define TAKE(what, bytes) (what = (void *)(room + end), end += padded((int64_t)(bytes), 64))
+    TAKE(work->x, rows * stack->width * 4);
+    TAKE(work->normed, rows * stack->width * 4);
+    TAKE(work->wide, wide * 4);
+    TAKE(work->scores, stack->heads * padded(places, LANES) * 4);
+    TAKE(work->places, places * (int64_t)sizeof(float *));
+    TAKE(work->product, product);
+#undef TAKE
+    return end;
+}
+
+int64_t stack_room(const Stack *stack, int64_t rows, int64_t places) {
+    Work work;
+    return lay_out(&work, stack, rows, places, 0);
+}
+
+/* Into a sublayer, from x to wide. */
+static void enter(const Work *work, const Sublayer *sublayer, int32_t then) {
+    const Stack *stack = work->stack;
+    const float *x = work->x;
+    if (stack->norm_before) {
+        normalise(&sublayer->norm, x, work->rows, stack->width, work->normed);
+        x = work->normed;
+    }
+    multiply(&sublayer->into, x, work->rows, then, 0, work->wide, work->product, stack->kernel);
+}
+
+/* Out of it, onto what went in. */
+static void leave(const Work *work, const Sublayer *sublayer, const float *y) {
+    const Stack *stack = work->stack;
+    float *x = work->x;
+    multiply(&sublayer->out_of, y, work->rows, ADD, x, x, work->product, stack->kernel);
+    if (!stack->norm_before) normalise(&sublayer->norm, x, work->rows, stack->width, x);
+}
+
+/* Some rows at a time: their hidden layer is still near when it is read again. */
+static void feed_forward(const Work *work, const Sublayer *sublayer) {
+    const int32_t activation = work->stack->activation;
+    for (int64_t first = 0; first < work->rows; first += AT_ONCE) {
+        Work some = *work;
+        some.x += first * work->stack->width;
+        some.rows = work->rows - first < AT_ONCE ? work->rows - first : AT_ONCE;
+        enter(&some, sublayer, activation == IS_RELU ? RELU : NOTHING);
+        if (activation != IS_RELU)
+            activate(some.wide, some.rows, sublayer->out_of.inputs, activation);
+        leave(&some, sublayer, some.wide);
+    }
+}
+
+/* A row's embedding, with the position added that is given. */
+static void embed(Work *work, int64_t row, int64_t token, const float *position) {
+    const int64_t width = work->stack->width;
+    const float *from = work->stack->table + token * width;
+    float *x = work->x + row * width;
+    for (int64_t i = 0; i < width; i++)
+        x[i] = from[i] * work->stack->table_scale + (position ? position[i] : 0.0f);
+}
+
+/* ------------------------------------------------------------------------- a decoder's next step */
+
+typedef struct {
+    int64_t rows, step;
+    const int64_t *tokens;
+    const float *embedded; /* where the stack has no table */
+    const float *position; /* what is added to embeddings at this step, or NULL */
+    const float *turns;    /* what queries and keys are turned by, or NULL */
+    /* [steps][layers][rows at most][2 width]: keys and values where they were written, wherever the
+     * hypotheses that they belong to have gone since. */
+    float *past;
+    int64_t most_rows;
+    /* [rows][1 + steps at most]: the source of each row, then where each step of its past lies. */
+    int32_t *origins;
+    int64_t most_steps;
+    const float *const *memory; /* of each layer: keys and values [sources][length][2 width] */
+    int64_t memory_length;
+    const int64_t *lengths; /* of the sources */
+    Weight head;
+    float *log_probs;
+    void *room;
+} Step;
+
+static void attend_to_self(Work *work, const Step *step, int64_t layer) {
+    const Stack *stack = work->stack;
+    const int64_t width = stack->width, slot = step->most_rows * 2 * width;
+    const int64_t all_layers = stack->layers * slot;
+    float *past = step->past + layer * slot;
+    enter(work, &stack->layer[layer].own, NOTHING);
+    for (int64_t r = 0; r < work->rows; r++) {
+        float *query = work->wide + r * 3 * width;
+        const int32_t *origins = step->origins + r * (1 + step->most_steps) + 1;
+        if (step->turns) turn(query, 2 * width, step->turns, width / stack->heads);
+        for (int64_t t = 0; t <= step->step; t++)
+            work->places[t] = past + t * all_layers + origins[t] * 2 * width;
+        memcpy((float *)work->places[step->step], query + width, sizeof(float) * 2 * (size_t)width);
+        attend(query, work->places, step->step + 1, width, stack->heads, work->scores,
+               work->normed + r * width);
+    }
+    leave(work, &stack->layer[layer].own, work->normed);
+}
+
+static void attend_to_source(Work *work, const Step *step, int64_t layer) {
+    const Stack *stack = work->stack;
+    const int64_t width = stack->width;
+    enter(work, &stack->layer[layer].cross, NOTHING);
+    for (int64_t r = 0; r < work->rows; r++) {
+        const int64_t source = step->origins[r * (1 + step->most_steps)];
+        const float *first = step->memory[layer] + source * step->memory_length * 2 * width;
+        const int64_t length = step->lengths[source];
+        for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * width;
+        attend(work->wide + r * width, work->places, length, width, stack->heads, work->scores,
+               work->normed + r * width);
+    }
+    leave(work, &stack->layer[layer].cross, work->normed);
+}
+
+/* The log-probabilities of the tokens that may come next. */
+void decoder_step(const Stack *stack, const Step *step) {
+    Work work;
+    const int64_t rows = step->rows, width = stack->width, vocabulary = step->head.outputs;
+    const int64_t places =
+        step->step + 1 > step->memory_length ? step->step + 1 : step->memory_length;
+    lay_out(&work, stack, rows, places, step->room);
+    for (int64_t r = 0; r < rows; r++) {
+        step->origins[r * (1 + step->most_steps) + 1 + step->step] = (int32_t)r;
+        if (stack->table) embed(&work, r, step->tokens[r], step->position);
+    }
+    if (!stack->table) memcpy(work.x, step->embedded, sizeof(float) * (size_t)(rows * width));
+    for (int64_t layer = 0; layer < stack->layers; layer++) {
+        attend_to_self(&work, step, layer);
+        attend_to_source(&work, step, layer);
+        feed_forward(&work, &stack->layer[layer].position_wise);
+    }
+    if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
+    multiply(&step->head, work.x, rows, NOTHING, 0, step->log_probs, work.product, stack->kernel);
+    for (int64_t r = 0; r < rows; r++) log_softmax(step->log_probs + r * vocabulary, vocabulary);
+}
+
+/* ------------------------------------------------------------------------------- whole sources */
+
+typedef struct {
+    int64_t sources, longest;
+    const int64_t *tokens; /* [sources][longest] */
+    const int64_t *lengths;
+    const float *embedded;  /* [sources][longest][width] where the stack has no table */
+    const float *positions; /* [longest][width] or NULL */
+    const float *turns;     /* [longest][width of a head] or NULL */
+    float *states;          /* [sources][longest][width], zero beyond a source's end */
+    void *room;
+} Sources;
+
+static void attend_within(Work *work, const Sources *sources, int64_t layer) {
+    const Stack *stack = work->stack;
+    const int64_t width = stack->width, size = width / stack->heads;
+    enter(work, &stack->layer[layer].own, NOTHING);
+    float *first = work->wide, *context = work->normed;
+    for (int64_t b = 0; b < sources->sources; b++) {
+        const int64_t length = sources->lengths[b];
+        for (int64_t s = 0; s < length; s++) {
+            work->places[s] = first + s * 3 * width + width;
+            if (sources->turns)
+                turn(first + s * 3 * width, 2 * width, sources->turns + s * size, size);
+        }
+        for (int64_t s = 0; s < length; s++)
+            attend(first + s * 3 * width, work->places, length, width, stack->heads, work->scores,
+                   context + s * width);
+        first += length * 3 * width;
+        context += length * width;
+    }
+    leave(work, &stack->layer[layer].own, work->normed);
+}
+
+/* An encoder's states; sources lie one after the other, nothing padded, while it works. */
+void encode(const Stack *stack, const Sources *sources) {
+    Work work;
+    const int64_t width = stack->width, longest = sources->longest;
+    int64_t rows = 0;
+    for (int64_t b = 0; b < sources->sources; b++) rows += sources->lengths[b];
+    lay_out(&work, stack, rows, longest, sources->room);
+    for (int64_t b = 0, row = 0; b < sources->sources; b++)
+        for (int64_t s = 0; s < sources->lengths[b]; s++, row++) {
+            const int64_t place = b * longest + s;
+            const float *position = sources->positions ? sources->positions + s * width : 0;
+            if (stack->table)
+                embed(&work, row, sources->tokens[place], position);
+            else
+                memcpy(work.x + row * width, sources->embedded + place * width,
+                       sizeof(float) * (size_t)width);
+        }
+    for (int64_t layer = 0; layer < stack->layers; layer++) {
+        attend_within(&work, sources, layer);
+        feed_forward(&work, &stack->layer[layer].position_wise);
+    }
+    if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
+    const float *state = work.x;
+    for (int64_t b = 0; b < sources->sources; b++) {
+        const int64_t length = sources->lengths[b];
+        float *states = sources->states + b * longest * width;
+        memcpy(states, state, sizeof(float) * (size_t)(length * width));
+        memset(states + length * width, 0, sizeof(float) * (size_t)((longest - length) * width));
+        state += length * width;
+    }
+}

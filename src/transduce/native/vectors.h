@@ -1,0 +1,117 @@
+/* Numbers side by side, as many as the CPU has room for in a register. */
+
+#ifndef TRANSDUCE_VECTORS
+#define TRANSDUCE_VECTORS
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#if defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#endif
+
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
+
+static inline Vector load(const float *x) {
+    Vector v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
+
+static inline void store(float *x, Vector v) { memcpy(x, &v, sizeof v); }
+
+static inline Vector all(float x) { return x - (Vector){0}; }
+
+/* Of an array's end, which may be no whole vector. */
+static inline Vector load_some(const float *x, int64_t count, float fill) {
+    if (count == LANES) return load(x);
+    Vector v = all(fill);
+    memcpy(&v, x, sizeof(float) * (size_t)count);
+    return v;
+}
+
+static inline void store_some(float *x, Vector v, int64_t count) {
+    if (count == LANES)
+        store(x, v);
+    else
+        memcpy(x, &v, sizeof(float) * (size_t)count);
+}
+
+static inline Vector pick(Whole where, Vector yes, Vector no) {
+    return (Vector)((where & (Whole)yes) | (~where & (Whole)no));
+}
+
+static inline Vector higher(Vector a, Vector b) {
+#if defined(__AVX512F__)
+    return (Vector)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return (Vector)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
+    return pick(a > b, a, b);
+#endif
+}
+
+static inline float total(Vector v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return vaddvq_f32((float32x4_t)v);
+#else
+    float x[LANES];
+    memcpy(x, &v, sizeof v);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) x[i] += x[i + half];
+    return x[0];
+#endif
+}
+
+static inline float highest(Vector v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)v);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return vmaxvq_f32((float32x4_t)v);
+#endif
+    float x[LANES];
+    memcpy(x, &v, sizeof v);
+    for (int i = 1; i < LANES; i++) x[0] = x[i] > x[0] ? x[i] : x[0];
+    return x[0];
+}
+
+/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. */
+static inline Vector exponential(Vector x) {
+    const float magic = 12582912.0f; /* rounds what it is added to */
+    x = -higher(-higher(x, all(-87.0f)), all(-88.0f));
+    Vector n = (x * 1.44269504f + magic) - magic;
+    Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Vector y = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    y = y * r + 8.3334519073e-3f;
+    y = y * r + 4.1665795894e-2f;
+    y = y * r + 1.6666665459e-1f;
+    y = y * r + 5.0000001201e-1f;
+    y = y * r * r + r + 1.0f;
+    return y * (Vector)((__builtin_convertvector(n, Whole) + 127) << 23);
+}
+
+static inline float dot(const float *a, const float *b, int64_t count) {
+    Vector first = {0}, second = {0};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= count; i += 2 * LANES) {
+        first += load(a + i) * load(b + i);
+        second += load(a + i + LANES) * load(b + i + LANES);
+    }
+    for (; i + LANES <= count; i += LANES) first += load(a + i) * load(b + i);
+    float sum = total(first + second);
+    for (; i < count; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+#endif
