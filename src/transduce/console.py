@@ -234,7 +234,8 @@ def _group_table(evaluation: Evaluation) -> list[str]:
     counts = Counter(item.group for item in evaluation.items)
     rows = [["", "items", *evaluation.mean]]
     for group, metrics in evaluation.groups.items():
-        values = [f"{metric.value:.2f}" for metric in metrics.values()]
+        found = [metrics.get(name) for name in evaluation.mean]
+        values = ["" if metric is None else f"{metric.value:.2f}" for metric in found]
         rows.append([group or "no tag", f"{counts[group]:,}", *values])
     rows.append(["mean", "", *(f"{metric.value:.2f}" for metric in evaluation.mean.values())])
     return _aligned(rows)

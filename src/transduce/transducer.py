@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.data.tokens import END, Tokens
+from transduce.data.tokens import END, UNKNOWN, Tokens
 from transduce.decoding.decode import Bounds
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.fast import FastSearch, has_fast_search
@@ -103,6 +103,7 @@ class Transducer(Writer, task="transduce"):
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
                 ids=h.tokens,
+                warning=_strange(ids),
             )
             for h in hypotheses
         ]
@@ -160,6 +161,17 @@ class Transducer(Writer, task="transduce"):
 
 class Listener(Hearing, Transducer):  # type: ignore[misc]  # the one's network is the other's too
     """An encoder-decoder whose sources are sound."""
+
+
+def _strange(ids: Sequence[int]) -> str:
+    """What to say of a source that is mostly unknown, such as CAPITALS to a model of small ones."""
+    unknown = sum(token == UNKNOWN for token in ids)
+    if 2 * unknown <= len(ids):
+        return ""
+    return (
+        f"{unknown} of its {len(ids)} tokens are unknown to the model: is it written as what the "
+        f"model learnt from, capitals and script?"
+    )
 
 
 def _rooms(model: Writer) -> tuple[int, int]:

@@ -331,7 +331,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     }.items():
         with pytest.raises(RecipeError, match=re.escape(said)):
             load_recipe(given_)
-    with pytest.raises(RecipeError, match="Is a directory"):
+    with pytest.raises(RecipeError, match="is a folder without a run in it"):
         load_recipe(tmp_path)
     Path("latin.yaml").write_bytes("name: é\n".encode("latin-1"))
     with pytest.raises(RecipeError, match=r"latin\.yaml is not UTF-8"):

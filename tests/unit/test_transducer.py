@@ -853,3 +853,9 @@ def test_in_training_it_searches_with_the_weights_of_now() -> None:
     fresh = make()
     fresh.network.float().load_state_dict(model.network.state_dict())
     assert after == [output.log_probability for output in fresh.run(WORDS)] != before
+
+
+def test_a_source_that_is_mostly_unknown_is_told() -> None:
+    strange, half, known = make().run(["TEA", "Eat e", "tea"])
+    assert "3 of its 3 tokens are unknown to the model" in strange.warning
+    assert half.warning == known.warning == ""

@@ -151,24 +151,21 @@ def _judge_groups(
 
 
 def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
-    """The mean of each metric over the groups (the macro average).
+    """The mean of each metric over the groups that have it (the macro average).
 
     Its interval follows from theirs, as they are independent: the distances to the ends, squared,
     add up.
     """
-    several = list(groups.values())
-    if not several:
-        return {}
     means = {}
-    for name, first in several[0].items():
-        found = [metrics[name] for metrics in several]
+    for name in dict.fromkeys(name for metrics in groups.values() for name in metrics):
+        found = [metrics[name] for metrics in groups.values() if name in metrics]
         mean = sum(metric.value for metric in found) / len(found)
         lows = [metric.value - metric.low for metric in found if metric.low is not None]
         highs = [metric.high - metric.value for metric in found if metric.high is not None]
         whole = len(lows) == len(highs) == len(found)
         low = mean - math.hypot(*lows) / len(found) if whole else None
         high = mean + math.hypot(*highs) / len(found) if whole else None
-        means[name] = Metric(name, mean, low, high, first.higher_is_better)
+        means[name] = Metric(name, mean, low, high, found[0].higher_is_better)
     return means
 
 

@@ -49,7 +49,8 @@ def measure_labels(
 
     - accuracy: per cent of labels that are right; `details` has the confusion matrix, its rows the
       right labels and its columns those said.
-    - known, unknown: the same of words that training had, and of those that it had not.
+    - known, unknown: the same of words that training had, and of those that it had not; left out
+      where there are none of them.
     - exact: per cent of items with every label right.
     - f1: the mean over labels of 2PR / (P + R), each counting alike however rare; P, R and F1 of
       each are in `details`.
@@ -64,6 +65,8 @@ def measure_labels(
         if name not in _MEASURES:
             raise RecipeError(f"{name} does not measure labels; there are {', '.join(_MEASURES)}")
         statistics, score, details = _MEASURES[name](items)
+        if name in ("known", "unknown") and not details["positions"]:
+            continue
         draws = bootstrap if len(statistics) == len(items) else 0
         low, high = interval(statistics, score, draws, seed)
         value = score(statistics.sum(axis=0))

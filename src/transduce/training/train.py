@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def _keep_silent(sentence: str) -> None:
     pass
 
 
+def _number(value: float | None) -> float | None:
+    """JSON has none that is not finite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _write_down(run: Run) -> None:
     """Facts of the training into metrics.json, and the card."""
     standing = run.standing
@@ -96,7 +102,7 @@ def _write_down(run: Run) -> None:
         "steps": standing.step,
         "epochs": standing.position.epoch,
         "best_step": standing.best_step,
-        "best": {run.recipe.validation.metric: standing.best},
+        "best": {run.recipe.validation.metric: _number(standing.best)},
         "seconds": round(standing.seconds, 1),
         "parameters": sum(p.numel() for p in run.network.parameters()),
         "device": describe(run.device),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
@@ -30,6 +32,8 @@ def validate(
         if ranks.first:
             measured = judge(model, prepared.items, answers, recipe.metrics, bootstrap=0)
             values |= {name: metric.value for name, metric in measured.items()}
+            # No number, where there was nothing to measure it by, such as unknown words.
+            values.setdefault(recipe.validation.metric, math.nan)
     return ranks.from_first(values)
 
 

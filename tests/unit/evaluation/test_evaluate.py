@@ -254,6 +254,7 @@ def test_the_interval_of_a_mean_follows_from_those_of_the_groups() -> None:
     mean = mean_over({"x": exact(50, 47, 54), "y": exact(70, 66, 73)})["exact"]
     assert (mean.value, mean.low, mean.high) == (60.0, 60 - 5 / 2, 60 + 5 / 2)
     assert mean_over({"x": exact(50, None, None)})["exact"].low is None
+    assert mean_over({"x": {}, "y": exact(70, 66, 73)})["exact"].value == 70
 
 
 def test_the_first_tag_is_the_group() -> None:

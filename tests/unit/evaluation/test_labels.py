@@ -50,6 +50,11 @@ def test_shares_are_counted() -> None:
     assert found["exact"].value == pytest.approx(100 * sum(whole) / len(whole))
 
 
+def test_nothing_is_said_of_words_that_are_not_there() -> None:
+    items = [Labelled(["A"], ["A"], known=[True])]
+    assert list(measure_labels(["known", "unknown"], items, bootstrap=0)) == ["known"]
+
+
 def test_f1_is_the_mean_over_labels() -> None:
     rows = flat(some_items())
     pairs = Counter((said, right) for said, right, _, _ in rows)
