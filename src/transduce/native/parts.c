@@ -1,7 +1,7 @@
 /* What layers are made of: norms, attention, activations.
  *
- * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same to
- * the bit whoever its neighbours are. */
+ * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same
+ * to the bit whoever its neighbours are. */
 
 #include "parts.h"
 

@@ -87,8 +87,8 @@ static inline float highest(Vector v) {
 #endif
 }
 
-/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. It ends
- * at e^-80: what is next to nothing stays a number that CPUs are quick with. */
+/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. It
+ * ends at e^-80: what is next to nothing stays a number that CPUs are quick with. */
 static inline Vector exponential(Vector x) {
     const float magic = 12582912.0f; /* rounds what it is added to */
     x = -higher(-higher(x, all(-80.0f)), all(-88.0f));
