@@ -69,6 +69,7 @@ def beam(
     found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
     penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
     at_limit_B = penalty(limits_B, length_penalty)
+    first_B1 = place_B1 = rows_B[:, None] * size  # of a row's hypotheses
 
     for step in range(longest):
         log_probs_RV, state = model.step(tokens_BN.flatten(), state)
@@ -84,9 +85,11 @@ def beam(
         parent_BC, token_BC = index_BC // V, index_BC % V
         ends_BC = token_BC == END
 
-        # An END ends a hypothesis only among the N best: a beam of one does as greedy search. Where
-        # it costs nothing to ask, nothing is done for an END that nobody has written.
-        if device.type != "cpu" or bool(ends_BC[:, :size].any()):
+        # Where it costs nothing to ask, nothing is done for an END that nobody has written.
+        some_end = device.type != "cpu" or bool(ends_BC.any())
+
+        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
+        if some_end:
             last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
             score_BN = last_BN / penalties[step]
             if shaped.closes:
@@ -99,10 +102,14 @@ def beam(
             total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
 
         # The N first that do not end stay open, unless the row is done.
-        place_C = torch.arange(ends_BC.shape[1], device=device)
-        kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
-        open_BN = candidate_BC.gather(1, kept_BN)
-        tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        if some_end:
+            place_C = torch.arange(ends_BC.shape[1], device=device)
+            kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
+            open_BN = candidate_BC.gather(1, kept_BN)
+            tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        else:
+            open_BN = candidate_BC[:, :size]
+            tokens_BN, parent_BN = token_BC[:, :size], parent_BC[:, :size]
         open_BNT = _take(open_BNT, parent_BN)
         open_BNT[:, :, step] = tokens_BN
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
@@ -115,7 +122,6 @@ def beam(
         if groups > 1:
             waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
         left = int(waiting_B.sum())  # the one wait for the device in a step
-        row_B = torch.arange(len(rows_B), device=device)
         if left == 0 or shrinks(left, len(rows_B), device):
             for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
                 whole[rows_B] = part
@@ -126,8 +132,9 @@ def beam(
             rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
-            parent_BN = parent_BN[row_B]
-        index_R = (row_B[:, None] * size + parent_BN).flatten()
+            parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * size
+        index_R = (first_B1 + parent_BN).flatten()
+        first_B1 = place_B1[: len(rows_B)]
         state.reorder(index_R)
         shaped.reorder(index_R)
     scores, tokens, totals = (whole.reshape(batch, -1, *whole.shape[2:]) for whole in found)

@@ -79,10 +79,10 @@ class NativeSteps:
             return self.network.encode(source_BS, lengths_B)
         B, S = source_BS.shape
         source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
-        states_BSD = torch.empty(B, S, encoder.width)
+        states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
         bytes_wanted = self._library.stack_room(encoder.address, int(lengths_B.sum()), S)
-        room = torch.empty(bytes_wanted, dtype=torch.uint8)
+        room = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
         told = Sources(
             sources=B,
             longest=S,
@@ -100,11 +100,12 @@ class NativeSteps:
     def begin(self, memory: Memory) -> DecoderState:
         """What steps start from that have this memory."""
         B, S, _ = memory.states_BSD.shape
-        lengths_B = torch.full((B,), S)
+        lengths_B = memory.states_BSD.new_full((B,), S, dtype=torch.int64)
         visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
         if visible_B1S is not None:
             lengths_B = visible_B1S.sum(dim=(1, 2)).expand(B).contiguous()
-            ends_early = torch.equal(visible_B1S[:, 0], torch.arange(S) < lengths_B[:, None])
+            place_S = torch.arange(S, device=lengths_B.device)
+            ends_early = torch.equal(visible_B1S[:, 0], place_S < lengths_B[:, None])
         if self._is_watched() or (visible_B1S is not None and not ends_early):
             return self.decoder.start(memory)
         projected = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
@@ -119,7 +120,7 @@ class NativeSteps:
             state.grow(rows)
             self._tell(state)
         tokens_R = tokens_R.long().contiguous()
-        log_probs_RV = torch.empty(rows, self._head.weight.outputs)
+        log_probs_RV = state.past_TLRE.new_empty(rows, self._head.weight.outputs)
         told.rows, told.step = rows, t
         told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
         told.origins = state.origins_RT.data_ptr()
@@ -136,7 +137,7 @@ class NativeSteps:
         T, _, most_rows, _ = state.past_TLRE.shape
         places = max(T, state.memory_length)
         bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
-        state.room = torch.empty(bytes_wanted, dtype=torch.uint8)
+        state.room = state.past_TLRE.new_empty(bytes_wanted, dtype=torch.uint8)
         told = state.told
         told.past, told.most_rows, told.most_steps = state.past_TLRE.data_ptr(), most_rows, T
         told.memory, told.memory_length = ctypes.addressof(state.memory), state.memory_length
@@ -152,14 +153,15 @@ class NativeState:
 
     def __init__(self, memory: Sequence[Tensor], lengths_B: Tensor) -> None:
         """memory: of each layer the keys and values_BSE of the sources."""
-        self._kept = [layer_BSE.contiguous() for layer_BSE in memory]
+        self._kept = [layer_BSE.float().contiguous() for layer_BSE in memory]
         self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
         self.memory_length, self.lengths_B = memory[0].shape[1], lengths_B
         self.length = 0
         # The first column is the row of the memory, those after it the places of the past.
-        self.origins_RT = torch.arange(len(lengths_B), dtype=torch.int32)[:, None]
-        self.past_TLRE = torch.empty(0, len(memory), 0, memory[0].shape[2])
-        self.room = torch.empty(0)
+        source_B = torch.arange(len(lengths_B), dtype=torch.int32, device=lengths_B.device)
+        self.origins_RT = source_B[:, None]
+        self.past_TLRE = self._kept[0].new_empty(0, len(memory), 0, memory[0].shape[2])
+        self.room = self.past_TLRE
         self.told = Step()
 
     def has_to_grow(self, rows: int) -> bool:
@@ -170,10 +172,10 @@ class NativeState:
         """Room for one step more, and for so many rows."""
         T, L, R, E = self.past_TLRE.shape
         steps = max(2 * T, ROOM) if self.length == T else T
-        grown_TLRE = torch.empty(steps, L, max(rows, R), E)
+        grown_TLRE = self.past_TLRE.new_empty(steps, L, max(rows, R), E)
         grown_TLRE[:T, :, :R] = self.past_TLRE
         self.past_TLRE = grown_TLRE
-        origins_RT = torch.empty(len(self.origins_RT), 1 + steps, dtype=torch.int32)
+        origins_RT = self.origins_RT.new_empty(len(self.origins_RT), 1 + steps)
         origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
         self.origins_RT = origins_RT
 

@@ -18,6 +18,7 @@ def best_places(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
     if made is None:
         return None
     R, X = scores_RX.shape
-    found_RC, places_RC = torch.empty(R, count), torch.empty(R, count, dtype=torch.int64)
+    found_RC = scores_RX.new_empty(R, count)
+    places_RC = scores_RX.new_empty(R, count, dtype=torch.int64)
     made.find_best(scores_RX.data_ptr(), R, X, count, found_RC.data_ptr(), places_RC.data_ptr())
     return found_RC, places_RC

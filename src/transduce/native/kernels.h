@@ -53,7 +53,8 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
             UNROLL for (int v = 0; v < 4; v++) sum[r][b][v] = vdupq_n_s32(0);
     for (int64_t k = 0; k < depth; k += 16) {
         int8x16_t x[MOST];
-        UNROLL for (int r = 0; r < rows; r++) x[r] = vld1q_s8((const int8_t *)levels + r * depth + k);
+        UNROLL for (int r = 0; r < rows; r++)
+            x[r] = vld1q_s8((const int8_t *)levels + r * depth + k);
         UNROLL for (int b = 0; b < blocks; b++) {
             const int8_t *w = weights + (b * depth + k) * BLOCK;
             if (rows == 1) __builtin_prefetch(w + AHEAD), __builtin_prefetch(w + AHEAD + 128);
@@ -122,7 +123,8 @@ INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *to
             w[b] = _mm512_loadu_si512(weights + (b * depth + k) * BLOCK);
         UNROLL for (int r = 0; r < rows; r++) {
             const __m512i x = _mm512_set1_epi32(four_levels(levels + r * depth + k));
-            UNROLL for (int b = 0; b < blocks; b++) sum[r][b] = _mm512_dpbusd_epi32(sum[r][b], x, w[b]);
+            UNROLL for (int b = 0; b < blocks; b++)
+                sum[r][b] = _mm512_dpbusd_epi32(sum[r][b], x, w[b]);
         }
     }
     UNROLL for (int r = 0; r < rows; r++)
@@ -130,7 +132,7 @@ INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *to
             _mm512_storeu_si512(sums + (r * blocks + b) * BLOCK, sum[r][b]);
 }
 
-/* Of one row and one block: weights are read in the order in which they lie, four sums at a time. */
+/* Of one row and one block: weights are read in the order in which they lie, into four sums. */
 INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                         int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)rows, (void)blocks;

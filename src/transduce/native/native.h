@@ -15,8 +15,8 @@ enum then { NOTHING, RELU, ADD };
 /* x Wᵀ + b in whole numbers from -127 to 127, each output's with a scale of its own.
  *
  * Outputs are padded to 64 and inputs to 64, with zeros; levels lie as [outputs / 16][inputs / 4]
- * [16][4]: what one step of a dot product reads is one vector, and what an AMX tile reads, 16 steps,
- * is 1,024 bytes side by side. The other arrays have the padded outputs. */
+ * [16][4]: what one step of a dot product reads is one vector, and what an AMX tile reads, 16
+ * steps, is 1,024 bytes side by side. The other arrays have the padded outputs. */
 typedef struct {
     const int8_t *levels;
     const int32_t *totals; /* of each output's levels */
@@ -25,13 +25,15 @@ typedef struct {
     int64_t outputs, inputs;
 } Weight;
 
-static inline int64_t padded(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
+static inline int64_t padded(int64_t count, int64_t step) {
+    return (count + step - 1) / step * step;
+}
 
 /* The bytes that a product of so many rows needs beside its inputs and outputs. */
 int64_t product_room(int64_t rows, int64_t inputs);
 
-/* y = x Wᵀ + b, then max(0, y) or y + added, which may be y itself. A row of y depends on that row of
- * x alone: each row has levels of its own. `room` begins at a multiple of 64. */
+/* y = x Wᵀ + b, then max(0, y) or y + added, which may be y itself. A row of y depends on that row
+ * of x alone: each row has levels of its own. `room` begins at a multiple of 64. */
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
               float *y, void *room, int32_t kernel);
 

@@ -1,7 +1,7 @@
 /* What layers are made of: norms, attention, activations.
  *
- * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same to
- * the bit whoever its neighbours are. */
+ * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same
+ * to the bit whoever its neighbours are. */
 
 #include "parts.h"
 
@@ -28,8 +28,13 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
         Vector apart = load_some(x + i, width - i, mean) - mean;
         float variance = total(squares + apart * apart) / (float)width;
         float by = 1.0f / sqrtf(variance + norm->epsilon);
-        for (i = 0; i < width; i++)
-            y[i] = (x[i] - mean) * by * norm->weight[i] + (norm->bias ? norm->bias[i] : 0.0f);
+        for (i = 0; i < width; i += LANES) {
+            const int64_t some = width - i < LANES ? width - i : LANES;
+            Vector z = (load_some(x + i, some, 0.0f) - mean) * by;
+            z *= load_some(norm->weight + i, some, 0.0f);
+            if (norm->bias) z += load_some(norm->bias + i, some, 0.0f);
+            store_some(y + i, z, some);
+        }
     }
 }
 

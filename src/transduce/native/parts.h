@@ -15,8 +15,8 @@ enum activation { IS_RELU, IS_GELU, IS_SWIGLU };
 
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
 
-/* One row's attention to `count` places; the values of a place follow its keys. `scores` has room for
- * each head's, rounded up to whole vectors. */
+/* One row's attention to `count` places; the values of a place follow its keys. `scores` has room
+ * for each head's, rounded up to whole vectors. */
 void attend(const float *query, const float *const *places, int64_t count, int64_t width,
             int64_t heads, float *scores, float *context);
 

@@ -61,7 +61,7 @@ class Product:
     ) -> None:
         outputs, inputs = levels_FD.shape
         more, deeper = -outputs % PADDED, -inputs % PADDED
-        bias_F = torch.zeros(outputs) if bias_F is None else bias_F.float()
+        bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F
         padded_FD = F.pad(levels_FD, (0, deeper, 0, more))
         blocks = padded_FD.view(-1, BLOCK, (inputs + deeper) // 4, 4)
         totals_F = padded_FD.sum(dim=1, dtype=torch.int32)
@@ -69,7 +69,7 @@ class Product:
             blocks.transpose(1, 2).contiguous(),
             totals_F,
             F.pad(scale_F.float(), (0, more)).contiguous(),
-            F.pad(bias_F, (0, more)).contiguous(),
+            F.pad(bias_F.float(), (0, more)).contiguous(),
         )
         self.weight = Weight(*(part.data_ptr() for part in self._kept), outputs, inputs)
         self._address = ctypes.addressof(self.weight)
@@ -80,10 +80,10 @@ class Product:
         inputs, outputs = self.weight.inputs, self.weight.outputs
         x_RD = x.float().contiguous()
         rows = x_RD.numel() // inputs
-        y_RF = torch.empty(*x.shape[:-1], outputs)
+        y_RF = x_RD.new_empty(*x.shape[:-1], outputs)
         more_RF = None if added is None else added.float().contiguous()
         then = Then.ADD if added is not None else Then.RELU if relu else Then.NOTHING
-        room = torch.empty(self._library.product_room(rows, inputs), dtype=torch.uint8)
+        room = x_RD.new_empty(self._library.product_room(rows, inputs), dtype=torch.uint8)
         self._library.multiply(
             self._address,
             x_RD.data_ptr(),

@@ -17,8 +17,8 @@
 
 /* ------------------------------------------------------------------------- levels of inputs */
 
-/* The largest |x|, found among the bits: these are in the order of the numbers, and the compiler may
- * compare whole numbers in any order. */
+/* The largest |x|, found among the bits: these are in the order of the numbers, and the compiler
+ * may compare whole numbers in any order. */
 static float largest(const float *x, int64_t count) {
     int32_t highest = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -72,7 +72,8 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
             Whole whole;
             memcpy(&whole, sums + i, sizeof whole);
             Vector scale = ending->scale[row + r] * load(weight->scale + first + i);
-            Vector y = __builtin_convertvector(whole, Vector) * scale + load(weight->bias + first + i);
+            Vector bias = load(weight->bias + first + i);
+            Vector y = __builtin_convertvector(whole, Vector) * scale + bias;
             if (ending->then == RELU) y = higher(y, all(0.0f));
             if (ending->then == ADD) y += load_some(ending->added + place + i, some, 0.0f);
             store_some(ending->y + place + i, y, some);
@@ -80,10 +81,10 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
     }
 }
 
-/* ------------------------------------------------------------------------- rows and blocks in turn */
+/* ------------------------------------------------------------------ rows and blocks in turn */
 
-/* All rows and blocks of a product, a kernel's at a time; what is in registers must be known when it
- * is compiled. Blocks without, so that each weight is read from far away once. */
+/* All rows and blocks of a product, a kernel's at a time; what is in registers must be known when
+ * it is compiled. The outer loop is over blocks: each weight is read from far away once. */
 #define WALK(name, kernel, BREADTH)                                                              \
     static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth) { \
         const Weight *weight = ending->weight;                                                   \
@@ -163,7 +164,7 @@ static void store_tiles(int32_t sums[4][TILE * BLOCK]) {
     WRITTEN(sums);
 }
 
-/* Two tiles of rows, two blocks: tiles 0 to 3 have the sums, 4 and 5 the rows, 6 and 7 the weights. */
+/* Two tiles of rows, two blocks: tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. */
 static void two_by_two(const uint8_t *x, const int8_t *w, int64_t depth) {
     const uint8_t *lower = x + TILE * depth;
     const int8_t *other = w + BLOCK * depth;

@@ -105,7 +105,7 @@ static void embed(Work *work, int64_t row, int64_t token, const float *position)
         x[i] = from[i] * work->stack->table_scale + (position ? position[i] : 0.0f);
 }
 
-/* ------------------------------------------------------------------------- a decoder's next step */
+/* ---------------------------------------------------------------------- a decoder's next step */
 
 typedef struct {
     int64_t rows, step;

@@ -79,17 +79,19 @@ static inline float highest(Vector v) {
     return _mm512_reduce_max_ps((__m512)v);
 #elif defined(__ARM_NEON) && defined(__aarch64__)
     return vmaxvq_f32((float32x4_t)v);
-#endif
+#else
     float x[LANES];
     memcpy(x, &v, sizeof v);
     for (int i = 1; i < LANES; i++) x[0] = x[i] > x[0] ? x[i] : x[0];
     return x[0];
+#endif
 }
 
-/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. */
+/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. It
+ * ends at e^-80: what is next to nothing stays a number that CPUs are quick with. */
 static inline Vector exponential(Vector x) {
     const float magic = 12582912.0f; /* rounds what it is added to */
-    x = -higher(-higher(x, all(-87.0f)), all(-88.0f));
+    x = -higher(-higher(x, all(-80.0f)), all(-88.0f));
     Vector n = (x * 1.44269504f + magic) - magic;
     Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vector y = r * 1.9875691500e-4f + 1.3981999507e-3f;
