@@ -48,9 +48,13 @@ def find_files(given: str | list[str], folder: str | None) -> list[str]:
 
 
 def _other_name(path: Path) -> str:
-    """What to do about a file that is not there: the nearest name beside it, if one is near."""
-    beside = [other.name for other in path.parent.glob("*")] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75)
+    """What to do about a file that is not there: the nearest name beside it, if one is near.
+
+    One that ends otherwise is another thing: train.de is not meant by train.en.
+    """
+    there = path.parent.iterdir() if path.parent.is_dir() else ()
+    beside = [other.name for other in there if other.suffix == path.suffix]
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
     if near:
         return f"did you mean {near[0]}?"
     return "mend the name, or say where the files are with data.folder=..."

@@ -15,8 +15,9 @@ def test_the_nearest_name_is_said_where_one_is_near(tmp_path: Path) -> None:
     (tmp_path / "train.en").write_text("a\n")
     with pytest.raises(DataError, match=r"no file .*trian\.en; did you mean train\.en\?$"):
         find_files("trian.en", str(tmp_path))
-    with pytest.raises(DataError, match=r"mend the name, or say where the files are with data"):
-        find_files("corpus.tsv", str(tmp_path))
+    for name in ("corpus.tsv", "train.de"):  # the other side is not meant
+        with pytest.raises(DataError, match="mend the name, or say where the files are with data"):
+            find_files(name, str(tmp_path))
     with pytest.raises(DataError, match="mend the name"):
         find_files("nowhere/train.en", str(tmp_path))
 
