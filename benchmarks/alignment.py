@@ -25,8 +25,9 @@ from transduce.alignment.lines import spell
 from transduce.corpora.versions import read_version
 from transduce.data.audio import resampled
 from transduce.data.recording import Samples, load_sound_package
-from transduce.synthesis.declaration import RATE, cut
+from transduce.synthesis.declaration import cut
 from transduce.synthesis.espeak import espeak
+from transduce.synthesis.readings import RATE
 from transduce.synthesis.surroundings import echoed, with_noise
 from transduce.synthesis.voices import HELD_OUT, generator_of, voices
 from transduce.tasks.hearing import Hearing
