@@ -24,7 +24,8 @@ ROW = 0.125  # inches of a token
 SOUND_HEIGHT = 1.7
 FONT = 8.0
 EDGE = "#cfc9c4"
-DARKEST = 0.98  # the share of the weights that are not yet as dark as can be
+DARKEST = 0.9  # the share of the rows whose largest weight is not yet as dark as can be
+SHADE = 0.7  # below one: small weights are seen, too
 SOUND_COLORS = "magma"
 
 
@@ -77,6 +78,7 @@ def heard_map(
     edges: the seconds where each of the S columns begins, and where the last ends. mel_FM: log-mel
     features that last so many `seconds`. words stand where they were said.
     """
+    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     count = len(tokens)
@@ -90,8 +92,9 @@ def heard_map(
     below = axes_in_inches(figure, left, bottom, WIDTH, SOUND_HEIGHT)
     # Rows differ in how sharp they are: the darkest of most of them is as dark as can be.
     darkest = max(float(np.quantile(weights_TS.max(axis=1), DARKEST)), 1e-6)
+    scale = PowerNorm(SHADE, vmin=0.0, vmax=darkest, clip=True)
     rows = np.arange(count + 1)
-    above.pcolormesh(edges, rows, weights_TS, cmap=COLORS, vmin=0, vmax=darkest, rasterized=True)
+    above.pcolormesh(edges, rows, weights_TS, cmap=COLORS, norm=scale, rasterized=True)
     above.set_ylim(count, 0)
     above.set_yticks(rows[:-1] + 0.5, [visible(token) for token in tokens])
     below.imshow(

@@ -30,7 +30,11 @@ def announce(workers: int, watch: Watch) -> tuple[Path, bool]:
         for number, text in enumerate(texts):
             line = Paragraph(f"{split}-{number:03}", split, text)
             lines[mine[number % len(mine)]].append(line)
-    jobs = [Job(LANGUAGE, espeak_voice, one, tuple(lines[one.variant])) for one in read_by]
+    jobs = [
+        Job(LANGUAGE, espeak_voice, one, tuple(lines[one.variant]))
+        for one in read_by
+        if lines[one.variant]
+    ]
     plan: dict[str, object] = {
         "form": FORM,
         "espeak": espeak().version,
