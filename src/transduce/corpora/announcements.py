@@ -17,11 +17,7 @@ NAME = "announcements"
 COLUMNS = ("audio", "text", "voice", "seconds")
 COUNTS = {"train": 920, "valid": 46, "test": 100}
 
-PLACES = """
-    athens berlin bogota boston cairo chicago dakar dallas delhi denver dublin geneva hamburg hanoi
-    havana krakow kyoto lima lisbon london madrid manila milan munich nairobi naples osaka oslo
-    paris perth prague quito rome seoul sofia sydney tokyo toronto tunis vienna
-"""
+PLACES = "athens berlin cairo dublin lisbon london madrid oslo paris prague rome vienna"
 # Nobody can guess what comes next: who transcribes them must listen to every word.
 PARTS = {
     "service": ["train", "express", "bus", "tram", "ferry"],
