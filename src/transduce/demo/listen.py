@@ -110,11 +110,19 @@ def _voice(source: str) -> str:
 
 
 def _pictured(evaluation: Evaluation) -> str:
-    """The longest announcement that was heard without a mistake; else the first of all."""
+    """The longest announcement that was heard without a mistake; else the first of all.
+
+    Of those that say no word twice: where there are two alike, attention looks at both.
+    """
     pairs = list(zip(evaluation.items, evaluation.outputs, strict=True))
     right = [item for item, output in pairs if output.text == item.references[0]]
+    right = [item for item in right if _all_differ(item.references[0].split())]
     best = max(right, key=lambda item: len(item.references[0]), default=evaluation.items[0])
     return best.source
+
+
+def _all_differ(words: list[str]) -> bool:
+    return len(set(words)) == len(words)
 
 
 def _title(evaluation: Evaluation, source: str) -> str:
