@@ -68,7 +68,8 @@ def _alignment(found: dict[str, Any]) -> list[str]:
         "two languages by eight voices, aligns readings by other voices, which played no part in "
         "setting any limit, with pauses of 0.2 to 1.2 s, an echo, noise, about one line in twelve "
         "left out, and now and then something that is not in the text. Starts and ends of lines, "
-        "and starts of words, against where espeak said them. `taken for it`: lines that were read "
+        "and starts of words (in lines with as many words found as said), against where espeak "
+        "said them. `taken for it`: lines that were read "
         "and counted as left out; both their ends count as wrong.",
         "",
         f"In all, {_share(total['near'], total['boundaries'])} of {total['boundaries']:,} "
