@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import recipe_results
+import sound_results
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
@@ -437,6 +438,7 @@ def page() -> str:
         *recipe_results.sections(),
         *demo(),
         *toy_tasks(),
+        *sound_results.sections(),
         *train_speed(),
         *decode_speed(),
         *growth(),

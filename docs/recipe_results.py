@@ -53,6 +53,7 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
         if rows:
             head = [label, "set", "seeds", "mean", "interval", "together", "published"]
             lines += [*_table(head, rows), ""]
+    lines += _by_group(reported, shown)
     trained = {name: one for name, one in reported.items() if set(one["runs"]) != {ENSEMBLE}}
     facts = [_facts(name, one) for name, one in trained.items()]
     head = ["experiment", "parameters", "updates", "training", "hardware", "command"]
@@ -62,6 +63,33 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
         head = ["", *shown["metrics"], "overrides"]
         lines += [*_table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
     return [*lines, *_notes(shown), ""]
+
+
+def _by_group(reported: dict[str, Any], shown: dict[str, Any]) -> list[str]:
+    """A table for each set, where scores were told apart: a line for each group of items."""
+    metric = shown.get("by_group")
+    lines: list[str] = []
+    if metric is None:
+        return lines
+    sets = dict.fromkeys(
+        test for one in reported.values() for run in one["runs"].values() for test in run["scores"]
+    )
+    for test in sets:
+        cells: dict[str, dict[str, str]] = {}
+        for name, one in reported.items():
+            runs = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
+            found = [run["scores"].get(test, {}).get("groups", {}) for run in runs]
+            for group in dict.fromkeys(group for groups in found for group in groups):
+                values = [groups[group][metric]["value"] for groups in found if group in groups]
+                spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+                cells.setdefault(group, {})[name] = f"{statistics.mean(values):.2f}{spread}"
+        if cells and test != VALID:
+            head = [f"{metric.upper()}, {test}", *(f"`{name}`" for name in reported)]
+            rows = [
+                [group, *(own.get(name, "") for name in reported)] for group, own in cells.items()
+            ]
+            lines += [*_table(head, rows), ""]
+    return lines
 
 
 def _says(shown: dict[str, Any], label: str, name: str) -> bool:

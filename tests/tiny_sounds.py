@@ -21,6 +21,7 @@ from transduce.transducer import create
 ENCODERS = {
     "conformer": "{kind: conformer, layers: 2, heads: 2, feed_forward: 32, kernel: 5}",
     "relative": "{kind: conformer, layers: 1, heads: 2, feed_forward: 32, positions: relative}",
+    "places": "{kind: conformer, layers: 1, heads: 2, feed_forward: 32, positions: sinusoidal}",
     "transformer": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32}",
     "beside": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32, combine: concatenate}",
     "recurrent": "{kind: recurrent, cell: gru}",

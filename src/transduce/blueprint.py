@@ -78,8 +78,10 @@ class ConformerEncoder(Part):
     heads: PositiveInt = Field(4, description="attention heads; they divide the width")
     feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
     kernel: PositiveInt = Field(31, description="states that a convolution sees; odd")
-    positions: Literal["relative", "rotary", "none"] = Field(
-        "rotary", description="how far apart states are: the paper's, or turned, which is faster"
+    positions: Literal["relative", "rotary", "sinusoidal", "none"] = Field(
+        "rotary",
+        description="how far apart states are: the paper's, or turned, which is faster; "
+        "sinusoidal: where each is, added to it, by which a decoder finds its way sooner",
     )
     attention_dropout: Share = Field(0.0, description="of attention weights")
     activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")

@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 import traceback
+from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -58,6 +59,11 @@ EngineOption = Annotated[
 ]
 
 
+class Demo(StrEnum):
+    WORDS = "words"
+    SPEECH = "speech"
+
+
 @app.callback(invoke_without_command=True)
 def transduce(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -69,13 +75,21 @@ def transduce(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the model goes.")] = Path("runs/demo"),
+    what: Annotated[Demo, typer.Argument(help="What it learns.")] = Demo.WORDS,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the model goes; default: runs/demo, or demo-speech.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 1,
 ) -> None:
-    """Train a pronouncer in minutes, score it, see what it attends to."""
-    from transduce.demo import pronounce
+    """Train in minutes, score it, see what it attends to: words to pronounce, or speech to hear."""
+    if what is Demo.SPEECH:
+        from transduce.demo.listen import listen
 
-    pronounce(folder, seed)
+        listen(folder or Path("runs/demo-speech"), seed)
+    else:
+        from transduce.demo.pronounce import pronounce
+
+        pronounce(folder or Path("runs/demo"), seed)
 
 
 @app.command()

@@ -80,6 +80,12 @@ def print_recordings(
 
     failed, number = 0, 0
     written: dict[Path, str] = {}
+    if kind != "text" and not model.has_same_ctc:
+        print(
+            "transduce: stretches have times here, words have none: that takes CTC on the tokens "
+            "that are written (model.ctc and data.tokens.both)",
+            file=sys.stderr,
+        )
     for group in sources:
         if kind in ENDINGS and folder is None and number + len(group) > 1:
             raise DataError(f"several recordings make several files of {kind}: name --output DIR")

@@ -132,6 +132,9 @@ class Recordings(Part):
         None, description="the column of the second where an utterance begins in its file"
     )
     end: Column | None = Field(None, description="the column of the second where it ends")
+    group: Column | None = Field(
+        None, description="the column by which scores are told apart, such as a language or speaker"
+    )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 

@@ -58,7 +58,8 @@ def result(value: float) -> dict[str, Any]:
         "precision": "float32",
     }
     scores = {"metrics": {"exact": score(value)}, "mean": {"exact": score(value + 5)}}
-    return {"training": training, "scores": {"valid": scores, "test": scores}}
+    test = {**scores, "groups": {"fre": {"exact": score(value - 10)}}}
+    return {"training": training, "scores": {"valid": scores, "test": test}}
 
 
 def test_results_are_kept_until_the_recipe_changes(runner: ModuleType, tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ def test_the_page_has_ours_beside_the_published(
             "about": "Of words.",
             "metrics": {"word error rate, %": "100 - mean exact", "words right": "exact"},
             "not_for": {"words right": ["x-try-*"]},
+            "by_group": "exact",
             "published": [
                 {
                     "who": "Someone 2020",
@@ -119,3 +121,5 @@ def test_the_page_has_ours_beside_the_published(
     assert "| `x` | 1,234 | 10 | 9 s | a CPU, torch 2, float32 | `python x` |" in text
     note = "- Someone 2020: A paper. In nothing. As commonly quoted, not seen at its source: test."
     assert note in text
+    assert "| EXACT, test | `x` |" in text
+    assert "| fre | 61.00 ± 1.41 |" in text

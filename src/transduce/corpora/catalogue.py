@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
+from transduce.corpora.announcements import ANNOUNCEMENTS
 from transduce.corpora.asterisk import ASTERISK
 from transduce.corpora.cmudict import CMUDICT
 from transduce.corpora.ewt import EWT
@@ -25,6 +26,7 @@ from transduce.recipe import Named
 FETCHED: dict[str, Listing] = {
     listing.name: listing
     for listing in (
+        ANNOUNCEMENTS,
         ASTERISK,
         CMUDICT,
         EWT,

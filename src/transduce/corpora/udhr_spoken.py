@@ -27,7 +27,8 @@ def languages(folder: Path) -> Sequence[str]:
 
 def _read(split: str, language: str) -> Recordings:
     folder = "*" if language == ALL else language
-    return Recordings(file=f"{NAME}/{folder}/{split}.tsv", audio="audio", target="phones")
+    file = f"{NAME}/{folder}/{split}.tsv"
+    return Recordings(file=file, audio="audio", target="phones", group="language")
 
 
 UDHR_SPOKEN = Listing(

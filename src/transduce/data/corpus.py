@@ -53,6 +53,8 @@ class Pair:
     tags: tuple[str, ...] = ()
     said: str = ""
     """What is said in a source of sound."""
+    group: str = ""
+    """By which scores are told apart, where no tags do so."""
 
 
 @dataclass
@@ -348,7 +350,7 @@ def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
 def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
     """Sound files by their places, and what is written and said of them."""
     wanted = [corpus.audio, corpus.target]
-    optional = [corpus.said, corpus.start, corpus.end]
+    optional = [corpus.said, corpus.start, corpus.end, corpus.group]
     wanted += [column for column in optional if column is not None]
     for name in find_files(corpus.file, folder):
         beside = locate(name, folder).absolute().parent
@@ -357,9 +359,10 @@ def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
             said = target if corpus.said is None else next(rest)
             start = _seconds(next(rest), name, line) if corpus.start is not None else None
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
+            group = "" if corpus.group is None else next(rest)
             file = beside / Path(audio).expanduser()
             source = place_of(file, start, end) if audio.strip() else ""
-            yield Pair(source, target, name, line, said=said)
+            yield Pair(source, target, name, line, said=said, group=group)
 
 
 def _seconds(text: str, name: str, line: int) -> float:

@@ -58,6 +58,12 @@ class Recorded(Encoded):
         samples, targets = super().lengths
         return -(-samples // self.hop), targets
 
+    def wave(self, row: int) -> Wave:
+        """The samples of a row, a view."""
+        return self.source_ids[self.source_offsets[row] : self.source_offsets[row + 1]].view(
+            np.int16
+        )
+
     def waves(self, rows: NDArray[np.int64]) -> tuple[Wave, NDArray[np.int64]]:
         """The samples of rows side by side, zero beyond their ends, and how many each has."""
         starts, ends = self.source_offsets[rows], self.source_offsets[rows + 1]

@@ -39,7 +39,7 @@ class Item:
     source: str
     references: list[str]
     group: str = ""
-    """The first of the source's tags, such as its language."""
+    """The first of the source's tags, such as its language; of sound, what `group` names."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,16 @@ class Evaluation:
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
     """One item a pair; or, of a dictionary, one item a source with all its targets."""
     if not alternatives:
-        return [Item(pair.source, [pair.target], *pair.tags[:1]) for pair in pairs]
+        return [Item(pair.source, [pair.target], _group(pair)) for pair in pairs]
     found: dict[str, Item] = {}
     for pair in pairs:
-        item = found.setdefault(pair.source, Item(pair.source, [], *pair.tags[:1]))
+        item = found.setdefault(pair.source, Item(pair.source, [], _group(pair)))
         item.references.append(pair.target)
     return list(found.values())
+
+
+def _group(pair: Pair) -> str:
+    return pair.tags[0] if pair.tags else pair.group
 
 
 def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
@@ -240,7 +244,7 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
     if columns is not None:
         if source is None or target is not None:
             raise DataError("other recordings to score on are listed in a table: --source alone")
-        changed = {"file": str(source.resolve()), "limit": None}
+        changed = {"file": str(source.resolve()), "limit": None, "group": None}
         return columns.model_copy(update=changed), source
     if source is not None and target is None and source.name.endswith(TABLES):
         given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)

@@ -112,7 +112,7 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
         for i, column_width in zip(row, column_widths, strict=False):
             weights_TS, source, target, _ = checked[i]
             count_T, count_S = weights_TS.shape
-            axes = _axes_in_inches(
+            axes = axes_in_inches(
                 figure, beside + left, below - top - count_T * cell, count_S * cell, count_T * cell
             )
             image = _heat_map(axes, weights_TS, source, target, titles[i], font_size)
@@ -122,12 +122,12 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
     # As tall as the first row's cells, unless that is too short for its numbers or needlessly tall.
     tall = max(row_heights[0] - top, 1.0)
     tall = tall if tall < 5.0 else 3.0
-    bar_axes = _axes_in_inches(figure, width - bar_width, height - top - tall, bar_width, tall)
+    bar_axes = axes_in_inches(figure, width - bar_width, height - top - tall, bar_width, tall)
     bar = figure.colorbar(image, cax=bar_axes, ticks=[0, 0.5, 1], format="%g")
     bar.outline.set_visible(False)
     bar_axes.tick_params(labelsize=min(9.0, font_size), length=0, labelcolor=INK)
     bar_axes.set_ylabel("attention", fontsize=min(9.0, font_size), color=INK)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _checked(weights: Weights, source: list[str], target: list[str]) -> npt.NDArray[np.float64]:
@@ -157,12 +157,12 @@ def _heat_map(
         weights_TS, cmap=COLORS, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
     )
     axes.xaxis.tick_top()
-    axes.set_xticks(range(count_S), [_visible(token) for token in source])
-    axes.set_yticks(range(count_T), [_visible(token) for token in target])
+    axes.set_xticks(range(count_S), [visible(token) for token in source])
+    axes.set_yticks(range(count_T), [visible(token) for token in target])
     for label, turned in zip(axes.get_xticklabels(), _turned(source), strict=True):
         label.set(rotation=90 if turned else 0, ha="center", va="bottom")
     for label in [*axes.get_xticklabels(), *axes.get_yticklabels()]:
-        label.set(fontsize=font_size, color=INK, family=_fonts())
+        label.set(fontsize=font_size, color=INK, family=fonts())
         label.set_parse_math(False)  # a token may be a dollar sign
     axes.tick_params(length=0, pad=4)
     # Hair lines between the cells: the eye keeps its row and column on a light ground.
@@ -174,7 +174,7 @@ def _heat_map(
         spine.set(edgecolor="#cfc9c4", linewidth=0.6)
     if title:
         text = axes.set_title(title, fontsize=font_size + 1, color=INK, loc="left", pad=8)
-        text.set(family=_fonts())
+        text.set(family=fonts())
         text.set_parse_math(False)
     return image
 
@@ -186,7 +186,7 @@ def _columns(widths: list[float]) -> int:
     return -(-len(widths) // rows)
 
 
-def _visible(token: str) -> str:
+def visible(token: str) -> str:
     """A token as a label: white space and control characters would not be seen."""
     if not token:
         return "∅"
@@ -205,7 +205,7 @@ def _turned(source: list[str]) -> list[bool]:
 
     All of them, unless most fit their column: letters stay upright beside a turned `</s>`.
     """
-    long = [len(_visible(token)) > 2 for token in source]
+    long = [len(visible(token)) > 2 for token in source]
     return long if sum(long) < len(long) / 2 else [True] * len(long)
 
 
@@ -224,10 +224,10 @@ def _label_width(labels: list[str], font_size: float) -> float:
 
     with warnings.catch_warnings():
         _no_glyph_warnings()
-        properties = FontProperties(family=_fonts())
+        properties = FontProperties(family=fonts())
         return (
             max(
-                TextPath((0, 0), _visible(label).replace("$", "S"), font_size, prop=properties)
+                TextPath((0, 0), visible(label).replace("$", "S"), font_size, prop=properties)
                 .get_extents()
                 .width
                 if label
@@ -243,9 +243,7 @@ def _column_labels_height(source: list[str], font_size: float) -> float:
     return max(font_size / 72, _label_width(turned, font_size) if turned else 0.0)
 
 
-def _axes_in_inches(
-    figure: Figure, left: float, bottom: float, width: float, height: float
-) -> Axes:
+def axes_in_inches(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
     across, up = figure.get_size_inches()
     return figure.add_axes((left / across, bottom / up, width / across, height / up))
 
@@ -290,7 +288,7 @@ def training_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
         for name, title, color in zip(names, titles, cycle(METRIC_COLORS), strict=False):
             _line(right, valid, name, title, color, best)
         _dress(right, f"validation {titles[0]}" if len(titles) == 1 else "validation", last)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _line(
@@ -354,7 +352,7 @@ def _dress(axes: Axes, title: str, last_step: int) -> None:
 # -------------------------------------------------------------------------------------- saving
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     path = Path(path)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise TransduceError(f"{path} cannot be drawn: its name should end in .png, .svg or .pdf.")
@@ -371,7 +369,7 @@ def _no_glyph_warnings() -> None:
 
 
 @cache
-def _fonts() -> list[str]:
+def fonts() -> list[str]:
     from matplotlib.font_manager import fontManager
 
     installed = {font.name for font in fontManager.ttflist}

@@ -201,6 +201,8 @@ def build_front(
 
 
 def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:
+    if isinstance(part, recipe.ConformerEncoder):
+        return Positioned(Sinusoidal(width)) if part.positions == "sinusoidal" else None
     if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
         return None
     inner = width // 2 if part.combine == "concatenate" else width

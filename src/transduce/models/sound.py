@@ -70,7 +70,8 @@ class SoundFront(nn.Module):
             mel_BTM = self.augment(mel_BTM, there_B)
         x_BSD, _ = self.subsampling(mel_BTM, there_B)
         states_B = self._states(lengths_B)
-        x_BSD = x_BSD[:, : int(states_B.max())] * self.scale
+        # Of half precision under autocast; the stream that all blocks add to is not.
+        x_BSD = x_BSD[:, : int(states_B.max())].to(mel_BTM.dtype) * self.scale
         if self.positions is not None:
             x_BSD = self.positions(x_BSD)
         return dropped(x_BSD, self.dropout, self.training), states_B

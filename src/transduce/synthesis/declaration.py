@@ -1,56 +1,30 @@
 """The Declaration of Human Rights read aloud by many voices, in every language that espeak knows.
 
-A language is a folder: `sounds/VOICE/SEGMENT.flac`, and a table for each split. A reading, of one
-language by one voice, is made by a process of its own, so that its bytes are the same each time.
+A language is a folder: `sounds/VOICE/SEGMENT.flac`, and a table for each split.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, SpawnContext
-from multiprocessing.process import BaseProcess
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import cast
 
-from transduce.corpora.place import FACTS, corpora_folder, facts_of, read_facts
+from transduce.corpora.place import corpora_folder
 from transduce.corpora.udhr_spoken import COLUMNS, NAME, SPLITS
 from transduce.corpora.versions import Declaration, Paragraph, read_version
-from transduce.data.audio import resampled
 from transduce.data.recording import load_sound_package
 from transduce.errors import DataError
-from transduce.storage import held, write_json, write_text
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.phrases import phrases
-from transduce.synthesis.surroundings import recorded
-from transduce.synthesis.voices import Voice, generator_of, voices
+from transduce.synthesis.readings import Job, Read, make_readings
+from transduce.synthesis.voices import Voice, voices
 
-RATE = 16_000
 FORM = 1  # raise when readings change
 SPELT = 0.5  # of the phrases: a language of which more is read as another cannot be read
 
 Watch = Callable[[str, int, int], None]
 """Is told of which language how many readings are there, and how many there will be."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One language by one voice."""
-
-    language: str
-    espeak_voice: str
-    voice: Voice
-    lines: tuple[Paragraph, ...]
-    folder: Path
-
-    @property
-    def done(self) -> Path:
-        """Written last: where it is, all sounds are."""
-        return self.folder / "readings" / f"{self.voice.variant}.json"
 
 
 def speak(
@@ -67,10 +41,11 @@ def speak(
     shelf = (shelf or corpora_folder()) / NAME
     read_by = voices(count)
     plans = {code: _lines(code) for code in dict.fromkeys(languages)}
-    return [
-        _speak_one(code, voice, lines, read_by, shelf, workers, watch)
-        for code, (voice, lines) in plans.items()
-    ]
+    made = []
+    for code, (voice, lines) in plans.items():
+        new = _speak_one(code, voice, lines, read_by, shelf / code, workers, watch)
+        made.append((shelf / code, new))
+    return made
 
 
 def _lines(code: str) -> tuple[str, tuple[Paragraph, ...]]:
@@ -104,43 +79,20 @@ def _speak_one(
     espeak_voice: str,
     lines: tuple[Paragraph, ...],
     read_by: Sequence[Voice],
-    shelf: Path,
+    place: Path,
     workers: int,
     watch: Watch,
-) -> tuple[Path, bool]:
-    place, work = shelf / code, shelf / f".{code}.part"
-    plan = {
+) -> bool:
+    plan: dict[str, object] = {
         "form": FORM,
         "espeak": espeak().version,
         "voice": espeak_voice,
         "voices": [asdict(voice) for voice in read_by],
         "lines": [asdict(line) for line in lines],
     }
-    facts = read_facts(place)
-    if facts and facts["plan"] == plan and all((place / name).is_file() for name in facts["files"]):
-        return place, False
-    if place.exists() and facts is None and any(place.iterdir()):
-        raise DataError(f"{place} holds other files; move them, or choose another place with --to")
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        with held(work) as ours:
-            if not ours:
-                raise DataError(f"another process is making {place}; let it end")
-            _begin(work, plan)
-            jobs = [
-                Job(code, espeak_voice, voice, _lines_of(voice, lines), work) for voice in read_by
-            ]
-            _read_all(jobs, workers, lambda done: watch(code, done, len(jobs)))
-            _write_tables(jobs, work)
-            write_json(work / FACTS, facts_of(work, name=f"{NAME}/{code}", plan=plan))
-            shutil.rmtree(place, ignore_errors=True)
-            work.replace(place)
-    except OSError as error:
-        raise DataError(
-            f"{place} could not be written ({error.strerror or error}); free some space, or choose "
-            f"another place with --to"
-        ) from None
-    return place, True
+    jobs = [Job(code, espeak_voice, voice, _lines_of(voice, lines)) for voice in read_by]
+    name = f"{NAME}/{code}"
+    return make_readings(place, name, plan, jobs, _tables, workers, partial(watch, code))
 
 
 def _lines_of(voice: Voice, lines: tuple[Paragraph, ...]) -> tuple[Paragraph, ...]:
@@ -148,97 +100,13 @@ def _lines_of(voice: Voice, lines: tuple[Paragraph, ...]) -> tuple[Paragraph, ..
     return tuple(line for line in lines if line.split == "test" or not voice.held_out)
 
 
-def _begin(work: Path, plan: object) -> None:
-    """Keep what an earlier call has made of the same plan, and nothing else."""
-    told = work / "plan.json"
-    wanted = json.loads(json.dumps(plan))
-    try:
-        same = json.loads(told.read_text("utf-8")) == wanted
-    except (OSError, ValueError):
-        same = False
-    if not same:
-        for path in work.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        write_json(told, wanted)
-    (work / "readings").mkdir(exist_ok=True)
-
-
-def _read_all(jobs: Sequence[Job], workers: int, watch: Callable[[int], None]) -> None:
-    """Each reading in a process that ends with it, so many at a time."""
-    waiting = [job for job in jobs if not job.done.is_file()]
-    done = len(jobs) - len(waiting)
-    watch(done)
-    context = _fresh_processes()
-    running: dict[int, tuple[BaseProcess, Job]] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                job = waiting.pop(0)
-                fresh: BaseProcess = context.Process(target=read_aloud, args=(job,), daemon=True)
-                fresh.start()
-                running[fresh.sentinel] = (fresh, job)
-            for sentinel in wait(list(running)):
-                process, job = running.pop(cast(int, sentinel))
-                process.join()
-                if not job.done.is_file():
-                    raise DataError(
-                        f"the reading of {job.language} by {job.voice.variant} could not be made "
-                        f"(its process ended with {process.exitcode}); is there space in "
-                        f"{job.folder}?"
-                    )
-                done += 1
-                watch(done)
-    finally:
-        for process, _ in running.values():
-            process.terminate()
-            process.join()
-
-
-def _fresh_processes() -> ForkServerContext | SpawnContext:
-    """Processes in which espeak has not spoken yet, and which need not import all this anew."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():  # Windows
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-def read_aloud(job: Job) -> None:
-    """Write the sounds of one reading; in a process of its own."""
-    soundfile = load_sound_package("soundfile")
-    folder = job.folder / "sounds" / job.voice.variant
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for line in job.lines:
-        generator = generator_of(job.language, job.voice.variant, line.segment)
-        reading = espeak().read(
-            line.text,
-            job.espeak_voice,
-            job.voice.variant,
-            job.voice.speed * generator.uniform(0.9, 1.1),
-            job.voice.pitch * generator.uniform(0.85, 1.15),
-        )
-        clean = resampled(reading.samples, reading.rate, RATE)
-        samples, _ = recorded(clean, RATE, generator)
-        path = folder / f"{line.segment}.flac"
-        soundfile.write(path, samples, RATE, subtype="PCM_16")
-        rows.append([line.segment, reading.symbols, f"{len(samples) / RATE:.3f}"])
-    write_json(job.done, rows)
-
-
-def _write_tables(jobs: Sequence[Job], work: Path) -> None:
-    tables = {split: ["\t".join(COLUMNS)] for split in SPLITS}
-    for job in jobs:
-        rows = json.loads(job.done.read_text("utf-8"))
-        for line, (segment, phones, seconds) in zip(job.lines, rows, strict=True):
-            split = line.split
-            if split == "test":
-                split = "test-voices" if job.voice.held_out else "test-articles"
-            name = job.voice.variant
-            audio = f"sounds/{name}/{segment}.flac"
-            row = [audio, line.text, phones, job.language, name, segment, seconds]
-            if phones:
-                tables[split].append("\t".join(row))
-    for split, lines in tables.items():
-        write_text(work / f"{split}.tsv", "\n".join(lines) + "\n")
-    shutil.rmtree(work / "readings")
+def _tables(everything: list[Read]) -> dict[str, list[Sequence[str]]]:
+    tables: dict[str, list[Sequence[str]]] = {split: [COLUMNS] for split in SPLITS}
+    for job, line, audio, phones, seconds in everything:
+        split = line.split
+        if split == "test":
+            split = "test-voices" if job.voice.held_out else "test-articles"
+        row = [audio, line.text, phones, job.language, job.voice.variant, line.segment, seconds]
+        if phones:
+            tables[split].append(row)
+    return tables

@@ -33,10 +33,12 @@ def voices(count: int) -> list[Voice]:
     """So many to learn from, and those that only a test hears, which are always the same."""
     if not 1 <= count <= len(KNOWN):
         raise DataError(f"voices can be 1 to {len(KNOWN)}, not {count}")
-    return [_voice(name, False) for name in KNOWN[:count]] + [_voice(v, True) for v in HELD_OUT]
+    known = [voice(variant, False) for variant in KNOWN[:count]]
+    return known + [voice(variant, True) for variant in HELD_OUT]
 
 
-def _voice(variant: str, held_out: bool) -> Voice:
+def voice(variant: str, held_out: bool) -> Voice:
+    """Any of espeak's, with the speed and the pitch that it always has here."""
     draw = generator_of(variant).uniform
     return Voice(variant, USUAL_SPEED * draw(*SPEEDS), USUAL_PITCH * draw(*PITCHES), held_out)
 

@@ -14,7 +14,7 @@ from transduce.data.audio import sound_blocks, sound_facts
 from transduce.data.cache import Encoded
 from transduce.data.places import parse_place, place_of
 from transduce.data.silence import HOP, cut_at_silences, sounding
-from transduce.data.sounds import FULL_SCALE, Recorded, Wave, read_waves
+from transduce.data.sounds import FULL_SCALE, Heeded, Recorded, Wave, read_waves
 from transduce.data.stream import Stream
 from transduce.data.tokens import END, Tokens
 from transduce.decoding.alarms import find_loop, skipped_stretches, visited_by_tokens
@@ -38,7 +38,10 @@ LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one 
 
 
 class Piece(str):
-    """The name of a sound, or of a piece of one, and its samples."""
+    """The name of a sound, or of a piece of one, and its samples; a source that need not be read.
+
+    model.run([Piece.of("spoken", wave)])           # samples of 16 bits, at the model's rate
+    """
 
     wave: Wave
 
@@ -121,6 +124,8 @@ class Hearing(Writer):
 
     def _cut(self, source: str) -> _Recording:
         """Where the pieces of a sound begin and end; one, where it is short enough."""
+        if isinstance(source, Piece):
+            return _Recording(source, pieces=[(0.0, len(source.wave) / self.sound.rate)])
         path, start, end = parse_place(source)
         recording = _Recording(source, start)
         try:
@@ -148,9 +153,7 @@ class Hearing(Writer):
             for one, start, end in group
         ]
         pieces, heard = [], []
-        for entry, name, (wave, said, silent) in zip(
-            group, names, read_waves(names, self.sound.rate), strict=True
-        ):
+        for entry, name, (wave, said, silent) in zip(group, names, self._waves(names), strict=True):
             recording = entry[0]
             if wave is not None:
                 pieces.append(Piece.of(name, wave))
@@ -165,6 +168,13 @@ class Hearing(Writer):
             outputs = self._timed(pieces, outputs, asked)
         for (recording, start, end), output in zip(heard, outputs, strict=True):
             recording.outputs.append(_placed(output, start, end))
+
+    def _waves(self, names: list[str]) -> list[Heeded]:
+        """What they sound like; read, where they do not bring it along."""
+        known = [Heeded(name.wave, "") if isinstance(name, Piece) else None for name in names]
+        missing = [name for name, there in zip(names, known, strict=True) if there is None]
+        read = iter(read_waves(missing, self.sound.rate) if missing else ())
+        return [there or next(read) for there in known]
 
     def _timed(self, pieces: list[Piece], outputs: list[Output], asked: Any) -> list[Output]:
         """The outputs with what each judge thought of them, and when each word was said."""
@@ -241,11 +251,7 @@ class Hearing(Writer):
         self, sources: list[str], with_models: Sequence[Writer] = ()
     ) -> tuple[Ids, dict[int, str]]:
         waves: list[Wave] = []
-        for source in sources:
-            if isinstance(source, Piece):
-                waves.append(source.wave)
-                continue
-            ((wave, trouble, _),) = read_waves([source], self.sound.rate)
+        for wave, trouble, _ in self._waves(sources):
             if wave is None:
                 raise DataError(trouble)
             waves.append(wave)

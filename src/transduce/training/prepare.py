@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.rules import RULES
 from transduce.storage import default_cache_folder
+from transduce.tasks.hearing import Piece
 from transduce.training.ranks import Ranks
 
 MOST_NAMED = 10
@@ -93,8 +94,12 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         given = given_text(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
-    if recipe.sound is not None:  # what cannot be heard is told of once, and not decoded
-        pairs = [pairs[number] for number in valid.numbers.tolist()]
+    if isinstance(valid, Recorded):  # what cannot be heard is told of once, and not decoded
+        pairs = [
+            # Validations hear what is in the cache already: no file is read again.
+            replace(pairs[number], source=Piece.of(pairs[number].source, valid.wave(row)))
+            for row, number in enumerate(valid.numbers.tolist())
+        ]
         valid_numbers = range(len(pairs))
     else:
         valid_numbers = valid.numbers.tolist()

@@ -23,6 +23,7 @@ from transduce.data.places import parse_place, place_of
 from transduce.data.sounds import Recorded, encode_recordings, sixteen_bits
 from transduce.data.tokens import train_tokens
 from transduce.errors import DataError, RecipeError
+from transduce.evaluation.evaluate import items_of
 from transduce.recipe import Recipe, Recordings
 
 RECIPE = """
@@ -66,7 +67,10 @@ def three(tmp_path: Path) -> Path:
 
 
 def test_names_start_at_the_manifest(three: Path) -> None:
+    pairs = list(read_pairs(Recordings(file="train.tsv", audio="path", group="text"), str(three)))
+    assert [item.group for item in items_of(pairs, False)] == [pair.target for pair in pairs]
     pairs = list(read_pairs(Recordings(file="train.tsv", audio="path"), str(three)))
+    assert {item.group for item in items_of(pairs, False)} == {""}
     assert [pair.source for pair in pairs][1] == str(three / "sounds" / "b.flac")
     assert [pair.target for pair in pairs] == [pair.said for pair in pairs] == ["abc", "de a", "b"]
     assert pairs[0].line == 2

@@ -42,6 +42,28 @@ def test_what_is_heard_does_not_depend_on_neighbours(encoder: str, normalize: st
         )
 
 
+def test_places_that_are_added_tell_states_apart() -> None:
+    # The same sound twice, far from each other: what is around both is silence.
+    wave = np.concatenate([np.zeros(4000, np.int16), noise(0.2, 1), np.zeros(4000, np.int16)])
+    batch = collate([np.concatenate([wave, wave])], None)
+    differences = {}
+    for name in ("places", "conformer"):
+        network = sound_network(encoder=name)
+        with torch.no_grad():
+            states_SD = network.front(batch.source_BS, batch.source_lengths_B)[0][0]
+        shift = len(wave) // (4 * network.front.mel.hop)
+        differences[name] = float((states_SD[26:30] - states_SD[26 + shift : 30 + shift]).norm())
+    assert differences["places"] > 10 * differences["conformer"]
+
+
+def test_the_stream_is_whole_where_products_are_of_half_precision() -> None:
+    network = sound_network()
+    batch = collate([noise(1.0, 1)], None)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states_BSD, _ = network.front(batch.source_BS, batch.source_lengths_B)
+    assert states_BSD.dtype == torch.float32
+
+
 def test_four_frames_become_one_state() -> None:
     network = sound_network()
     samples = 4000

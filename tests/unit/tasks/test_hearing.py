@@ -13,8 +13,9 @@ from language import language_model
 from tiny_sounds import sound_model, sound_recipe
 from tones import RATE, tones
 from transduce import load
-from transduce.console import print_metrics
+from transduce.console import print_metrics, print_recordings
 from transduce.data.doctor import examine
+from transduce.data.sounds import read_waves
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
@@ -42,6 +43,26 @@ def test_a_file_and_its_parts(model: Hearing, sounds: Path) -> None:
     assert [(s.start, s.end) for s in first.stretches] == [(0.0, pytest.approx(seconds))]
     assert [(s.start, s.end) for s in part.stretches] == [(0.1, 0.5)]
     assert model(whole) == first.text
+
+
+def test_samples_at_hand_need_no_file(model: Hearing, sounds: Path) -> None:
+    names = [str(sounds / "one.wav"), str(sounds / "two.wav")]
+    read = [heeded.wave for heeded in read_waves(names, RATE)]
+    from_files = model.run(names, times=True)
+    for name in names:
+        Path(name).unlink()
+    pieces = [hearing.Piece.of(name, wave) for name, wave in zip(names, read, strict=True)]
+    assert model.run(pieces, times=True) == from_files
+
+
+def test_times_that_there_are_not_are_told_of_once(
+    sounds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(sounds / "one.wav"), str(sounds / "two.wav")]
+    for ctc, times in ((0.3, 0), (0.0, 1)):
+        model = sound_model(f"model.ctc={ctc}")
+        print_recordings(model, [names], "json", None, {}, scores=False, numbered=False)
+        assert capsys.readouterr().err.count("words have none") == times
 
 
 def test_what_cannot_be_heard_does_not_stop_the_others(model: Hearing, sounds: Path) -> None:

@@ -33,7 +33,7 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
         "Training a network with attention to pronounce English: letters in, phones out.\n"
         f"It starts from nothing and trains for at most {minutes:g} minutes.\n"
     )
-    resume = (folder / STATE).exists() and _unfinished(folder)
+    resume = (folder / STATE).exists() and unfinished(folder)
     trained = train(recipe, folder, resume=resume, overwrite=not resume)
     if trained.interrupted:
         console.print(f"\nStopped; go on with: transduce demo --folder {folder} --seed {seed}")
@@ -63,7 +63,7 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
     )
 
 
-def _unfinished(folder: Path) -> bool:
+def unfinished(folder: Path) -> bool:
     """Whether a demo was stopped in this folder before it was scored."""
     return not (folder / "metrics.json").exists()
 

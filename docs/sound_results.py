@@ -1,0 +1,119 @@
+"""The part of docs/results.md on sound: how fast it is learnt and transcribed, how well aligned."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+
+
+def sections() -> list[str]:
+    lines: list[str] = []
+    aligned = _read("alignment.json")
+    if aligned is not None:
+        lines += _alignment(aligned)
+    fast = [found for device in ("cuda", "cpu") if (found := _read(f"sound_speed_{device}.json"))]
+    if fast:
+        lines += ["## Speed of speech", "", _ABOUT_SPEED, ""]
+    for found in fast:
+        lines += _speed(found)
+    return lines
+
+
+_ABOUT_SPEED = (
+    "Seconds of sound that a second takes: whole training updates, as `transduce train` does them; "
+    "transcribing the test set greedily, and with the recipe's beam and share of CTC; and reading "
+    "the files. `features`: the share of a training update that log-mel features take. The median "
+    "over rounds, with the slowest and the fastest beside it."
+)
+
+
+def _read(name: str) -> dict[str, Any] | None:
+    path = RESULTS / name
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def _alignment(found: dict[str, Any]) -> list[str]:
+    rows = []
+    for row in found["rows"]:
+        rows.append(
+            [
+                row["text"],
+                f"{row['voice']}, {row['noise']:.0f} dB",
+                f"{row['minutes']:.1f}",
+                _share(row["near"], row["boundaries"]),
+                _share(row["near_unseen"], row["boundaries_unseen"]),
+                f"{row['median_ms']:.0f} ms",
+                _share(row["near_words"], row["words"]),
+                f"{row['left_out_found']} of {row['left_out']}",
+                str(row["read_missed"]),
+            ]
+        )
+    total = {
+        name: sum(row[name] for row in found["rows"])
+        for name in ("near", "boundaries", "near_words", "words", "left_out", "left_out_found")
+    }
+    missed = sum(row["read_missed"] for row in found["rows"])
+    head = ["text", "voice, speech above noise", "minutes", "lines within 100 ms"]
+    head += ["of new articles", "median", "words within 100 ms", "left out found", "taken for it"]
+    training = found["training"]
+    return [
+        "## Aligning long recordings",
+        "",
+        f"`{found['facts']['command']}`: a model of {training['parameters']:,} parameters, which a "
+        f"CPU trained in {training['seconds'] / 60:.0f} minutes on readings of the Declaration in "
+        "two languages by eight voices, aligns readings by other voices, which played no part in "
+        "setting any limit, with pauses of 0.2 to 1.2 s, an echo, noise, about one line in twelve "
+        "left out, and now and then something that is not in the text. Starts and ends of lines, "
+        "and starts of words (in lines with as many words found as said), against where espeak "
+        "said them. `taken for it`: lines that were read "
+        "and counted as left out; both their ends count as wrong.",
+        "",
+        f"In all, {_share(total['near'], total['boundaries'])} of {total['boundaries']:,} "
+        f"boundaries of lines lie within 100 ms, {_share(total['near_words'], total['words'])} of "
+        f"{total['words']:,} words begin so; {total['left_out_found']} of {total['left_out']} "
+        f"lines that were left out were found, and {missed} that were read taken for such.",
+        "",
+        *_table(head, rows),
+        "",
+    ]
+
+
+def _speed(found: dict[str, Any]) -> list[str]:
+    known = found["facts"]
+    rows = []
+    for row in found["rows"]:
+        rows.append(
+            [
+                f"`{row['recipe']}`",
+                f"{row['parameters']:,}",
+                f"{_middle(row['training'])}, {row['precision']}",
+                f"{100 * row['features']:.1f} %",
+                _middle(row["greedy"]),
+                f"{_middle(row['searched'])} (beam {row['beam']}, CTC {row['ctc']:g})",
+                f"{row['reading']:,.0f}",
+            ]
+        )
+    head = ["recipe", "parameters", "training", "features", "greedy", "beam", "reading files"]
+    return [
+        f"`{known['command']}`, {known['hardware']}, torch {known['torch']}.",
+        "",
+        *_table(head, rows),
+        "",
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+def _middle(values: list[float]) -> str:
+    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    ruler = ["---"] * len(head)
+    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]

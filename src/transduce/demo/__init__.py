@@ -1,0 +1,1 @@
+"""Demos: a real model trained here in minutes, scored, tried out and looked into."""

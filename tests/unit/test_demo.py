@@ -1,0 +1,56 @@
+"""The demo of speech, from end to end but small; and each demo has its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce import cli
+from transduce.demo import listen as of_speech
+from transduce.demo import pronounce as of_words
+from transduce.folder import read_metrics
+from transduce.synthesis import announcements as made
+
+TINY = (
+    "model.width=16",
+    "model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 16, kernel: 3}",
+    "model.decoder={layers: 1, heads: 1, feed_forward: 16}",
+    "sound.bands=10",
+    "sound.channels=2",
+    "train.steps=2",
+    "decode.beam=1",
+)
+
+
+def test_speech_is_made_learnt_heard_and_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("espeakng_loader", reason="needs the package espeakng-loader")
+    spoken = {"train": ["bus to rome", "tram one"], "valid": ["bus one"], "test": ["tram to rome"]}
+    monkeypatch.setenv("TRANSDUCE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(made, "announcements", lambda: spoken)
+    monkeypatch.setattr(made, "KNOWN", made.KNOWN[:1])
+    of_speech.listen(tmp_path / "run", 1, TINY)
+    told = capsys.readouterr().out
+    assert "tram to rome" in told
+    assert "CER" in told
+    assert (tmp_path / "run" / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert set(read_metrics(tmp_path / "run")["test"]["metrics"]) == {"cer", "wer"}
+
+
+def test_each_demo_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[str, Path, int]] = []
+    for module, name in ((of_speech, "listen"), (of_words, "pronounce")):
+        monkeypatch.setattr(
+            module, name, lambda folder, seed, name=name: called.append((name, folder, seed))
+        )
+    cli.demo(cli.Demo.SPEECH, None, 1)
+    cli.demo(cli.Demo.WORDS, None, 2)
+    cli.demo(cli.Demo.SPEECH, Path("mine"), 3)
+    assert called == [
+        ("listen", Path("runs/demo-speech"), 1),
+        ("pronounce", Path("runs/demo"), 2),
+        ("listen", Path("mine"), 3),
+    ]
