@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from transduce import cli
+from transduce.cookbook import dump_recipe, load_recipe
 from transduce.demo import listen as of_speech
 from transduce.demo import pronounce as of_words
+from transduce.errors import ModelError
 from transduce.folder import read_metrics
 from transduce.synthesis import announcements as made
 
@@ -38,6 +40,13 @@ def test_speech_is_made_learnt_heard_and_drawn(
     assert "CER" in told
     assert (tmp_path / "run" / "attention.png").read_bytes().startswith(b"\x89PNG")
     assert set(read_metrics(tmp_path / "run")["test"]["metrics"]) == {"cer", "wer"}
+
+
+def test_a_run_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(load_recipe("copy")), "utf-8")
+    with pytest.raises(ModelError, match=r"holds a run of another recipe, copy, .* --folder"):
+        of_words.pronounce(tmp_path, 1)
+    assert (tmp_path / "recipe.yaml").exists()
 
 
 def test_each_demo_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

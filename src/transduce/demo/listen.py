@@ -14,7 +14,7 @@ from transduce.cores import count_cores
 from transduce.corpora.announcements import COUNTS
 from transduce.data.corpus import read_pairs
 from transduce.data.places import parse_place
-from transduce.demo.pronounce import unfinished
+from transduce.demo.train import train_anew
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import training_curve
 from transduce.inspection.heard import draw_hearing
@@ -22,8 +22,6 @@ from transduce.inspection.report import write_card
 from transduce.synthesis.announcements import announce
 from transduce.synthesis.voices import HELD_OUT, KNOWN
 from transduce.tasks.hearing import Hearing
-from transduce.training import train
-from transduce.training.checkpoint import STATE
 from transduce.training.progress import read_log
 
 SHOWN = 8
@@ -42,8 +40,7 @@ def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
         "Training a network to write down what it hears, letter by letter, by CTC and attention.\n"
         f"It starts from nothing and trains for at most {recipe.train.minutes:g} minutes.\n"
     )
-    resume = (folder / STATE).exists() and unfinished(folder)
-    trained = train(recipe, folder, resume=resume, overwrite=not resume)
+    trained = train_anew(recipe, folder)
     if trained.interrupted:
         console.print(f"\nStopped; go on with: transduce demo speech --folder {folder}")
         return

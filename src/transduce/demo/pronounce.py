@@ -10,11 +10,10 @@ from rich.table import Table
 
 from transduce.cookbook import load_recipe
 from transduce.data.corpus import read_pairs
+from transduce.demo.train import train_anew
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import attention_grid, training_curve
 from transduce.inspection.report import write_card
-from transduce.training import train
-from transduce.training.checkpoint import STATE
 from transduce.training.progress import read_log
 from transduce.transducer import Model
 
@@ -33,8 +32,7 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
         "Training a network with attention to pronounce English: letters in, phones out.\n"
         f"It starts from nothing and trains for at most {minutes:g} minutes.\n"
     )
-    resume = (folder / STATE).exists() and unfinished(folder)
-    trained = train(recipe, folder, resume=resume, overwrite=not resume)
+    trained = train_anew(recipe, folder)
     if trained.interrupted:
         console.print(f"\nStopped; go on with: transduce demo --folder {folder} --seed {seed}")
         return
@@ -61,11 +59,6 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
         f"  transduce train pronounce model.preset=transformer-tiny --folder runs/transformer\n"
         f"  transduce recipes pronounce > my.yaml     # start a recipe of your own"
     )
-
-
-def unfinished(folder: Path) -> bool:
-    """Whether a demo was stopped in this folder before it was scored."""
-    return not (folder / "metrics.json").exists()
 
 
 def _examples(evaluation: Evaluation) -> Table:

@@ -1,0 +1,26 @@
+"""What demos have in common: a run of their own, which goes on if it was stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transduce.cookbook import load_recipe
+from transduce.errors import ModelError
+from transduce.recipe import Recipe
+from transduce.training import train
+from transduce.training.checkpoint import STATE
+from transduce.training.loop import Trained
+
+
+def train_anew(recipe: Recipe, folder: Path) -> Trained:
+    """Go on with the same demo where it was stopped before it was scored; else start over."""
+    written = folder / "recipe.yaml"
+    if written.exists():
+        name = load_recipe(written).name
+        if name != recipe.name:
+            raise ModelError(
+                f"{folder} holds a run of another recipe, {name}, which the demo would overwrite; "
+                "give it another --folder"
+            )
+    resume = (folder / STATE).exists() and not (folder / "metrics.json").exists()
+    return train(recipe, folder, resume=resume, overwrite=not resume)
