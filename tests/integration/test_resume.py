@@ -117,9 +117,13 @@ def test_resuming_under_another_shape_is_refused(task: Path, whole: Path) -> Non
 
 
 def test_a_longer_run_may_follow(task: Path, whole: Path, tmp_path: Path) -> None:
-    """More steps are allowed, and said."""
-    folder = tmp_path / "run"
+    """More steps are allowed, and said; so is another corpus."""
+    folder, changed = tmp_path / "run", tmp_path / "task"
     shutil.copytree(whole, folder)
-    told = finish(start(task, folder, "--resume", "train.steps=140"))
+    shutil.copytree(task, changed)
+    lines = (changed / "train.tsv").read_text().splitlines(keepends=True)
+    (changed / "train.tsv").write_text("".join(lines[:-5]))
+    told = finish(start(changed, folder, "--resume", "train.steps=140"))
     assert "train.steps is now 140 (was 120)" in told
+    assert "warning: the training corpus had" in told
     assert steps_logged(folder)[-1] == 140

@@ -56,6 +56,8 @@ class Standing:
     guard: Guard = field(default_factory=Guard)
     tokens: int = 0
     """The budget of a batch: the recipe's, or what `train.tokens: auto` found."""
+    corpus: str = ""
+    """How much it learns from, in words; empty where nobody counts."""
 
 
 def save_state(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transduce.cookbook import dump_recipe
 from transduce.data.batches import Portion
+from transduce.data.cache import Encoded
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.folder import WEIGHTS
 from transduce.hardware import pick_precision, seed_everything
@@ -81,7 +82,8 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.standing = Standing()
+        self.standing = Standing(corpus=_extent(self.prepared))
+        self._corpus_before = self.standing.corpus
         self._kept_before: list[tuple[int, float]] = []
         self.rate = 0.0
         self.watch = Watch(recipe, folder)
@@ -127,6 +129,7 @@ class Run:
             self.folder, self.network, self.optimizer, self.average, self.ranks, self.recipe.seed
         )
         self._kept_before = self.standing.kept
+        self._corpus_before, self.standing.corpus = self.standing.corpus, _extent(self.prepared)
 
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
@@ -366,3 +369,11 @@ def _better(metric: str, value: float, than: float) -> bool:
     if math.isnan(than):
         return not math.isnan(value)
     return value > than if HIGHER_IS_BETTER[metric] else value < than
+
+
+def _extent(prepared: Prepared) -> str:
+    """How much there is to learn from; a stream is not counted."""
+    corpus = prepared.train.corpus
+    if not isinstance(corpus, Encoded):
+        return ""
+    return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
