@@ -115,6 +115,11 @@ class Run:
                 f"{settings.warmup:,}: it stays below train.lr; try "
                 f"train.warmup={settings.steps // 10}."
             )
+        if self._corpus_before not in (self.standing.corpus, ""):
+            said.append(
+                f"warning: the training corpus had {self._corpus_before} when this run was stopped "
+                f"and has {self.standing.corpus} now: it goes on, but not as it would have."
+            )
         if count == 1:
             alone = "train.shard cuts nothing: this run has one process."
             return [*said, alone] if settings.shard else said
