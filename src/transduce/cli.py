@@ -81,7 +81,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 1,
 ) -> None:
-    """Train in minutes, score it, see what it attends to: words to pronounce, or speech to hear."""
+    """Train in minutes, on words or on speech; see what it attends to."""
     if what is Demo.SPEECH:
         from transduce.demo.listen import listen
 

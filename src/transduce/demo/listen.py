@@ -66,7 +66,7 @@ def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
         f"\nPictures: {folder}/attention.png (where in the sound each letter was heard) and "
         f"{folder}/training.png\n\nTry next:\n"
         f"  transduce run {folder} {pictured} --format json\n"
-        f"  transduce train announcements model.encoder.kind=transformer --folder runs/other\n"
+        f"  transduce train announcements model.encoder.positions=rotary --folder runs/rotary\n"
         f"  transduce recipes announcements > my.yaml     # start a recipe of your own"
     )
 
