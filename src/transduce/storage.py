@@ -174,6 +174,8 @@ def how_to_mend(error: OSError) -> str:
     full = (errno.ENOSPC, errno.EDQUOT)
     if error.errno in full or any(os.strerror(number) in str(error) for number in full):
         return "free some space"
+    if error.errno == errno.EFBIG or os.strerror(errno.EFBIG) in str(error):
+        return "raise the limit on the size of files (ulimit -f)"
     return "make the folder one that you may write to, or choose another"
 
 
