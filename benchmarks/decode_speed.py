@@ -242,8 +242,7 @@ class Section:
         else:
             specs = [Spec("ours", "float32"), Spec("hf", "float32")]
             specs += [Spec("ct2", "float32"), Spec("ct2", "int8")]
-            if has_tiles():
-                specs[1:1] = [Spec("ours", "bfloat16"), Spec("ours", "int8")]
+            specs[1:1] = [Spec("ours", "bfloat16")] * has_tiles() + [Spec("ours", "int8")]
         wanted = self.arguments.systems.split(",") if self.arguments.systems else None
         return [spec for spec in specs if wanted is None or {spec.system, spec.name} & set(wanted)]
 
