@@ -3,9 +3,9 @@
 They are Triton's language rather than Python, so nothing here is typed; they are made when first
 used, as a machine without a GPU has no Triton. Each is called from the file that explains it.
 
-Those of a decoding step are done in two or three microseconds, and to start one takes as long. With
-EARLY it is started while the one before still works; it fetches what that one does not write, the
-weights, and then waits for its end.
+Those of a decoding step are so short that starting them counts. With EARLY one is started while the
+one before still works; it fetches what that one does not write, the weights, and then waits for its
+end.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from transduce.nn.attention import fused_attention
 from transduce.nn.kernels import early, kernels
 from transduce.nn.masks import Mask
 
-BLOCK = 16  # positions that a program reads at a time; twice as many where programs are few
-FEW = 1024
+BLOCK = 16  # positions that a program reads at a time
 
 
 @dataclass
@@ -101,7 +100,7 @@ def _launch(
         ORIGIN=origin_RT is not None,
         K=D // heads,
         WIDTH=1 << (D // heads - 1).bit_length(),
-        BLOCK=BLOCK if R * heads > FEW else 2 * BLOCK,
+        BLOCK=BLOCK,
         num_warps=1,
         **early(store_RTE.device),
     )
