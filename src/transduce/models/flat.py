@@ -23,10 +23,9 @@ from transduce.models.lens import attentions
 from transduce.models.memory import Memory
 from transduce.models.network import Network
 from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
-from transduce.nn.packed import Multiply, PackedWeight, has_bfloat16
+from transduce.nn.packed import Multiply, PackedWeight
 
 ROOM = 32  # steps that a store has room for at first; it grows by doubling
-SOME = 8  # sources; attention to fewer takes no longer in float32 than in bfloat16
 
 
 def has_flat_steps(network: Learner) -> bool:
@@ -59,7 +58,7 @@ class FlatSteps:
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
         L, H = len(self.layers), self.layers[0].heads
-        dtype = self._stored(memory.states_BSD)
+        dtype = memory.states_BSD.dtype
         memory_LCBHSK = torch.empty(L, 2, B, H, S, D // H, dtype=dtype)
         for block, layer_CBHSK in zip(self.decoder.stack, memory_LCBHSK, strict=True):
             projected_BSCHK = block.project_memory(memory.states_BSD).view(B, S, 2, H, -1)
@@ -70,13 +69,6 @@ class FlatSteps:
             hidden_B11S = torch.zeros(B, 1, 1, S, dtype=dtype)
             hidden_B11S.masked_fill_(~visible_B1S[:, None], -torch.inf)
         return FlatState(memory_LCBHSK, hidden_B11S)
-
-    def _stored(self, states_BSD: Tensor) -> torch.dtype:
-        """What keys and values are kept in: beside int8, bfloat16 costs no more than that does."""
-        weight = self.layers[0].weight
-        is_int8 = isinstance(weight, PackedWeight) and weight.kind == "int8"
-        pays = is_int8 and len(states_BSD) >= SOME and has_bfloat16()
-        return torch.bfloat16 if pays else states_BSD.dtype
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_RV of the token after tokens_R, in float32 whatever the weights."""
@@ -152,7 +144,6 @@ class Layer:
         own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
         assert cross is not None
         self.heads, self.rotary = own.heads, own.rotary
-        self.weight: Tensor | PackedWeight = own.in_projection.weight
         self.own = Sublayer(block.self_attention_residual, own.in_projection, own.out_projection)
         self.cross = Sublayer(
             block.cross_attention_residual, cross.in_projection, cross.out_projection, own.width
@@ -173,7 +164,8 @@ class Layer:
         query_RH1K, key_RH1K, value_RH1K = projected_R3H1K.unbind(1)
         slots_RH1K[0].copy_(key_RH1K)
         slots_RH1K[1].copy_(value_RH1K)
-        context_RH1K = attend(query_RH1K, past_RHTK)
+        keys_RHTK, values_RHTK = past_RHTK
+        context_RH1K = F.scaled_dot_product_attention(query_RH1K, keys_RHTK, values_RHTK)
         return self.own.leave(context_RH1K.reshape(R, -1), x_RD)
 
     def attend_to_source(
@@ -182,7 +174,10 @@ class Layer:
         """The rows of one source are its queries: it is read once for all of them."""
         R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
         query_BHNK = self.cross.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
-        context_BHNK = attend(query_BHNK, source_BHSK, hidden_B11S)
+        keys_BHSK, values_BHSK = source_BHSK
+        context_BHNK = F.scaled_dot_product_attention(
+            query_BHNK, keys_BHSK, values_BHSK, hidden_B11S
+        )
         return self.cross.leave(context_BHNK.transpose(1, 2).reshape(R, -1), x_RD)
 
     def feed_forward(self, x_RD: Tensor) -> Tensor:
@@ -190,16 +185,6 @@ class Layer:
         if not self.relu:
             hidden_RF = self.activation(hidden_RF)
         return self.position_wise.leave(hidden_RF, x_RD)
-
-
-def attend(query_BHNK: Tensor, past_BHSK: Pair, hidden_B11S: Tensor | None = None) -> Tensor:
-    """In the type that keys and values are kept in; what comes out is of the query's type."""
-    keys_BHSK, values_BHSK = past_BHSK
-    if query_BHNK.dtype is keys_BHSK.dtype:
-        return F.scaled_dot_product_attention(query_BHNK, keys_BHSK, values_BHSK, hidden_B11S)
-    near_BHNK = query_BHNK.to(keys_BHSK.dtype)
-    context_BHNK = F.scaled_dot_product_attention(near_BHNK, keys_BHSK, values_BHSK, hidden_B11S)
-    return context_BHNK.to(query_BHNK.dtype)
 
 
 class Sublayer:

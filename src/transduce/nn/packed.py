@@ -19,7 +19,6 @@ from transduce.native import Product, library
 
 KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
-SMALL = 1 << 18  # numbers in an int8 weight; below, the cost of a call is most of a row's product
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 LEAST = 1e-12  # of what is divided by
 
@@ -134,49 +133,19 @@ def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """oneDNN's products, on AMX, were slower by what it takes to find the inputs' levels before."""
+    """By torch's own engines, which find the inputs' levels inside, of a batch together."""
     levels_FD, scale_F = levels_of(weight_FD)
-    bias_F = None if bias_F is None else bias_F.float()
-    for_all = by_torch(levels_FD, scale_F, bias_F)
-    if levels_FD.numel() >= SMALL or not has_bfloat16():
-        return for_all
-    for_one = by_levels(levels_FD, scale_F, bias_F)
-
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        one = x.numel() == x.shape[-1]
-        return (for_one if one else for_all)(x, relu, added)
-
-    return multiply
-
-
-def by_torch(levels_FD: Tensor, scale_F: Tensor, bias_F: Tensor | None) -> Multiply:
-    """By torch's own engines, which find the inputs' levels inside."""
     torch.backends.quantized.engine = "x86" if X86 else "qnnpack"
     zero_F = torch.zeros(len(scale_F), dtype=torch.int64)
     with warnings.catch_warnings():  # of the end of this, as long as nothing replaces it
         warnings.simplefilter("ignore", UserWarning)
         made_FD = torch._make_per_channel_quantized_tensor(levels_FD, scale_F.double(), zero_F, 0)
-    packed = torch.ops.quantized.linear_prepack(made_FD, bias_F)
+    packed = torch.ops.quantized.linear_prepack(made_FD, None if bias_F is None else bias_F.float())
     product = torch.ops.quantized.linear_dynamic.default
     rectified = torch.ops.quantized.linear_relu_dynamic.default
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         y: Tensor = rectified(x, packed, False) if relu else product(x, packed, False)
-        return y if added is None else y.add_(added)
-
-    return multiply
-
-
-def by_levels(levels_FD: Tensor, scale_F: Tensor, bias_F: Tensor | None) -> Multiply:
-    """Inputs in bfloat16, only the weights in levels."""
-    near_F = scale_F.bfloat16()
-
-    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        near_RD = x.view(-1, x.shape[-1]).bfloat16()
-        y_RF = torch._weight_int8pack_mm(near_RD, levels_FD, near_F)
-        y = y_RF.to(x.dtype).view(*x.shape[:-1], -1)
-        y = y if bias_F is None else y.add_(bias_F)
-        y = y.relu_() if relu else y
         return y if added is None else y.add_(added)
 
     return multiply
