@@ -49,6 +49,7 @@ class Batch:
     padding_share: float
     """Share of padding among what encoder and decoder read."""
     said_BT: Tensor | None = None
+    said_lengths_B: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -83,6 +84,7 @@ class Batch:
             target_tokens=2 * self.target_tokens,
             padding_share=self.padding_share,
             said_BT=None if self.said_BT is None else self.said_BT.repeat(2, 1),
+            said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B.repeat(2),
         )
 
     def part(self, rows: slice) -> Batch:
@@ -106,6 +108,7 @@ class Batch:
             target_tokens=target_tokens,
             padding_share=1 - real / places,
             said_BT=None if self.said_BT is None else self.said_BT[rows].contiguous(),
+            said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B[rows],
         )
 
 
@@ -145,12 +148,12 @@ def _batch(
     encoded: Encoded, rows: NDArray[np.int64], ends: bool, with_targets: bool = True
 ) -> Batch:
     sides = encoded.source_ids, encoded.source_offsets, rows
-    said_BT = None
+    said_BT, said_lengths_B = None, None
     source_BS: NDArray[Any]
     if isinstance(encoded, Recorded):
         source_BS, source_lengths_B = encoded.waves(rows)
-        said, _ = _padded(encoded.said_ids, encoded.said_offsets, rows, False, False)
-        said_BT = torch.from_numpy(said)
+        said, lengths = _padded(encoded.said_ids, encoded.said_offsets, rows, False, False)
+        said_BT, said_lengths_B = torch.from_numpy(said), torch.from_numpy(lengths)
     else:
         source_BS, source_lengths_B = _padded(*sides, False, ends)
     real, places = int(source_lengths_B.sum()), source_BS.size
@@ -172,6 +175,7 @@ def _batch(
         target_tokens=target_tokens,
         padding_share=1 - real / places if places else 0.0,
         said_BT=said_BT,
+        said_lengths_B=said_lengths_B,
     )
 
 

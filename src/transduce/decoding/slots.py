@@ -9,6 +9,7 @@ Hypotheses are those of search.py and beams.py; what they offer beyond plain sea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -30,6 +31,10 @@ from transduce.nn.short_attention import LONGEST
 # Logits that one program searches, and its warps: one finds the best of many together with others,
 # and many of few by itself.
 ONE_OF, MANY_OF = (4096, 8), (512, 1)
+# Where one program computes its logits itself: rows, tokens, what they are the sum of at a time.
+FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
+MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
 STEPS = 8  # between two looks of the host
 
 
@@ -72,7 +77,8 @@ class Recorded:
         if self._graph is None:
             torch.cuda.synchronize(device)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # On the stream it is to run on: graphs of one stream share what the library works in.
+            with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(device)):
                 self.work()
             # A table of positions that grows is replaced; the graph goes on reading the old one.
             self._read = list(self.network.buffers())
@@ -80,7 +86,11 @@ class Recorded:
 
 
 class Slots:
-    """A pool of slots and the step that moves all of them on."""
+    """A pool of slots and the step that moves all of them on.
+
+    On a GPU it has a stream of its own: the steps of two pools run side by side, and while the host
+    is busy with one of them, the device is with the other.
+    """
 
     def __init__(self, network: Network, shape: Shape) -> None:
         decoder = network.decoder
@@ -114,7 +124,11 @@ class Slots:
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
-        self._seen = np.zeros(self.report_BNE.shape)
+        on_gpu = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
+        self._ended = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._report_BNE = torch.zeros_like(self.report_BNE, device="cpu", pin_memory=on_gpu)
+        self._seen = self._report_BNE.numpy()
         self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
@@ -139,8 +153,14 @@ class Slots:
             enter = Recorded(partial(self._enter, still_BE), self.network)
             self._entries[count] = (still_BE, enter)
         still_BE, enter = self._entries[count]
-        still_BE.copy_(torch.from_numpy(rows))
-        enter()
+        if self._stream is None:
+            still_BE.copy_(torch.from_numpy(rows))
+            enter()
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # for the weights
+        with self._aside():
+            still_BE.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
+            enter()
 
     def _enter(self, rows_BE: Tensor) -> None:
         """Slot, limit, length and tokens of each sentence: encoded, and all set to begin."""
@@ -150,7 +170,8 @@ class Slots:
         slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
         states_BSD = self._encode(source_BS, lengths_B)
         for block, past in zip(self.decoder.stack, self.source, strict=True):
-            past.store_BSE.index_copy_(0, slots_B, block.project_memory(states_BSD))
+            memory_BSE = block.project_memory(states_BSD)
+            _wide(past.store_BSE).index_copy_(0, slots_B, _wide(memory_BSE))
         beam = self.shape.beam
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
         self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
@@ -177,12 +198,23 @@ class Slots:
         memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
-    def go(self) -> list[bool]:
-        """A few steps on; whether each slot still has work."""
-        self._advance()
-        self._seen = self.report_BNE.cpu().numpy()
+    def start(self) -> None:
+        """A few steps on; nobody waits for them."""
+        with self._aside():
+            self._advance()
+            self._report_BNE.copy_(self.report_BNE, non_blocking=True)
+            if self._ended is not None:
+                self._ended.record()
+
+    def look(self) -> list[bool]:
+        """Whether each slot still has work, after the steps that were started."""
+        if self._ended is not None:
+            self._ended.synchronize()
         working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
         return working
+
+    def _aside(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""
@@ -271,6 +303,8 @@ class Slots:
         The third are parts of each row's log-sum of exponentials, over all tokens.
         """
         head, shape = self.network.head, self.shape
+        if count == 1 and features_RD.is_cuda and head.weight.dtype == torch.bfloat16:
+            return self._best(head.narrow(features_RD).contiguous())
         logits_RV = head.products(features_RD)
         R, V = logits_RV.shape
         if self.device.type == "cuda":
@@ -295,6 +329,21 @@ class Slots:
         logits_RV[last_R[:, None] & (torch.arange(V) != END)] = NEVER
         found = logits_RV.topk(min(count, V), dim=-1)
         return found.values, found.indices, masses_R1
+
+    def _best(self, narrow_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of one token each, by a kernel that never writes the logits down."""
+        head, (R, E) = self.network.head, narrow_RE.shape
+        V = len(head.weight)
+        tile = FEW_ROWS if R <= 16 else SOME_ROWS if R <= 64 else MANY_ROWS
+        chunks = -(-V // tile["COLUMNS"])
+        values_RC, masses_RC = torch.empty(2, R, chunks, device=self.device)
+        tokens_RC = torch.empty(R, chunks, dtype=torch.int64, device=self.device)
+        kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
+            narrow_RE, head.weight, head.bias, self.steps_R, self.limits_B,
+            values_RC, tokens_RC, masses_RC, R, E, V, self.shape.least,
+            PAD=PAD, BEGIN=BEGIN, END=END, **tile, **early(self.device),
+        )  # fmt: skip
+        return values_RC, tokens_RC, masses_RC
 
     def _count(self) -> None:
         """One step more where there is work; elsewhere rows stand still, and nothing overflows."""
@@ -359,6 +408,11 @@ class Slots:
         at_R1 = step_B.repeat_interleave(N, output_size=B * N)[:, None]
         written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
         self.origin_RT.copy_(written_RT[parent_R])
+
+
+def _wide(x: Tensor) -> Tensor:
+    """The same bytes as eight at a time: torch copies rows by single numbers."""
+    return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
 
 
 def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:

@@ -148,14 +148,9 @@ class SoundNetwork(Network):
         if self.ctc is None:
             return loss
         assert batch.said_BT is not None
-        device = memory.states_BSD.device
-        heard = ctc_loss(
-            self.ctc_logits(memory),
-            memory.lengths_B.to(device, non_blocking=True),
-            batch.said_BT,
-            (batch.said_BT != PAD).sum(dim=1),
-            blank=PAD,
-        )
+        assert batch.said_lengths_B is not None
+        logits_BSV = self.ctc_logits(memory)
+        heard = ctc_loss(logits_BSV, memory.lengths_B, batch.said_BT, batch.said_lengths_B, PAD)
         share = self.ctc_weight
         total = heard.total / 2 if agreement else heard.total  # everything is heard twice
         return loss._replace(

@@ -35,24 +35,25 @@ def ctc_loss(
 ) -> CtcLoss:
     """The loss of targets [B, T] given logits [B, S, V] of which the first lengths_B frames count.
 
-    Targets beyond target_lengths_B may be anything; before it, none may be the blank.
+    Targets beyond target_lengths_B may be anything; before it, none may be the blank. Lengths are
+    best on the CPU: torch wants them there, and would wait for a device to learn them.
     """
-    enough_B = frames_needed(targets_BT, target_lengths_B) <= lengths_B
-    fits_B = enough_B & (lengths_B > 0)
-    # Utterances that do not fit are given a task they can do, and it is not counted: an infinite
-    # loss would have a gradient of NaN, and a length of zero is undefined on some devices.
-    counted_B = target_lengths_B.where(fits_B, 0)
+    device = logits_BSV.device
+    frames_B, labels_B = (
+        x_B.to(device, non_blocking=True) for x_B in (lengths_B, target_lengths_B)
+    )
+    fits_B = (frames_needed(targets_BT, labels_B) <= frames_B) & (frames_B > 0)
     loss_B = F.ctc_loss(
         logits_BSV.float().log_softmax(dim=-1).transpose(0, 1),
         targets_BT,
-        lengths_B.clamp(min=1),
-        counted_B,
+        lengths_B.clamp(min=1),  # none at all is undefined on some devices
+        target_lengths_B,
         blank,
         reduction="none",
-        zero_infinity=True,
+        zero_infinity=True,  # of those that do not fit: infinity would have a gradient of NaN
     )
     total = loss_B.where(fits_B, 0.0).sum()
-    return CtcLoss(total, counted_B.sum(), (~fits_B).sum())
+    return CtcLoss(total, labels_B.where(fits_B, 0).sum(), (~fits_B).sum())
 
 
 def frames_needed(targets_BT: Tensor, target_lengths_B: Tensor) -> Tensor:

@@ -317,6 +317,41 @@ def kernels() -> SimpleNamespace:
             x = tl.where(place == chunk * BLOCK + best, nothing, x)
 
     @triton.jit
+    def best_tokens(
+        x_ptr, weight, bias, steps, limits, values, tokens, masses, rows, width, V, least,
+        PAD: tl.constexpr, BEGIN: tl.constexpr, END: tl.constexpr, EARLY: tl.constexpr,
+        ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        wait(EARLY)
+        chunk, chunks = tl.program_id(1), tl.num_programs(1)
+        row, place = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
+        token = chunk * COLUMNS + tl.arange(0, COLUMNS)
+        known, there = row < rows, token < V
+        x_at = row[:, None].to(tl.int64) * width + place[None, :]
+        w_at = token[:, None].to(tl.int64) * width + place[None, :]
+        y = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for start in range(0, width, BLOCK):
+            inside = start + place < width
+            x = tl.load(x_ptr + start + x_at, mask=known[:, None] & inside[None, :], other=0.0)
+            w = tl.load(weight + start + w_at, mask=there[:, None] & inside[None, :], other=0.0)
+            y = tl.dot(x, tl.trans(w), y)
+        nothing = -float("inf")
+        y += tl.load(bias + token, mask=there, other=0.0).to(tl.float32)[None, :]
+        y = tl.where(there[None, :], y, nothing)
+        highest = tl.max(y, 1)
+        to = row.to(tl.int64) * chunks + chunk
+        mass = tl.log(tl.sum(tl.exp(y - highest[:, None]), 1)) + highest
+        tl.store(masses + to, mass, mask=known)
+        size = tl.load(steps + row, mask=known, other=0) + 1
+        last = size >= tl.load(limits + row, mask=known, other=0)
+        banned = ((token == PAD) | (token == BEGIN))[None, :]
+        banned |= (token == END)[None, :] & (size < least)[:, None]
+        banned |= (token != END)[None, :] & last[:, None]
+        y = tl.where(banned, nothing, y)
+        tl.store(values + to, tl.max(y, 1), mask=known)
+        tl.store(tokens + to, (chunk * COLUMNS + tl.argmax(y, 1)).to(tl.int64), mask=known)
+
+    @triton.jit
     def settle(
         values, found, masses, tokens, opens, steps, written, reached, ended, total,
         chunks, T, power, END: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
@@ -556,6 +591,7 @@ def kernels() -> SimpleNamespace:
         attention_backward=attention_backward,
         step_attention=step_attention,
         top_tokens=top_tokens,
+        best_tokens=best_tokens,
         settle=settle,
         one_row=one_row,
         few_rows=few_rows,

@@ -41,12 +41,38 @@ class Subsampling(nn.Module):
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, T, M] to vectors [B, S, D] and lengths_B; S is at least 1."""
         missing = max(0, REACH - mel_BTM.shape[1])
-        x_B1TM = F.pad(mel_BTM, (0, 0, 0, missing)).unsqueeze(1)
-        x_BCTG = F.relu(self.first(x_B1TM))
-        x_BCSG = F.relu(self.second(x_BCTG))
+        mel_BTM = F.pad(mel_BTM, (0, 0, 0, missing))
+        x_BCSG = self._as_one_image(mel_BTM) if mel_BTM.is_cuda else self._convolve(mel_BTM)
         x_BSE = x_BCSG.transpose(1, 2).flatten(2)
         x_BSD = linear(x_BSE, self.projection.weight, self.projection.bias)
         return x_BSD, self.count_frames(frames_B)
+
+    def _convolve(self, mel_BTM: Tensor) -> Tensor:
+        x_BCTG = F.relu(self.first(mel_BTM.unsqueeze(1)))
+        return F.relu(self.second(x_BCTG))
+
+    def _as_one_image(self, mel_BTM: Tensor) -> Tensor:
+        """The same, all rows one below the other, in one of few sizes.
+
+        A GPU's library plans a convolution for every size it has not met; that takes longer than
+        the convolution, and no two batches of sound are of one size. A row begins at a multiple of
+        four frames, so that what it becomes begins with it; where it would see the next row's
+        first frames, it has ended.
+        """
+        B, T, M = mel_BTM.shape
+        each = FACTOR * -(-T // FACTOR)
+        image_TM = F.pad(mel_BTM, (0, 0, 0, each - T)).view(B * each, M)
+        beyond = few_sizes(B * each) - B * each + FACTOR
+        x_1CSG = self._convolve(F.pad(image_TM, (0, 0, 0, beyond)).unsqueeze(0))
+        _, C, _, G = x_1CSG.shape
+        x_CBSG = x_1CSG[0, :, : B * each // FACTOR].view(C, B, -1, G)
+        return x_CBSG[:, :, : _left(T)].transpose(0, 1)
+
+
+def few_sizes(size: int) -> int:
+    """The next of 16 sizes between any two powers of two, all multiples of 64."""
+    step = max(64, 1 << max(size.bit_length() - 5, 0))
+    return step * -(-size // step)
 
 
 def _left(length: int) -> int:

@@ -43,6 +43,11 @@ class Update:
         """1.0 where the gradients at hand must not be applied."""
         # AdamW's own way to leave everything as it is, without anyone waiting for the device.
         self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
+        self._weights = [p for p in self.network.parameters() if p.requires_grad]
+        half = self.precision == torch.bfloat16 and self.device.type == "cuda"
+        self._casts: list[Tensor] = []
+        if half and self.ranks.count == 1:  # of several processes each may hold a share of them
+            self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
 
     @property
     def device(self) -> torch.device:
@@ -118,6 +123,9 @@ class Update:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
         settings = self.settings
         moved = (batch.twice() if settings.agreement else batch).to(self.device)
+        if self._casts:
+            # A kernel for all weights at once, here and below, in place of hundreds of small ones.
+            cast_together(self._weights, self._casts)
         with self._autocast():
             loss = self.network.batch_loss(moved, settings.smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
@@ -156,10 +164,9 @@ class PackedUpdate(Update):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._weights = [p for p in self.network.parameters() if p.requires_grad]
         # Recorded passes read and write these very tensors.
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
-        self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
+        self._casts = self._casts or [w.to(self.precision) for w in self._weights]
         for weight, gradient in zip(self._weights, self._gradients, strict=True):
             weight.grad = gradient
         self._empty = True
@@ -214,7 +221,6 @@ class PackedUpdate(Update):
         return self._packable[longest]
 
     def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
-        # A kernel for all weights at once, here and below, in place of hundreds of small ones.
         cast_together(self._weights, self._casts)
         with self._autocast():
             loss = self.network.packed_loss(

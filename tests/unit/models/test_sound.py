@@ -22,6 +22,7 @@ def batch_of(waves: list[np.ndarray], targets: list[list[int]] = TARGETS):  # ty
     longest = max(map(len, targets))
     said = [ids + [PAD] * (longest - len(ids)) for ids in targets]
     batch.said_BT = torch.tensor(said)
+    batch.said_lengths_B = torch.tensor([len(ids) for ids in targets])
     return batch
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.subsampling import FACTOR, REACH, Subsampling
+from transduce.nn.subsampling import FACTOR, REACH, Subsampling, few_sizes
 
 BANDS, WIDTH = 20, 6
 
@@ -78,3 +78,20 @@ def test_a_frame_sees_what_it_should() -> None:
 def test_too_few_bands_are_told() -> None:
     with pytest.raises(ValueError, match="at least 7 bands, not 6"):
         Subsampling(6, 4)
+
+
+@pytest.mark.parametrize("frames", [7, 8, 9, 10, 37, 64])
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_as_one_image_are_rows_by_themselves(frames: int, rows: int) -> None:
+    part, mel_BTM = subsampling(), torch.randn(rows, frames, BANDS, dtype=torch.float64)
+    torch.testing.assert_close(part._as_one_image(mel_BTM), part._convolve(mel_BTM))
+
+
+def test_sizes_are_few_and_near() -> None:
+    asked = range(1, 50_000)
+    sizes = [few_sizes(size) for size in asked]
+    assert all(
+        0 <= size - least < max(64, least / 8) for size, least in zip(sizes, asked, strict=True)
+    )
+    assert len(set(sizes)) < 150
+    assert sizes == sorted(sizes)
