@@ -13,8 +13,6 @@ from transduce.errors import HardwareError
 
 def pick_device(name: str) -> torch.device:
     """The device of a recipe's `train.device`; auto takes a GPU where there is one."""
-    # cuDNN plans attention anew for every size, and batches of sequences have no two alike.
-    torch.backends.cuda.enable_cudnn_sdp(False)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

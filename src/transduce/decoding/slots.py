@@ -145,7 +145,9 @@ class Slots:
         rows[: len(jobs), 2] = lengths + 1
         tokens = chain.from_iterable(job.source for job in jobs)
         sources = rows[: len(jobs), 3:]
-        sources[np.arange(self.shape.source) < lengths[:, None]] = np.fromiter(tokens, np.int64)
+        sources[np.arange(self.shape.source) < lengths[:, None]] = np.fromiter(
+            tokens, np.int64, int(lengths.sum())
+        )
         sources[np.arange(len(jobs)), lengths] = END
         rows[len(jobs) :] = rows[len(jobs) - 1]
         if count not in self._entries:
@@ -221,12 +223,12 @@ class Slots:
         seen = self._seen[slots]
         tokens = seen[:, :, 3:].astype(np.int64)
         sizes = (tokens == END).argmax(axis=2)
-        worth = zip(seen[:, :, 1].flat, seen[:, :, 2].flat, strict=True)
+        texts = tokens.reshape(-1, tokens.shape[2])
+        # As lists: numbers of numpy's, one by one, take several times as long.
+        columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
         each = [
-            Hypothesis(ids[:end], float(score), float(total))
-            for ids, end, (score, total) in zip(
-                tokens.reshape(-1, tokens.shape[2]).tolist(), sizes.flat, worth, strict=True
-            )
+            Hypothesis(ids[:end], score, total)
+            for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
         ]
         nbest = self.shape.nbest
         if nbest == 1:

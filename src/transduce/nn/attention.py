@@ -9,9 +9,13 @@ from typing import Literal, overload
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
 from transduce.nn.masks import Mask
+
+# Not cuDNN's: it plans each size it has not met, and batches of sequences have no two alike.
+PLANLESS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Score(nn.Module):
@@ -209,7 +213,10 @@ def _kernel(
     inputs = (query_BHTK, keys_BHSK, values_BHSK)
     dtype = query_BHTK.dtype
     how = {"attn_mask": visible_B1TS, "dropout_p": dropout, "is_causal": is_causal}
-    if dtype != torch.bfloat16 or query_BHTK.is_cuda or not torch.is_grad_enabled():
+    if query_BHTK.is_cuda:
+        with sdpa_kernel(PLANLESS):
+            return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
+    if dtype != torch.bfloat16 or not torch.is_grad_enabled():
         return F.scaled_dot_product_attention(*inputs, **how)  # type: ignore[arg-type]
     with torch.autocast("cpu", enabled=False):
         exact = (x_BHTK.float() for x_BHTK in inputs)

@@ -7,9 +7,11 @@ import torch
 
 from transduce import recipe
 from transduce.data.batches import collate
+from transduce.data.tokens import BEGIN, END, PAD
 from transduce.decoding import fast, search
 from transduce.decoding.beams import beam as beam_search
 from transduce.decoding.fast import FastSearch
+from transduce.decoding.parts import NEVER
 from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network, Vocabulary, build
 from transduce.nn.masks import padding
@@ -52,6 +54,7 @@ def test_the_same_hypotheses(
     made = network(positions, norm_position).double()
     asked = jobs(11)
     monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
+    monkeypatch.setattr(fast, "LANE", 1)  # each a lane of its own
     found = FastSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
         batch = collate([job.source], None)
@@ -76,9 +79,13 @@ def test_no_output_ends_before_its_least_length() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("lane", [8, 64])
 @torch.inference_mode()
-def test_recorded_steps_find_the_same(beam: int) -> None:
+def test_recorded_steps_find_the_same(
+    beam: int, lane: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(7)
+    monkeypatch.setattr(fast, "LANE", lane)
     asked = jobs(40)
     made = network()
     expected = FastSearch(made).run(asked, beam)
@@ -91,6 +98,36 @@ def test_recorded_steps_find_the_same(beam: int) -> None:
         for a, b, equal in zip(expected, found, same, strict=True):
             if equal:
                 assert a[0].score == pytest.approx(b[0].score, abs=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("rows", [1, 16, 33, 64, 130])
+@pytest.mark.parametrize(("V", "width"), [(13, 16), (200, 40), (1000, 128)])
+@torch.inference_mode()
+def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> None:
+    """The kernel of one token against what torch finds among all logits."""
+    side = {"layers": 1, "heads": 2, "feed_forward": 16}
+    shape = {"width": width, "dropout": 0.0, "encoder": side, "decoder": side}
+    torch.manual_seed(7)
+    made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval().cuda().bfloat16()
+    made.head.bias.copy_(torch.randn(V))
+    slots = Slots(made, Shape(rows, 1, 32, 32, least=4))
+    slots.steps_R.copy_(torch.arange(rows) % 12)
+    slots.limits_B.copy_(torch.tensor([10, 32]).repeat(rows)[:rows])
+    features_RD = torch.randn(rows, width, device="cuda").bfloat16()
+    worth_RC, tokens_RC, masses_RC = slots._top(features_RD, 1)
+    best_R1 = worth_RC.argmax(dim=1, keepdim=True)
+    logits_RV = made.head.products(features_RD) + made.head.bias.float()
+    torch.testing.assert_close(masses_RC.logsumexp(dim=1), logits_RV.logsumexp(dim=1))
+    size_R = slots.steps_R + 1
+    logits_RV[:, [PAD, BEGIN]] = NEVER
+    logits_RV[size_R < 4, END] = NEVER
+    last_R1 = (size_R >= slots.limits_B)[:, None]
+    logits_RV = logits_RV.where(~last_R1 | (torch.arange(V, device="cuda") == END), NEVER)
+    expected_R = logits_RV.max(dim=1).values
+    torch.testing.assert_close(worth_RC.gather(1, best_R1).squeeze(1), expected_R)
+    chosen_R1 = tokens_RC.gather(1, best_R1)
+    torch.testing.assert_close(logits_RV.gather(1, chosen_R1).squeeze(1), expected_R)
 
 
 @torch.inference_mode()
