@@ -193,7 +193,7 @@ def run(
     ] = None,
     language_weight: Annotated[float, typer.Option(help="How much --language-model counts.")] = 0.3,
     ctc: Annotated[
-        float | None, typer.Option(help="How much CTC counts, of sound. Default: as in the recipe.")
+        float | None, typer.Option(help="Of sound, CTC's share: 0 to 1. Default: as in the recipe.")
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Print each score first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a source.")] = False,

@@ -288,8 +288,9 @@ class Decode(Part):
     max_extra: NonNegativeInt = Field(
         20, description="longest output: ratio x source + extra; of a language model, these tokens"
     )
-    ctc: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="of sound, the share of CTC in what a hypothesis is worth; 0: none"
+    ctc: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0,
+        description="of sound, CTC's share in what a hypothesis is worth; 0: none, 1: CTC alone",
     )
 
 

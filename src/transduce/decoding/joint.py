@@ -63,7 +63,10 @@ def _rows(prefix: CtcPrefix, parent_BN: Tensor) -> CtcPrefix:
 
 
 class WithCtc:
-    """(1 − w) log p by attention + w log p by CTC: Watanabe et al. 2017, section 3.3."""
+    """(1 − w) log p by attention + w log p by CTC: Watanabe et al. 2017, section 3.3.
+
+    With w = 1 nobody asks the decoder: prefix search by CTC alone, Graves et al. 2006, section 3.2.
+    """
 
     def __init__(self, network: SoundNetwork, steps: Beginner, weight: float) -> None:
         """`steps` are those of the network's decoder, in whatever way they are computed."""
@@ -83,8 +86,10 @@ class WithCtc:
             tokens_BN = tokens_R.view(prefix.last_BN.shape)
             same_BN = torch.arange(tokens_BN.shape[1], device=tokens_R.device)
             prefix = prefix.advance(same_BN.expand_as(tokens_BN), tokens_BN)
-        written_RV, written = self.steps.step(tokens_R, state.written)
         heard_RV = prefix.next_log_probs().flatten(0, 1)
+        if self.weight == 1:
+            return heard_RV, HeardState(state.written, prefix, begun=True)
+        written_RV, written = self.steps.step(tokens_R, state.written)
         joint_RV = weighted(written_RV, 1 - self.weight, heard_RV, self.weight)
         return joint_RV, HeardState(written, prefix, begun=True)
 

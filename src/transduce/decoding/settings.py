@@ -88,7 +88,7 @@ class Settings:
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
-        _require(0 <= (self.ctc or 0.0) < 1, "ctc", self.ctc, "0 (none) or more, and below 1")
+        _require(0 <= (self.ctc or 0.0) <= 1, "ctc", self.ctc, "between 0 (none) and 1 (CTC alone)")
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
         known = self.mbr is None or self.mbr in UTILITIES

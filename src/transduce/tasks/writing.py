@@ -270,6 +270,8 @@ class Writer(Model):
             if name not in known:
                 raise ModelError(f"run knows no setting {name}; it knows {', '.join(known)}")
         chosen = Settings(**given)
+        if chosen.ctc and self.recipe.sound is None:
+            raise ModelError("ctc judges what is heard, and this model reads: leave it out")
         unsaid = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
         return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unsaid})
 

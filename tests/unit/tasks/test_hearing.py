@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from language import language_model
 from tiny_sounds import sound_model, sound_recipe
@@ -167,12 +168,25 @@ def test_of_hours_with_one_word_in_them_only_that_is_read(
 
 
 def test_what_was_found_is_accounted_for(model: Hearing, sounds: Path) -> None:
-    for ctc in (0.0, 0.4):
+    for ctc in (0.0, 0.4, 1.0):
         (output,) = model.run([str(sounds / "two.wav")], times=True, ctc=ctc, length_penalty=0.7)
         parts = output.parts
         joint = (1 - ctc) * parts["attention"] + ctc * parts["ctc"]
         assert output.score == pytest.approx(joint / parts["length_penalty"], abs=1e-3)
     assert model.run([str(sounds / "two.wav")])[0].parts == {}
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
+    model = sound_model()
+    sources = [str(sounds / "one.wav"), str(sounds / "two.wav")]
+    before = model.run(sources, ctc=1.0, beam=beam)
+    joint = model.run(sources, ctc=0.9, beam=beam)
+    for parameter in model.network.decoder.parameters():
+        torch.nn.init.normal_(parameter)
+    after = model.run(sources, ctc=1.0, beam=beam)
+    assert [(o.text, o.score) for o in after] == [(o.text, o.score) for o in before]
+    assert [o.score for o in model.run(sources, ctc=0.9, beam=beam)] != [o.score for o in joint]
 
 
 def test_words_have_times_within_the_recording(model: Hearing, long: Path) -> None:
