@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import traceback
@@ -15,7 +14,7 @@ import typer
 
 from transduce import __version__
 from transduce.cores import count_cores
-from transduce.errors import TransduceError
+from transduce.sentences import sentence_of
 
 app = typer.Typer(
     help="Train, decode and look inside models that turn one sequence into another.",
@@ -601,7 +600,7 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        sentence = _sentence(error)
+        sentence = sentence_of(error)
         if sentence is None and _alone():
             raise
         if sentence is None:
@@ -624,41 +623,6 @@ def _leave(code: int) -> NoReturn:
 
 def _alone() -> bool:
     return os.environ.get("WORLD_SIZE", "1") == "1"
-
-
-def _sentence(error: Exception) -> str | None:
-    """What to say of an error that a person can cause; None of one that is a mistake of ours."""
-    if isinstance(error, TransduceError):
-        return str(error)
-    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError, wherever it lives
-        return _usage(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be used: {error.strerror}"
-    if isinstance(error, MemoryError):
-        return "there is not enough memory; try a smaller train.tokens, or data.streaming=true"
-    if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
-        return "the device has not enough memory; try half of train.tokens, with train.accumulate=2"
-    return None
-
-
-def _usage(error: Exception) -> str:
-    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
-    message = message.partition(", unable to parse")[0].replace("Input should be", "it must be")
-    option = str(getattr(error, "option_name", ""))
-    if "." in option:
-        return f"{message}; overrides have no dashes: {option.lstrip('-')}=..."
-    context = getattr(error, "ctx", None)
-    if message.endswith("?"):
-        return message
-    if option:
-        message = message.partition(" (Possible options")[0]
-        known = getattr(error, "possibilities", None) or []
-        near = difflib.get_close_matches(option, known, 1, cutoff=0.75)
-        if near:
-            return f"{message}; did you mean {near[0]}?"
-        if context is not None and "overrides" in (given.name for given in context.command.params):
-            return f"{message}; a key of the recipe is set by its name alone: train.steps=1000"
-    return f"{message}; see {context.command_path if context else 'transduce'} --help"
 
 
 if __name__ == "__main__":

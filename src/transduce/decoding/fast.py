@@ -20,7 +20,6 @@ from transduce.models.packed import version
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
 MOST_POOLS = 6
-LANE = 256  # slots that step together; more are several lanes, side by side
 
 
 def has_fast_search(network: Network) -> bool:
@@ -41,7 +40,7 @@ class FastSearch:
 
     network: Network
     precision: torch.dtype = torch.float32
-    _pools: dict[Shape, list[Slots]] = field(default_factory=dict)
+    _pools: dict[Shape, Slots] = field(default_factory=dict)
 
     _copied: object = None
     """The version of the weights that the copy has."""
@@ -101,64 +100,38 @@ class FastSearch:
         free, _ = torch.cuda.mem_get_info(self.network.head.weight.device)
         return min(MOST_PLACES, free // SHARE // bytes_of_place)
 
-    def _pool(self, shape: Shape) -> list[Slots]:
-        """The slots of a shape, many of them in lanes."""
+    def _pool(self, shape: Shape) -> Slots:
         pool = self._pools.pop(shape, None)
         if pool is None:
             while len(self._pools) >= MOST_POOLS:
                 del self._pools[next(iter(self._pools))]
-            lanes = max(shape.slots // LANE, 1)
-            each = replace(shape, slots=shape.slots // lanes)
-            pool = [Slots(self._copy, each) for _ in range(lanes)]
+            pool = Slots(self._copy, shape)
         self._pools[shape] = pool  # the one used last comes last
         return pool
 
 
-class _Lane:
-    """Slots that are filled again as they come free."""
-
-    def __init__(self, slots: Slots, jobs: Sequence[Job]) -> None:
-        self.slots, self.jobs = slots, jobs
-        self.free = list(range(slots.shape.slots))
-        self.held: dict[int, int] = {}
-        """The place of the job in each slot."""
-
-    def fill(self, waiting: list[int]) -> list[int]:
-        """Some of the jobs that wait; those that are left."""
-        # New ones enter together: each entry costs a pass through the encoder.
-        if not waiting or (self.held and 8 * len(self.free) < self.slots.shape.slots):
-            return waiting
-        count = min(len(self.free), len(waiting))
-        entering, slots = waiting[:count], self.free[:count]
-        self.slots.fill(slots, [self.jobs[place] for place in entering])
-        self.held |= dict(zip(slots, entering, strict=True))
-        self.free = self.free[count:]
-        return waiting[count:]
-
-    def empty(self, found: list[list[Hypothesis]]) -> None:
-        """What has ended by now."""
-        working = self.slots.look()
-        if sum(working) == len(self.held):
-            return
-        ended = [slot for slot in self.held if not working[slot]]
-        for slot, hypotheses in zip(ended, self.slots.take(ended), strict=True):
-            found[self.held.pop(slot)] = hypotheses
-        self.free += ended
-
-
 def _work(
-    pool: list[Slots], jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
+    pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
 ) -> None:
-    """All jobs at these places through the slots of a pool."""
+    """All jobs at these places through one pool, whose slots are filled again as they come free."""
     waiting = sorted(places, key=lambda place: -len(jobs[place].source))
-    lanes = [_Lane(slots, jobs) for slots in pool]
-    while waiting or any(lane.held for lane in lanes):
-        for lane in lanes:
-            if lane.held:
-                lane.empty(found)
-            waiting = lane.fill(waiting)
-            if lane.held:
-                lane.slots.start()
+    free = list(range(pool.shape.slots))
+    held: dict[int, int] = {}
+    while waiting or held:
+        # New ones enter together: each entry costs a pass through the encoder.
+        if waiting and (not held or 8 * len(free) >= pool.shape.slots):
+            count = min(len(free), len(waiting))
+            entering, waiting = waiting[:count], waiting[count:]
+            slots, free = free[:count], free[count:]
+            pool.fill(slots, [jobs[place] for place in entering])
+            held |= dict(zip(slots, entering, strict=True))
+        working = pool.go()
+        if sum(working) == len(held):
+            continue
+        ended = [slot for slot in held if not working[slot]]
+        for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
+            found[held.pop(slot)] = hypotheses
+        free += ended
 
 
 @cache

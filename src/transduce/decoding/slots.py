@@ -9,7 +9,6 @@ Hypotheses are those of search.py and beams.py; what they offer beyond plain sea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -77,8 +76,7 @@ class Recorded:
         if self._graph is None:
             torch.cuda.synchronize(device)
             self._graph = torch.cuda.CUDAGraph()
-            # On the stream it is to run on: graphs of one stream share what the library works in.
-            with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(device)):
+            with torch.cuda.graph(self._graph):
                 self.work()
             # A table of positions that grows is replaced; the graph goes on reading the old one.
             self._read = list(self.network.buffers())
@@ -86,11 +84,7 @@ class Recorded:
 
 
 class Slots:
-    """A pool of slots and the step that moves all of them on.
-
-    On a GPU it has a stream of its own: the steps of two pools run side by side, and while the host
-    is busy with one of them, the device is with the other.
-    """
+    """A pool of slots and the step that moves all of them on."""
 
     def __init__(self, network: Network, shape: Shape) -> None:
         decoder = network.decoder
@@ -124,11 +118,7 @@ class Slots:
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
-        on_gpu = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if on_gpu else None  # type: ignore[no-untyped-call]
-        self._ended = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
-        self._report_BNE = torch.zeros_like(self.report_BNE, device="cpu", pin_memory=on_gpu)
-        self._seen = self._report_BNE.numpy()
+        self._seen = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
@@ -155,14 +145,8 @@ class Slots:
             enter = Recorded(partial(self._enter, still_BE), self.network)
             self._entries[count] = (still_BE, enter)
         still_BE, enter = self._entries[count]
-        if self._stream is None:
-            still_BE.copy_(torch.from_numpy(rows))
-            enter()
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # for the weights
-        with self._aside():
-            still_BE.copy_(torch.from_numpy(rows).pin_memory(), non_blocking=True)
-            enter()
+        still_BE.copy_(torch.from_numpy(rows))
+        enter()
 
     def _enter(self, rows_BE: Tensor) -> None:
         """Slot, limit, length and tokens of each sentence: encoded, and all set to begin."""
@@ -200,23 +184,12 @@ class Slots:
         memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
-    def start(self) -> None:
-        """A few steps on; nobody waits for them."""
-        with self._aside():
-            self._advance()
-            self._report_BNE.copy_(self.report_BNE, non_blocking=True)
-            if self._ended is not None:
-                self._ended.record()
-
-    def look(self) -> list[bool]:
-        """Whether each slot still has work, after the steps that were started."""
-        if self._ended is not None:
-            self._ended.synchronize()
+    def go(self) -> list[bool]:
+        """A few steps on; whether each slot still has work."""
+        self._advance()
+        self._seen = self.report_BNE.cpu().numpy()
         working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
         return working
-
-    def _aside(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """What the sentences in these slots have come to, best first."""

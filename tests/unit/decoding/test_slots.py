@@ -54,7 +54,6 @@ def test_the_same_hypotheses(
     made = network(positions, norm_position).double()
     asked = jobs(11)
     monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
-    monkeypatch.setattr(fast, "LANE", 1)  # each a lane of its own
     found = FastSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
         batch = collate([job.source], None)
@@ -79,13 +78,9 @@ def test_no_output_ends_before_its_least_length() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("lane", [8, 64])
 @torch.inference_mode()
-def test_recorded_steps_find_the_same(
-    beam: int, lane: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_steps_find_the_same(beam: int) -> None:
     torch.manual_seed(7)
-    monkeypatch.setattr(fast, "LANE", lane)
     asked = jobs(40)
     made = network()
     expected = FastSearch(made).run(asked, beam)

@@ -1,0 +1,44 @@
+"""What is said of an error that a person can cause: one sentence, in place of a traceback."""
+
+from __future__ import annotations
+
+import difflib
+
+import typer
+
+from transduce.errors import TransduceError
+
+
+def sentence_of(error: Exception) -> str | None:
+    """What to say of an error that a person can cause; None of one that is a mistake of ours."""
+    if isinstance(error, TransduceError):
+        return str(error)
+    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError, wherever it lives
+        return _usage(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; try a smaller train.tokens, or data.streaming=true"
+    if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
+        return "the device has not enough memory; try half of train.tokens, with train.accumulate=2"
+    return None
+
+
+def _usage(error: Exception) -> str:
+    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+    message = message.partition(", unable to parse")[0].replace("Input should be", "it must be")
+    option = str(getattr(error, "option_name", ""))
+    if "." in option:
+        return f"{message}; overrides have no dashes: {option.lstrip('-')}=..."
+    context = getattr(error, "ctx", None)
+    if message.endswith("?"):
+        return message
+    if option:
+        message = message.partition(" (Possible options")[0]
+        known = getattr(error, "possibilities", None) or []
+        near = difflib.get_close_matches(option, known, 1, cutoff=0.75)
+        if near:
+            return f"{message}; did you mean {near[0]}?"
+        if context is not None and "overrides" in (given.name for given in context.command.params):
+            return f"{message}; a key of the recipe is set by its name alone: train.steps=1000"
+    return f"{message}; see {context.command_path if context else 'transduce'} --help"
