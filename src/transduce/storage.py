@@ -69,7 +69,7 @@ def held(folder: Path) -> Iterator[bool]:
 
 def sweep(folder: Path) -> None:
     """Remove what writers that were killed have left in a folder."""
-    for part in folder.glob("*.part"):
+    for part in folder.glob(".*.part"):
         _remove(part)
 
 
@@ -147,7 +147,7 @@ def _header_checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor])
 
 def _replace(path: Path, write: Callable[[Path], object], previous: Path | None = None) -> None:
     # A folder of its own: safetensors writes under random names, which a kill would leave behind.
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f".{path.name}.part")
     whole = part / path.name
     try:
         _remove(part)

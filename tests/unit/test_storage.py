@@ -140,16 +140,17 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_a_kill_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    (tmp_path / "a.part").mkdir()
-    (tmp_path / "a.part" / ".tmpXYZ").write_text("half")
-    (tmp_path / "b.part").write_text("half")
+    (tmp_path / ".a.part").mkdir()
+    (tmp_path / ".a.part" / ".tmpXYZ").write_text("half")
+    (tmp_path / ".b.part").write_text("half")
     for name in "ab":
         write_text(tmp_path / name, "whole")
     assert only(tmp_path, "a", "b")
-    (tmp_path / "c.part").mkdir()
-    (tmp_path / "c.part" / "c").write_text("half")
+    (tmp_path / ".c.part").mkdir()
+    (tmp_path / ".c.part" / "c").write_text("half")
+    (tmp_path / "film.part").write_text("somebody else's")
     sweep(tmp_path)
-    assert only(tmp_path, "a", "b")
+    assert only(tmp_path, "a", "b", "film.part")
     sweep(tmp_path / "nowhere")
 
 
