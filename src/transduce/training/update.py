@@ -37,6 +37,9 @@ class Update:
     precision: torch.dtype
     ranks: Ranks = field(default_factory=Ranks)
     shortage: Shortage = field(default_factory=Shortage)
+    _weights: list[Tensor] = field(default_factory=list, init=False)
+    _casts: list[Tensor] = field(default_factory=list, init=False)
+    """The weights in the type of products, where a kernel makes them of all at once."""
 
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)
@@ -44,9 +47,7 @@ class Update:
         # AdamW's own way to leave everything as it is, without anyone waiting for the device.
         self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
         self._weights = [p for p in self.network.parameters() if p.requires_grad]
-        half = self.precision == torch.bfloat16 and self.device.type == "cuda"
-        self._casts: list[Tensor] = []
-        if half and self.ranks.count == 1:  # of several processes each may hold a share of them
+        if self.precision == torch.bfloat16 and self.device.type == "cuda":
             self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
 
     @property
@@ -166,7 +167,6 @@ class PackedUpdate(Update):
         super().__post_init__()
         # Recorded passes read and write these very tensors.
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
-        self._casts = self._casts or [w.to(self.precision) for w in self._weights]
         for weight, gradient in zip(self._weights, self._gradients, strict=True):
             weight.grad = gradient
         self._empty = True
