@@ -40,9 +40,11 @@ Run = Callable[[list[str], int, bool], list[str]]
 
 
 def ours(folder: Path) -> Run:
+    from transduce.hardware import keep_loaded
     from transduce.interop.engine import open_model
 
     model = open_model(folder, device="cpu")
+    keep_loaded()  # as `transduce run` does
     return lambda lines, beam, scores: [
         output.text for output in model.run(lines, beam=beam, scores=scores)
     ]

@@ -433,6 +433,36 @@ def exports() -> list[str]:
     ]
 
 
+def engine_speed() -> list[str]:
+    found = read("engine_speed.json")
+    if found is None:
+        return []
+    known = found["facts"]
+    rows = [
+        [
+            f"{row['quantize']}, beam {row['beam']}{', with scores' if row['scores'] else ''}",
+            *(f"{statistics.median(row['seconds'][way]):.2f} s" for way in ("ours", "hand")),
+            f"{row['ratio']:.3f} ({row['lowest']:.3f} to {row['highest']:.3f})",
+            f"{row['ratio_of_work']:.3f}",
+        ]
+        for row in found["rows"]
+    ]
+    head = ["", "`--engine ctranslate2`", "called by hand", "speed of one against the other"]
+    first = found["rows"][0]
+    return [
+        "## CTranslate2 as an engine",
+        "",
+        f"{first['lines']:,} lines of Multi30k's tests from text to text, by the model "
+        f"{found['model']}: through transduce, and as little as that takes by hand, in processes "
+        f"of their own that take turns; medians over {len(first['seconds']['ours'])} rounds, slowest "
+        "and fastest beside them. Work is the time that all cores were busy. "
+        f"`{known['command']}`, {versions(known)}, ctranslate2 {known['ctranslate2']}.",
+        "",
+        *table([*head, "work"], rows),
+        "",
+    ]
+
+
 def page() -> str:
     parts = [
         *recipe_results.sections(),
@@ -443,6 +473,7 @@ def page() -> str:
         *decode_speed(),
         *growth(),
         *exports(),
+        *engine_speed(),
     ]
     return "\n".join([HEAD, *parts]).rstrip() + "\n"
 

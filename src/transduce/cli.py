@@ -210,7 +210,7 @@ def run(
     """Do what the model does: pronounce, translate, ... Results stream in the order of sources."""
     processes = _processes(workers, many=file is not None or not sources)
     from transduce.console import output_format, print_outputs, print_recordings, print_tagged
-    from transduce.hardware import pick_device
+    from transduce.hardware import keep_loaded, pick_device
     from transduce.inputs import check_tags, conllu_input, in_turn, read_requests, read_sources
     from transduce.interop.engine import open_model
     from transduce.tasks import Hearing
@@ -228,6 +228,7 @@ def run(
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     language = None if language_model is None else load(language_model, place, precision)
+    keep_loaded()
     settings: dict[str, tuple[Any, Any]] = {
         "beam": (beam, None),
         "nbest": (nbest, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import random
 
@@ -50,3 +51,12 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def keep_loaded() -> None:
+    """All that there is by now stays: torch's modules, a model.
+
+    A program that makes many small things has the garbage collector look through everything again
+    and again; of torch that is several hundred thousand things, and takes as long as a batch.
+    """
+    gc.freeze()

@@ -165,7 +165,7 @@ class Listener(Hearing, Transducer):  # type: ignore[misc]  # the one's network 
 
 def _strange(ids: Sequence[int]) -> str:
     """What to say of a source that is mostly unknown, such as CAPITALS to a model of small ones."""
-    unknown = sum(token == UNKNOWN for token in ids)
+    unknown = ids.count(UNKNOWN)
     if 2 * unknown <= len(ids):
         return ""
     return (

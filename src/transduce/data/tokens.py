@@ -204,12 +204,12 @@ class Tokens:
         if not self._fused:
             return str(self._tokenizer.decode(list(map(int, ids))))
         # What the tokenizer would say, several times faster.
-        text = "".join([self._texts[number] for number in ids])
+        text = "".join(map(self._texts.__getitem__, ids))
         return text[1:] if text.startswith(" ") else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each token as a person would read it in a plot; spaces are ▁, odd bytes like <C3>."""
-        return [self._pieces[number] for number in ids]
+        return list(map(self._pieces.__getitem__, ids))
 
     def halves(self) -> NDArray[np.int32]:
         """[V, 2]: of each token the two that BPE made it of, or -1."""

@@ -306,12 +306,9 @@ def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[
 
     Largest first: what does not fit memory shows at once, not after an hour.
     """
-    batch: list[int] = []
-    for index in sorted(indices, key=lambda i: (-sizes[i], i)):
-        largest = sizes[batch[0]] if batch else sizes[index]
-        if batch and largest * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+    in_order = sorted(indices, key=lambda i: (-sizes[i], i))
+    start = 0
+    while start < len(in_order):
+        stop = start + max(1, budget // max(sizes[in_order[start]], 1))
+        yield in_order[start:stop]
+        start = stop

@@ -168,9 +168,10 @@ class Translator:
         tokens = sum(sizes[place] for place in places)
         most = self._workers * max(BATCHES, -(-tokens // (MOST_TOKENS * self._workers)))
         budget = max(LEAST_TOKENS, -(-tokens // most))
-        while len(batches := list(pack(places, sizes, budget))) > most:
+        largest = sorted((sizes[place] for place in places), reverse=True)
+        while _count(largest, budget) > most:
             budget += -(-budget // 32)  # padding takes room as well
-        return batches
+        return list(pack(places, sizes, budget))
 
     def _read(self, result: Any, exact: bool) -> list[_Found]:
         """`exact`: the scores are the model's. With bans they are not, nor is a prefix in them."""
@@ -178,7 +179,7 @@ class Translator:
         scores = result.scores if exact else repeat(None)
         hypotheses = []
         for names, score in zip(result.hypotheses, scores, strict=False):
-            tokens = [ids[name] for name in names]
+            tokens = list(map(ids.__getitem__, names))
             ended = bool(tokens) and tokens[-1] == END
             hypotheses.append(_Found(tokens[:-1], score) if ended else _Found(tokens, None))
         return hypotheses
@@ -209,8 +210,7 @@ class Translator:
     # --------------------------------------------------------------------- in its own terms
 
     def _source(self, ids: Sequence[int]) -> list[str]:
-        names = self._source_names
-        return [names[number] for number in ids]
+        return list(map(self._source_names.__getitem__, ids))
 
     def _prefixes(self, prefixes: Sequence[Sequence[int]]) -> list[list[str]] | None:
         if not any(prefixes):
@@ -228,6 +228,15 @@ class Translator:
             phrases += [[number] for number in range(task.vocabulary) if number not in kept]
             phrases += [] if UNKNOWN in task.allowed else [[UNKNOWN]]
         return [[self._target_names[number] for number in phrase] for phrase in phrases]
+
+
+def _count(largest: list[int], budget: int) -> int:
+    """Batches that `pack` makes of these sizes, the largest first."""
+    count = start = 0
+    while start < len(largest):
+        start += max(1, budget // max(largest[start], 1))
+        count += 1
+    return count
 
 
 def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
@@ -292,4 +301,6 @@ def _ranked(found: list[_Found], power: float) -> list[Hypothesis]:
         worth = math.nan if one.log_probability is None else one.log_probability
         score = worth / ((5 + len(one.tokens) + 1) / 6) ** power  # END counted
         ranked.append(Hypothesis(one.tokens, score, worth))
-    return sorted(ranked, key=lambda hypothesis: -hypothesis.score)
+    if len(ranked) > 1:
+        ranked.sort(key=lambda hypothesis: -hypothesis.score)
+    return ranked
