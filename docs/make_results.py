@@ -454,8 +454,8 @@ def engine_speed() -> list[str]:
         "",
         f"{first['lines']:,} lines of Multi30k's tests from text to text, by the model "
         f"{found['model']}: through transduce, and as little as that takes by hand, in processes "
-        f"of their own that take turns; medians over {len(first['seconds']['ours'])} rounds, slowest "
-        "and fastest beside them. Work is the time that all cores were busy. "
+        f"of their own that take turns; medians over {len(first['seconds']['ours'])} rounds, "
+        "slowest and fastest beside them. Work is the time that all cores were busy. "
         f"`{known['command']}`, {versions(known)}, ctranslate2 {known['ctranslate2']}.",
         "",
         *table([*head, "work"], rows),
