@@ -34,7 +34,7 @@ ROOMS = [
     ["evaluation"],
     ["interop", "inspection"],
     ["serving", "training"],
-    ["console", "demo", "inputs"],
+    ["console", "demo", "inputs", "sentences"],
     ["cli"],
     ["__main__"],
 ]
