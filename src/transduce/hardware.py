@@ -57,6 +57,7 @@ def keep_loaded() -> None:
     """All that there is by now stays: torch's modules, a model.
 
     A program that makes many small things has the garbage collector look through everything again
-    and again; of torch that is several hundred thousand things, and takes as long as a batch.
+    and again, all of torch included. What is frozen it leaves alone, and never frees: this is for a
+    process that loads once and then works.
     """
     gc.freeze()

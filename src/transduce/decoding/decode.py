@@ -307,8 +307,14 @@ def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[
     Largest first: what does not fit memory shows at once, not after an hour.
     """
     in_order = sorted(indices, key=lambda i: (-sizes[i], i))
+    for cut in cuts([sizes[index] for index in in_order], budget):
+        yield in_order[cut]
+
+
+def cuts(sizes: Sequence[int], budget: int) -> Iterator[slice]:
+    """Where `pack` cuts sizes that come largest first."""
     start = 0
-    while start < len(in_order):
-        stop = start + max(1, budget // max(sizes[in_order[start]], 1))
-        yield in_order[start:stop]
+    while start < len(sizes):
+        stop = start + max(1, budget // max(sizes[start], 1))
+        yield slice(start, stop)
         start = stop

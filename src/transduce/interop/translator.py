@@ -23,7 +23,7 @@ from typing import Any
 
 from transduce.cores import count_cores
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens
-from transduce.decoding.decode import Request, Task, pack
+from transduce.decoding.decode import Request, Task, cuts, pack
 from transduce.decoding.engine import Rows
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.settings import Settings
@@ -169,7 +169,7 @@ class Translator:
         most = self._workers * max(BATCHES, -(-tokens // (MOST_TOKENS * self._workers)))
         budget = max(LEAST_TOKENS, -(-tokens // most))
         largest = sorted((sizes[place] for place in places), reverse=True)
-        while _count(largest, budget) > most:
+        while sum(1 for _ in cuts(largest, budget)) > most:
             budget += -(-budget // 32)  # padding takes room as well
         return list(pack(places, sizes, budget))
 
@@ -228,15 +228,6 @@ class Translator:
             phrases += [[number] for number in range(task.vocabulary) if number not in kept]
             phrases += [] if UNKNOWN in task.allowed else [[UNKNOWN]]
         return [[self._target_names[number] for number in phrase] for phrase in phrases]
-
-
-def _count(largest: list[int], budget: int) -> int:
-    """Batches that `pack` makes of these sizes, the largest first."""
-    count = start = 0
-    while start < len(largest):
-        start += max(1, budget // max(largest[start], 1))
-        count += 1
-    return count
 
 
 def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:

@@ -254,8 +254,9 @@ def kernels() -> SimpleNamespace:
         wide = c < K
         D = H * K
         first = store_ptr + (row // each) * T * 2 * D + h * K
-        # The past is of earlier steps, and between two of them a kernel of the library's waits for
-        # all before it: it can be fetched early. Only how much of it counts is not yet known.
+        # The past is of earlier steps, and each begins with a kernel of torch's own, the look-up of
+        # embeddings, which waits for all before it: it can be fetched early. Only how much of it
+        # counts is not yet known.
         at = first + t[:, None] * 2 * D + c[None, :]
         k = tl.load(at, mask=(t < T)[:, None] & wide[None, :], other=0.0)
         v = tl.load(at + D, mask=(t < T)[:, None] & wide[None, :], other=0.0)

@@ -54,10 +54,9 @@ class Subsampling(nn.Module):
     def _as_one_image(self, mel_BTM: Tensor) -> Tensor:
         """The same, all rows one below the other, in one of few sizes.
 
-        A GPU's library plans a convolution for every size it has not met; that takes longer than
-        the convolution, and no two batches of sound are of one size. A row begins at a multiple of
-        four frames, so that what it becomes begins with it; where it would see the next row's
-        first frames, it has ended.
+        A GPU's library plans a convolution for every size it has not met, and no two batches of
+        sound are of one size. A row begins at a multiple of four frames, so that what it becomes
+        begins with it; where it would see the next row's first frames, it has ended.
         """
         B, T, M = mel_BTM.shape
         each = FACTOR * -(-T // FACTOR)

@@ -258,10 +258,17 @@ def test_batches_hold_samples_and_what_is_said(three: Path) -> None:
         said = corpus.said_ids[corpus.said_offsets[number] : corpus.said_offsets[number + 1]]
         assert batch.said_BT[row, : len(said)].tolist() == said.tolist()
         assert not batch.said_BT[row, len(said) :].any()
+        assert batch.said_lengths_B is not None
+        assert int(batch.said_lengths_B[row]) == len(said)
     half = batch.part(slice(1, 2))
     assert half.source_BS.shape == (1, int(batch.source_lengths_B[1]))
     assert half.said_BT is not None
     assert half.said_BT.tolist() == batch.said_BT[1:2].tolist()
+    assert half.said_lengths_B is not None
+    assert half.said_lengths_B.tolist() == batch.said_lengths_B[1:2].tolist()
+    twice = batch.twice().said_lengths_B
+    assert twice is not None
+    assert twice.tolist() == 2 * batch.said_lengths_B.tolist()
 
 
 def test_a_batch_is_as_large_as_its_frames(three: Path) -> None:
