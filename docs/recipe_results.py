@@ -16,7 +16,9 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+EXPERIMENTS = ROOT / "benchmarks" / "experiments"
 PUBLISHED = ROOT / "benchmarks" / "published.yaml"
+FAR = 0.2  # of the mean: a larger deviation says little by itself
 ENSEMBLE = "ensemble"
 VALID = "valid"
 
@@ -25,10 +27,11 @@ HEAD = [
     "",
     "Each row is what `python benchmarks/recipes.py EXPERIMENT` trained and scored, with the "
     "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their "
-    "standard deviation, and the 95 % bootstrap interval of the first seed's. All choices were "
-    "made on validation sets. `at once`: so many trainings shared the GPU, and each took several "
-    "times as long as alone. Published figures are the authors' own; where the protocol differs, "
-    "a sentence says how.",
+    "standard deviation (each of them, where they are far apart), and the 95 % bootstrap interval "
+    "of the first seed's. All choices were made on validation sets. `at once`: so many trainings "
+    "shared the GPU, and each took several times as long as alone; where one had it to itself, "
+    "the time is its. Published figures are the authors' own; where the protocol differs, a "
+    "sentence says how.",
     "",
 ]
 
@@ -38,7 +41,9 @@ def sections() -> list[str]:
     for group, shown in yaml.safe_load(PUBLISHED.read_text("utf-8")).items():
         path = RESULTS / f"recipes_{group}.json"
         if path.exists():
-            lines += _group(shown, json.loads(path.read_text("utf-8"))["experiments"])
+            kept = json.loads(path.read_text("utf-8"))["experiments"]
+            order = list(yaml.safe_load((EXPERIMENTS / f"{group}.yaml").read_text("utf-8")))
+            lines += _group(shown, {name: kept[name] for name in order if name in kept})
     return [*HEAD, *lines] if lines else []
 
 
@@ -118,7 +123,7 @@ def _rows(
         if not found:
             continue
         values = [value for value, _, _ in found]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        digits = shown.get("digits", 2)
         _, low, high = found[0]
         joined = runs.get(ENSEMBLE) if apart is not runs else None
         together = None if joined is None else _score(joined, test, expression)
@@ -127,13 +132,23 @@ def _rows(
                 f"`{name}`",
                 test,
                 f"{runs[ENSEMBLE]['members']} together" if apart is runs else str(len(values)),
-                f"{statistics.mean(values):.2f}{spread}",
-                "" if low is None else f"{low:.2f} to {high:.2f}",
-                "" if together is None else f"{together[0]:.2f}",
+                _mean(values, digits),
+                "" if low is None else f"{low:.{digits}f} to {high:.{digits}f}",
+                "" if together is None else f"{together[0]:.{digits}f}",
                 _published(shown, name, test, expression),
             ]
         )
     return rows
+
+
+def _mean(values: list[float], digits: int) -> str:
+    """The mean, its deviation, and, where that is large, all of them."""
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return f"{mean:.{digits}f}"
+    deviation = statistics.stdev(values)
+    each = f" ({', '.join(f'{value:.1f}' for value in values)})" if deviation > FAR * mean else ""
+    return f"{mean:.{digits}f} ± {deviation:.{digits}f}{each}"
 
 
 def _score(
@@ -164,9 +179,10 @@ def _published(shown: dict[str, Any], name: str, test: str, expression: str) -> 
 
 def _facts(name: str, one: dict[str, Any]) -> list[str]:
     seeds = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
+    alone = [run for run in seeds if run.get("at_once", 1) == 1] or seeds
     training = [run["training"] for run in seeds]
-    seconds = statistics.mean(facts["seconds"] for facts in training)
-    first, at_once = training[0], max(run.get("at_once", 1) for run in seeds)
+    seconds = statistics.mean(run["training"]["seconds"] for run in alone)
+    first, at_once = training[0], max(run.get("at_once", 1) for run in alone)
     beside = f", {at_once} at once" if at_once > 1 else ""
     return [
         f"`{name}`",
@@ -187,7 +203,8 @@ def _trial(name: str, one: dict[str, Any], shown: dict[str, Any]) -> list[str]:
     overrides = [text for text in one["overrides"] if not text.startswith("data.t")]
     overrides = [text for text in overrides if not text.startswith("data.valid")]
     said = ", ".join(overrides) or f"as in the recipe `{one['recipe']}`"
-    return [f"`{name}`", *("" if s is None else f"{s[0]:.2f}" for s in scores), said]
+    digits = shown.get("digits", 2)
+    return [f"`{name}`", *("" if s is None else f"{s[0]:.{digits}f}" for s in scores), said]
 
 
 def _notes(shown: dict[str, Any]) -> list[str]:

@@ -82,8 +82,9 @@ def print_recordings(
     written: dict[Path, str] = {}
     if kind != "text" and not model.has_same_ctc:
         print(
-            "transduce: stretches have times here, words have none: that takes CTC on the tokens "
-            "that are written (model.ctc and data.tokens.both)",
+            "transduce: words have the times at which attention looked, and none where it does not "
+            "move along the sound; CTC on the tokens that are written (model.ctc and "
+            "data.tokens.both) tells them more surely",
             file=sys.stderr,
         )
     for group in sources:

@@ -8,7 +8,7 @@ from typing import Literal
 TEXT_METRICS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
 SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH = ("decode", "validation.beam")
-NOT_OF_LABELS = ("data.alternatives", "train.agreement", *SEARCH)
+NOT_OF_LABELS = ("data.alternatives", *SEARCH)
 LABELLING = ("model.pool", "model.characters", "model.ngrams", "model.word_dropout")
 
 

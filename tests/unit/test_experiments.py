@@ -108,7 +108,13 @@ def test_the_page_has_ours_beside_the_published(
     experiments = {
         "x": {**said, "runs": {"1": result(70.0), "2": result(72.0), "ensemble": result(75.0)}},
         "x-try-y": {**said, "runs": {"1": only_valid}},
+        "gone": {**said, "runs": {"1": result(1.0)}},
+        "far": {**said, "runs": {"1": {**result(90.0), "at_once": 1}, "2": result(40.0)}},
     }
+    experiments["far"]["runs"]["1"]["training"]["seconds"] = 3.0
+    experiments["far"]["runs"]["2"]["at_once"] = 8
+    (tmp_path / "g.yaml").write_text(json.dumps({"far": {}, "x": {}, "x-try-y": {}}), "utf-8")
+    monkeypatch.setattr(page, "EXPERIMENTS", tmp_path)
     monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published.yaml")
     monkeypatch.setattr(page, "RESULTS", tmp_path)
     assert page.sections() == []
@@ -121,5 +127,9 @@ def test_the_page_has_ours_beside_the_published(
     assert "| `x` | 1,234 | 10 | 9 s | a CPU, torch 2, float32 | `python x` |" in text
     note = "- Someone 2020: A paper. In nothing. As commonly quoted, not seen at its source: test."
     assert note in text
-    assert "| EXACT, test | `x` |" in text
-    assert "| fre | 61.00 ± 1.41 |" in text
+    assert "| EXACT, test | `far` | `x` |" in text
+    assert "| fre | 55.00 ± 35.36 | 61.00 ± 1.41 |" in text
+    assert "| 30.00 ± 35.36 (5.0, 55.0) |" in text  # too far apart for a deviation to say much
+    assert "| `far` | 1,234 | 10 | 3 s | a CPU" in text  # alone, not that beside seven others
+    assert "gone" not in text  # it is no experiment any more
+    assert text.index("`far`") < text.index("`x`")

@@ -59,12 +59,6 @@ def skipped_stretches(
     return found
 
 
-def visited_by_attention(weights_TS: Tensor, share: float = 0.1) -> Tensor:
-    """bool [S]: frames that got at least a share of what each would get if all got the same."""
-    T, S = weights_TS.shape
-    return weights_TS.sum(dim=0) >= share * T / S
-
-
 def visited_by_tokens(first_U: Tensor, last_U: Tensor, frames: int, reach: int = 12) -> Tensor:
     """bool [S]: frames at most `reach` from a token of an alignment; tokens at −1 are nowhere.
 

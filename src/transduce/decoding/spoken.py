@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +12,16 @@ from torch import Tensor
 
 from transduce.data.batches import collate
 from transduce.data.tokens import PAD, SPACE, Tokens
+from transduce.decoding.alarms import diagonality
 from transduce.decoding.decode import PLACES, pack
 from transduce.decoding.forced import Rows
+from transduce.models.lens import Lens
+from transduce.models.memory import Memory
 from transduce.models.sound import SoundNetwork
 from transduce.nn.ctc_alignment import align
 
+TO_SOUND = ("decoder.*.cross_attention", "decoder.attention")  # names of parts that attend to it
+DIAGONAL = 0.2  # attention that moves along the sound has more
 WHOLE_TOKENS = ("symbol", "word", "label")  # of which each is a word, or a phone, by itself
 
 
@@ -29,10 +34,13 @@ class Account:
     ctc: float | None
     """log p of all of them; None without CTC."""
     first: list[int]
-    """The state at which each token begins to be said; empty where CTC cannot tell."""
+    """The state at which each token begins to be said, by CTC, else by attention where that moves
+    along the sound; empty where neither can tell."""
     last: list[int]
     heard: list[float]
     """How probable each is by CTC, at those states."""
+    diagonal: float | None = None
+    """How far the head that does so most moves along the sound; None where nothing attends."""
 
     def confidence(self, start: int, end: int, share: float) -> float:
         """Of tokens start … end − 1: the geometric mean of their probabilities, a share CTC's."""
@@ -49,42 +57,113 @@ class Account:
 def accounts(network: SoundNetwork, sources: Rows, targets: Rows, ctc: bool) -> list[Account]:
     """Of each sound's output; `ctc`: whether CTC knows the tokens that are written."""
     found: dict[int, Account] = {}
+    for told in _passes(network, sources, targets):
+        log_probs_BTV = torch.log_softmax(network.head(told.features_BTD).float(), dim=-1)
+        worth = log_probs_BTV.gather(2, told.wanted_BT[..., None].long())[..., 0].tolist()
+        heard_BSV = network.ctc_log_probs(told.memory) if ctc else None
+        moved_BH = told.moved_BH
+        for row, index in enumerate(told.indices):
+            T, S = len(targets[index]) + 1, int(told.memory.lengths_B[row])
+            account = Account(worth[row][:T], None, [], [], [])
+            if moved_BH is not None:
+                account = replace(account, diagonal=float(moved_BH[row].max()))
+            if heard_BSV is not None:
+                account = _heard(account, heard_BSV[row, :S], targets[index])
+            elif moved_BH is not None and told.weights_BHTS is not None:
+                head = int(moved_BH[row].argmax())
+                account = _looked(account, told.weights_BHTS[row, head, : T - 1, :S])
+            found[index] = account
+    return [found[index] for index in range(len(sources))]
+
+
+def moved_along(network: SoundNetwork, sources: Rows, targets: Rows) -> float | None:
+    """How far attention moves along the sounds as their texts grow, at most 1.
+
+    Of the head that does so most, the mean over the sounds; None where nothing attends.
+    """
+    passes = [told.moved_BH for told in _passes(network, sources, targets)]
+    moved = [moved_BH for moved_BH in passes if moved_BH is not None]
+    return float(torch.cat(moved).mean(dim=0).max()) if moved else None
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Some of the sounds and their texts, and what became of them in the network."""
+
+    indices: list[int]
+    memory: Memory
+    features_BTD: Tensor
+    wanted_BT: Tensor
+    """Their tokens, END the last, padded."""
+    lengths_B: Tensor
+    weights_BHTS: Tensor | None
+    """Of all heads of all layers that attend to the sound; None where there are none."""
+
+    @property
+    def moved_BH(self) -> Tensor | None:
+        """How far each head moved along each sound."""
+        if self.weights_BHTS is None:
+            return None
+        device = self.weights_BHTS.device
+        lengths = self.lengths_B.to(device), self.memory.lengths_B.to(device)
+        return diagonality(self.weights_BHTS, *lengths)
+
+
+def _passes(network: SoundNetwork, sources: Rows, targets: Rows) -> Iterator[_Pass]:
     device = network.head.bias.device
     sizes = [network.states_of(len(s)) + len(t) for s, t in zip(sources, targets, strict=True)]
     for indices in pack(range(len(sources)), sizes, PLACES // 4):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
+        assert batch.target_lengths_B is not None
         memory = network.encode(batch.source_BS, batch.source_lengths_B)
-        features_BTD = network.decoder(batch.target_BT[:, :-1], memory)
-        log_probs_BTV = torch.log_softmax(network.head(features_BTD).float(), dim=-1)
-        wanted_BT1 = batch.target_BT[:, 1:, None].long()
-        worth = log_probs_BTV.gather(2, wanted_BT1)[..., 0].tolist()
-        heard_BSV = network.ctc_log_probs(memory) if ctc else None
-        for row, index in enumerate(indices):
-            attention = worth[row][: len(targets[index]) + 1]
-            if heard_BSV is None:
-                found[index] = Account(attention, None, [], [], [])
-            else:
-                heard_SV = heard_BSV[row, : int(memory.lengths_B[row])]
-                found[index] = _aligned(attention, heard_SV, targets[index])
-    return [found[index] for index in range(len(sources))]
+        with Lens(network, *TO_SOUND) as lens:
+            features_BTD = network.decoder(batch.target_BT[:, :-1], memory)
+        layers = [weights_BHTS.float() for weights_BHTS in lens.weights.values()]
+        yield _Pass(
+            indices,
+            memory,
+            features_BTD,
+            batch.target_BT[:, 1:],
+            batch.target_lengths_B,
+            torch.cat(layers, dim=1) if layers else None,
+        )
 
 
-def _aligned(attention: list[float], heard_SV: Tensor, target: Sequence[int]) -> Account:
+def _looked(account: Account, weights_TS: Tensor) -> Account:
+    """When each token was said, by where attention looked as it was written, if it moved along.
+
+    As if each token were a label of CTC's, as probable at a state as attention to it is strong, and
+    the blank as probable as where attention looks everywhere: tokens follow each other.
+    """
+    if account.diagonal is None or account.diagonal < DIAGONAL:
+        return account
+    T, S = weights_TS.shape
+    everywhere_1S = weights_TS.new_full((1, S), 1.0 / S)
+    seen_SV = torch.cat([everywhere_1S, weights_TS]).clamp(min=1e-9).log().T.cpu()
+    try:
+        told = align(seen_SV, torch.arange(1, T + 1), 0)
+    except ValueError:  # more tokens than states
+        return account
+    return replace(account, first=told.first_U.tolist(), last=told.last_U.tolist())
+
+
+def _heard(account: Account, heard_SV: Tensor, target: Sequence[int]) -> Account:
+    """When each token was said, and how surely, by CTC."""
     heard_SV = heard_SV.cpu()  # a step for every state, each too small for a GPU
     tokens_U = torch.tensor(list(target), dtype=torch.int64)
     lengths = torch.tensor([len(heard_SV)]), torch.tensor([len(target)])
     loss = F.ctc_loss(heard_SV[:, None], tokens_U[None], *lengths, PAD, "sum")
+    account = replace(account, ctc=-float(loss))
     try:
         told = align(heard_SV, tokens_U, PAD)
     except ValueError:  # more tokens than states
-        return Account(attention, -float(loss), [], [], [])
-    return Account(
-        attention,
-        -float(loss),
-        told.first_U.tolist(),
-        told.last_U.tolist(),
-        told.confidence_U.tolist(),
+        return account
+    return replace(
+        account,
+        first=told.first_U.tolist(),
+        last=told.last_U.tolist(),
+        heard=told.confidence_U.tolist(),
     )
 
 

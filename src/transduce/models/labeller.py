@@ -71,18 +71,24 @@ class Labeller(Learner):
         return packs_all(self, longest)
 
     def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
-        assert not agreement  # the recipe holds this: labels are not laid out in halves
         offsets, longest = packed.source_offsets, packed.shape.longest
         segments = Segments(offsets, offsets, longest)
         x_1SD = self.front(packed.source_1S, segments.places(packed.shape.source))
         memory: Memory = self.encoder(x_1SD, offsets, Mask(segments=segments))
         labels_1T = _labels(packed.labels_1T)
         if self.pool is None:
-            return self.head.loss(memory.states_BSD, labels_1T, smoothing, ignore=NO_LABEL)
-        # Sequence n has label n; of both there are more than that, to fill the shape up.
-        count = min(labels_1T.shape[1], len(offsets) - 1)
-        features_1BD = self.pool(memory)[None, :count]
-        return self.head.loss(features_1BD, labels_1T[:, :count], smoothing, ignore=NO_LABEL)
+            return self.head.loss(
+                memory.states_BSD, labels_1T, smoothing, agreement, ignore=NO_LABEL
+            )
+        # Sequence n has label n; of both there are more than that, to fill each copy up.
+        copies = 2 if agreement else 1
+        labels_CT, features_CBD = (
+            labels_1T.view(copies, -1),
+            self.pool(memory).unflatten(0, (copies, -1)),
+        )
+        count = min(labels_CT.shape[1], features_CBD.shape[1])
+        features_CBD, labels_CB = features_CBD[:, :count], labels_CT[:, :count]
+        return self.head.loss(features_CBD, labels_CB, smoothing, agreement, ignore=NO_LABEL)
 
 
 def _labels(target_BT: Tensor) -> Tensor:

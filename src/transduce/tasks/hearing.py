@@ -22,7 +22,7 @@ from transduce.decoding.joint import Beginner, WithCtc
 from transduce.decoding.output import Output, Spoken
 from transduce.decoding.search import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
-from transduce.decoding.spoken import Account, accounts, words_of
+from transduce.decoding.spoken import DIAGONAL, Account, accounts, moved_along, words_of
 from transduce.errors import DataError, ModelError
 from transduce.models.network import Vocabulary
 from transduce.models.sound import SoundNetwork, build_sound
@@ -34,6 +34,8 @@ from transduce.tasks.writing import Ids, Writer
 
 SECONDS_AT_ONCE = 1200.0  # of sound in memory
 SURVEYED = 500  # recordings by which features are normalised
+ENOUGH = 10  # tokens, to tell whether attention moves along the sound
+LISTENED_TO = 64  # recordings of a validation set, for the same
 LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
@@ -200,7 +202,7 @@ class Hearing(Writer):
             power = settings.length_penalty or 0.0
             parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
             sure = account.confidence(0, len(output.ids), share)
-            warning = output.warning or self._skipped(piece, account)
+            warning = output.warning or self._skipped(piece, account) or self._lost(piece, account)
             timed.append(
                 replace(
                     output,
@@ -225,9 +227,8 @@ class Hearing(Writer):
             )
 
     def _skipped(self, piece: Piece, account: Account) -> str:
-        """What to say of speech that was leapt over, as far as CTC can tell."""
-        unaligned = len(account.first) < len(account.attention) - 1
-        if account.ctc is None or unaligned:
+        """What to say of speech that was leapt over, as far as the tokens' places can tell."""
+        if len(account.first) < len(account.attention) - 1:
             return ""
         file, start, _ = parse_place(piece)
         loud = sounding(piece.wave.astype(np.float32) / np.float32(FULL_SCALE), self.sound.rate)
@@ -240,7 +241,34 @@ class Hearing(Writer):
         spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
         return f"{file}: nothing was written of the sound from {', '.join(spans)}" if spans else ""
 
+    def _lost(self, piece: Piece, account: Account) -> str:
+        """What to say of attention that did not move along the sound as the text grew."""
+        moved, tokens = account.diagonal, len(account.attention) - 1
+        if not self.says_what_is_said or moved is None or moved >= DIAGONAL or tokens < ENOUGH:
+            return ""
+        return (
+            f"{parse_place(piece)[0]}: attention did not move along the sound ({moved:.2f}, of at "
+            f"most 1): what was written may not be what was said"
+        )
+
+    def diagonal(self, sources: Encoded, most: int = LISTENED_TO) -> float | None:
+        """How far attention moves along the sound as the text grows, at most 1; None: untold.
+
+        The mean over some of the recordings, of the head that has the highest.
+        """
+        if not self.says_what_is_said or not isinstance(sources, Recorded):
+            return None
+        rows = range(min(most, len(sources)))
+        waves = [cast("list[int]", sources.wave(row)) for row in rows]
+        with ready(self):
+            return moved_along(self.network, waves, [sources.target(row).tolist() for row in rows])
+
     # ------------------------------------------------------------------------- what a task says
+
+    @property
+    def says_what_is_said(self) -> bool:
+        """Whether what it writes follows the sound: a translation need not."""
+        return self.recipe.data.tokens.both is not None
 
     @property
     def has_same_ctc(self) -> bool:

@@ -278,6 +278,8 @@ class Run:
         self._keep_for_averaging(values[metric])
         self._swap_back(current)
         self.progress.validation(standing.step, values, best)
+        for sentence in self.watch.listening(standing, values):
+            self.progress.say(sentence)
 
     def _measure(self) -> dict[str, float]:
         budget = self.standing.tokens

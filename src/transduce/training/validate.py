@@ -9,6 +9,7 @@ from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
 from transduce.rules import RULES
 from transduce.tasks import LanguageModel
+from transduce.tasks.hearing import Hearing
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
 from transduce.transducer import Model
@@ -34,6 +35,9 @@ def validate(
             values |= {name: metric.value for name, metric in measured.items()}
             # No number, where there was nothing to measure it by, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
+    if isinstance(model, Hearing) and ranks.first:
+        moved = model.diagonal(prepared.valid)
+        values |= {} if moved is None else {"diagonal": moved}
     return ranks.from_first(values)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from transduce.data.batches import Batch
 from transduce.data.corpus import called
+from transduce.decoding.spoken import DIAGONAL
 from transduce.errors import TrainingError
 from transduce.recipe import Corpus, Recipe
 from transduce.training.checkpoint import STATE, Standing
@@ -71,6 +72,18 @@ class Watch:
                 f"{self._where(step)}"
             )
         self.lines = {}
+
+    def listening(self, standing: Standing, values: Mapping[str, float]) -> Iterator[str]:
+        """What to say of a validation whose attention does not follow the sound."""
+        moved, rising = values.get("diagonal"), standing.step < self.recipe.train.warmup
+        if moved is not None and moved < DIAGONAL and not rising:
+            by_ctc = "; what CTC hears may be right all the same" if self.recipe.model.ctc else ""
+            yield (
+                f"warning: attention does not move along the sound as the text grows (diagonal "
+                f"{moved:.2f}, of at most 1): the decoder has not learnt to listen{by_ctc}; if "
+                f"it stays so, try another seed, a lower rate (train.lr="
+                f"{self.recipe.train.lr / 2:g}), more train.warmup or model.ctc=0.5"
+            )
 
     def shortage(self, split: Sequence[Batch], left_out: Sequence[Batch]) -> Iterator[str]:
         """What to say of batches that did not fit: of the first, and of each pair once."""

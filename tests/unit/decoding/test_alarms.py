@@ -12,7 +12,6 @@ from transduce.decoding.alarms import (
     diagonality,
     find_loop,
     skipped_stretches,
-    visited_by_attention,
     visited_by_tokens,
 )
 
@@ -52,19 +51,6 @@ def attention(path: list[float], S: int, width: float = 1.5) -> Tensor:
     place_S = torch.arange(S)
     scores_TS = -((place_S - torch.tensor(path)[:, None]) ** 2) / (2 * width**2)
     return scores_TS.softmax(dim=1)
-
-
-def test_a_stretch_that_attention_leaps_over() -> None:
-    S = 400
-    steady = attention(torch.linspace(0, 399, 120).tolist(), S)
-    leaping = attention([*torch.linspace(0, 150, 60), *torch.linspace(250, 399, 60)], S)
-    loud, quiet = torch.ones(S, dtype=torch.bool), torch.ones(S, dtype=torch.bool)
-    quiet[155:245] = False
-    assert skipped_stretches(visited_by_attention(steady), loud) == []
-    ((start, end),) = skipped_stretches(visited_by_attention(leaping), loud)
-    assert start == pytest.approx(154, abs=4)
-    assert end == pytest.approx(247, abs=4)
-    assert skipped_stretches(visited_by_attention(leaping), quiet) == []
 
 
 def test_stretches_at_both_ends() -> None:

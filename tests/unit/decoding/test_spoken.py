@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,14 @@ from tiny_sounds import noise, sound_network
 from transduce.data.batches import collate
 from transduce.data.tokens import PAD, Tokens
 from transduce.decoding.forced import log_probabilities
-from transduce.decoding.spoken import Account, accounts, words_of
+from transduce.decoding.spoken import (
+    DIAGONAL,
+    Account,
+    _looked,
+    accounts,
+    moved_along,
+    words_of,
+)
 from transduce.recipe import Tokens as TokensRecipe
 
 WAVES = [noise(1.0, 1), noise(0.6, 2), noise(0.1, 3)]
@@ -71,11 +79,32 @@ def test_tokens_are_said_one_after_the_other() -> None:
     assert too_many.ctc == -math.inf
 
 
-def test_without_ctc_there_are_no_times() -> None:
+def test_without_ctc_attention_tells_the_times_if_it_moves_along() -> None:
     network = sound_network("model.ctc=0")
     with torch.inference_mode():
         (told,) = accounts(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
-    assert (told.ctc, told.first) == (None, [])
+    assert (told.ctc, told.first) == (None, [])  # untrained, it looks everywhere
+    assert told.diagonal is not None
+    assert abs(told.diagonal) < DIAGONAL
+    place_TS = torch.arange(20) - torch.tensor([[2.0], [7.0], [8.0], [16.0]])
+    weights_TS = (-place_TS.square() / 2).softmax(dim=1)
+    found = _looked(Account([0.0] * 5, None, [], [], [], diagonal=0.9), weights_TS)
+    middles = [(a + b) / 2 for a, b in zip(found.first, found.last, strict=True)]
+    assert middles == pytest.approx([2, 7, 8, 16], abs=1)
+    assert all(b < a for b, a in zip(found.last, found.first[1:], strict=False))
+    assert found.heard == []
+    lost = Account([0.0] * 5, None, [], [], [], diagonal=0.1)
+    assert _looked(lost, weights_TS) == lost
+    assert _looked(replace(lost, diagonal=0.9), weights_TS[:, :3]).first == []
+
+
+def test_what_does_not_attend_tells_no_times() -> None:
+    fixed = "model.decoder={kind: recurrent, cell: gru, attention: none}"
+    network = sound_network("model.ctc=0", fixed, encoder="recurrent")
+    with torch.inference_mode():
+        (told,) = accounts(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+        assert moved_along(network, WAVES, TARGETS) is None  # type: ignore[arg-type]
+    assert (told.diagonal, told.first) == (None, [])
 
 
 def test_confidence_is_a_geometric_mean() -> None:

@@ -170,6 +170,23 @@ def test_packed_sequences_have_the_same_loss_and_gradient(
         torch.testing.assert_close(one, other, check_dtype=False, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("pooled", [True, False])
+def test_two_passes_without_dropout_agree(pooled: bool) -> None:
+    """Padded or packed, their loss is that of one."""
+    network = labeller(pooled, "transformer")
+    batch = collate(SOURCES, LABELS if pooled else TAGS, ends=False)
+    once = network.batch_loss(batch, 0.1)
+    for twice in (
+        network.batch_loss(batch.twice(), 0.1, agreement=5.0),
+        network.packed_loss(pack(batch, copies=2), 0.1, agreement=5.0),
+    ):
+        torch.testing.assert_close(twice.total, once.total, check_dtype=False, rtol=1e-5, atol=0)
+        assert int(twice.tokens) == int(once.tokens)
+    network = labeller(pooled, "transformer", dropout=0.5).train()
+    apart = network.packed_loss(pack(batch, copies=2), 0.1, agreement=5.0)
+    assert float(apart.total.detach()) > 1.01 * float(once.total.detach())
+
+
 def test_what_does_not_pack_says_so() -> None:
     assert not labeller(pooled=True, pool="attention").packs(16)
     assert not labeller(pooled=False, encoder="recurrent").packs(16)

@@ -16,7 +16,7 @@ from tones import RATE, tones
 from transduce import load
 from transduce.console import print_metrics, print_recordings
 from transduce.data.doctor import examine
-from transduce.data.sounds import read_waves
+from transduce.data.sounds import read_waves, recorded
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
@@ -56,14 +56,14 @@ def test_samples_at_hand_need_no_file(model: Hearing, sounds: Path) -> None:
     assert model.run(pieces, times=True) == from_files
 
 
-def test_times_that_there_are_not_are_told_of_once(
+def test_times_that_are_not_by_ctc_are_told_of_once(
     sounds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [str(sounds / "one.wav"), str(sounds / "two.wav")]
     for ctc, times in ((0.3, 0), (0.0, 1)):
         model = sound_model(f"model.ctc={ctc}")
         print_recordings(model, [names], "json", None, {}, scores=False, numbered=False)
-        assert capsys.readouterr().err.count("words have none") == times
+        assert capsys.readouterr().err.count("at which attention looked") == times
 
 
 def test_what_cannot_be_heard_does_not_stop_the_others(model: Hearing, sounds: Path) -> None:
@@ -225,6 +225,53 @@ def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
     assert found
     assert float(found[1]) == pytest.approx(0.5, abs=0.1)
     assert float(found[2]) == pytest.approx(len(samples) / RATE, abs=0.2)
+
+
+def test_attention_that_does_not_move_along_is_told(
+    sounds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Untrained attention is flat; a translation need not follow the sound."""
+    both, apart = (
+        "both: {level: character}",
+        "source: {level: character}, target: {level: character}",
+    )
+    for tokens, told in ((both, True), (apart, False)):
+        model = sound_model(f"data.tokens={{{tokens}}}", "decode.ctc=0")
+        model.network.head.bias.data[4:9] = torch.tensor([50.0, 50.0, 50.0, 50.0, 50.0])
+        name = str(sounds / "two.wav")
+        (output,) = model.run([name], times=True, beam=1, min_length=10, no_repeat=3)
+        assert ("two.wav: attention did not move along the sound (" in output.warning) == told
+    monkeypatch.setattr(hearing, "ENOUGH", 100)  # of so few tokens nothing can be told
+    (output,) = sound_model().run([name], times=True, beam=1, min_length=10)
+    assert "attention" not in output.warning
+
+
+def test_how_far_attention_moves_along_a_corpus(sounds: Path) -> None:
+    waves = [heeded.wave for heeded in read_waves([str(sounds / "two.wav")], RATE)]
+    corpus = recorded(waves, [[4, 5, 6, 7, 8, 9]])
+    model = sound_model()
+    found = model.diagonal(corpus)
+    assert found is not None
+    assert abs(found) < 0.2
+    assert not model.network.training
+    attention = model.network.decoder.blocks[0].cross_attention  # type: ignore[union-attr]
+    steps = model.network.states_of(len(waves[0])) / 7
+
+    def moving(*_: object, **__: object) -> torch.Tensor:
+        place_TS = torch.arange(int(7 * steps)) - steps * torch.arange(7)[:, None]
+        attention.watch((-place_TS.square()).softmax(dim=1).expand(1, 2, -1, -1))
+        return torch.zeros(1, 7, 16)
+
+    attention.attend = moving  # type: ignore[method-assign]
+    found = model.diagonal(corpus)
+    assert found is not None
+    assert found > 0.9
+    assert (
+        sound_model("data.tokens={source: {level: character}, target: {level: word}}").diagonal(
+            corpus
+        )
+        is None
+    )
 
 
 # ------------------------------------------------------------------------------------- settings

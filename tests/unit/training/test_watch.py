@@ -57,6 +57,17 @@ def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
     ]
 
 
+def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path: Path) -> None:
+    one = watch(tmp_path)  # whose rate rises over 1,000 updates
+    lost = {"loss": 2.0, "diagonal": 0.05}
+    (told,) = one.listening(Standing(step=1000), lost)
+    assert "(diagonal 0.05, of at most 1)" in told
+    assert "train.lr=0.0005" in told
+    assert not list(one.listening(Standing(step=999), lost))
+    assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "diagonal": 0.5}))
+    assert not list(one.listening(Standing(step=2000), {"loss": 2.0}))
+
+
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
     standing = Standing(step=10, window=Window(waiting=[([math.nan, math.nan], 5)] * 10))
     with pytest.raises(TrainingError) as error:
