@@ -61,17 +61,17 @@ def accounts(network: SoundNetwork, sources: Rows, targets: Rows, ctc: bool) -> 
         log_probs_BTV = torch.log_softmax(network.head(told.features_BTD).float(), dim=-1)
         worth = log_probs_BTV.gather(2, told.wanted_BT[..., None].long())[..., 0].tolist()
         heard_BSV = network.ctc_log_probs(told.memory) if ctc else None
-        moved_BH = told.moved_BH
         for row, index in enumerate(told.indices):
-            T, S = len(targets[index]) + 1, int(told.memory.lengths_B[row])
-            account = Account(worth[row][:T], None, [], [], [])
-            if moved_BH is not None:
-                account = replace(account, diagonal=float(moved_BH[row].max()))
+            heads = told.heads(row)
+            account = Account(worth[row][: len(targets[index]) + 1], None, [], [], [])
+            if heads is not None:
+                weights_HTS, moved_H = heads
+                account = replace(account, diagonal=float(moved_H.max()))
+                if heard_BSV is None:
+                    account = _looked(account, weights_HTS[int(moved_H.argmax()), :-1])
             if heard_BSV is not None:
-                account = _heard(account, heard_BSV[row, :S], targets[index])
-            elif moved_BH is not None and told.weights_BHTS is not None:
-                head = int(moved_BH[row].argmax())
-                account = _looked(account, told.weights_BHTS[row, head, : T - 1, :S])
+                heard_SV = heard_BSV[row, : int(told.memory.lengths_B[row])]
+                account = _heard(account, heard_SV, targets[index])
             found[index] = account
     return [found[index] for index in range(len(sources))]
 
@@ -81,9 +81,12 @@ def moved_along(network: SoundNetwork, sources: Rows, targets: Rows) -> float | 
 
     Of the head that does so most, the mean over the sounds; None where nothing attends.
     """
-    passes = [told.moved_BH for told in _passes(network, sources, targets)]
-    moved = [moved_BH for moved_BH in passes if moved_BH is not None]
-    return float(torch.cat(moved).mean(dim=0).max()) if moved else None
+    moved = []
+    for told in _passes(network, sources, targets):
+        for row in range(len(told.indices)):
+            if (heads := told.heads(row)) is not None:
+                moved.append(heads[1])
+    return float(torch.stack(moved).mean(dim=0).max()) if moved else None
 
 
 @dataclass(frozen=True)
@@ -96,38 +99,32 @@ class _Pass:
     wanted_BT: Tensor
     """Their tokens, END the last, padded."""
     lengths_B: Tensor
-    weights_BHTS: Tensor | None
-    """Of all heads of all layers that attend to the sound; None where there are none."""
+    layers: list[Tensor]
+    """The weights_BHTS of those that attend to the sound."""
 
-    @property
-    def moved_BH(self) -> Tensor | None:
-        """How far each head moved along each sound."""
-        if self.weights_BHTS is None:
+    def heads(self, row: int) -> tuple[Tensor, Tensor] | None:
+        """The weights_HTS of a sound, of all layers, and how far each head moved along it."""
+        if not self.layers:
             return None
-        device = self.weights_BHTS.device
-        lengths = self.lengths_B.to(device), self.memory.lengths_B.to(device)
-        return diagonality(self.weights_BHTS, *lengths)
+        T, S = int(self.lengths_B[row]), int(self.memory.lengths_B[row])
+        weights_HTS = torch.cat([w_BHTS[row, :, :T, :S].float() for w_BHTS in self.layers])
+        lengths = (torch.tensor([size], device=weights_HTS.device) for size in (T, S))
+        return weights_HTS, diagonality(weights_HTS[None], *lengths)[0]
 
 
 def _passes(network: SoundNetwork, sources: Rows, targets: Rows) -> Iterator[_Pass]:
     device = network.head.bias.device
     sizes = [network.states_of(len(s)) + len(t) for s, t in zip(sources, targets, strict=True)]
-    for indices in pack(range(len(sources)), sizes, PLACES // 4):
+    for indices in pack(range(len(sources)), sizes, PLACES // 8):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
         assert batch.target_lengths_B is not None
         memory = network.encode(batch.source_BS, batch.source_lengths_B)
         with Lens(network, *TO_SOUND) as lens:
             features_BTD = network.decoder(batch.target_BT[:, :-1], memory)
-        layers = [weights_BHTS.float() for weights_BHTS in lens.weights.values()]
-        yield _Pass(
-            indices,
-            memory,
-            features_BTD,
-            batch.target_BT[:, 1:],
-            batch.target_lengths_B,
-            torch.cat(layers, dim=1) if layers else None,
-        )
+        wanted_BT, lengths_B = batch.target_BT[:, 1:], batch.target_lengths_B
+        layers = list(lens.weights.values())
+        yield _Pass(indices, memory, features_BTD, wanted_BT, lengths_B, layers)
 
 
 def _looked(account: Account, weights_TS: Tensor) -> Account:

@@ -273,7 +273,7 @@ class Hearing(Writer):
     @property
     def has_same_ctc(self) -> bool:
         """Whether CTC says what is written, in the same tokens."""
-        return self.network.ctc is not None and self.recipe.data.tokens.both is not None
+        return self.network.ctc is not None and self.says_what_is_said
 
     def _encode(
         self, sources: list[str], with_models: Sequence[Writer] = ()
