@@ -50,8 +50,12 @@ def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_learns_to_hear(run: Path) -> None:
-    losses = [row["loss"] for row in read_log(run / "log.jsonl") if "lr" in row]
+    log = read_log(run / "log.jsonl")
+    losses = [row["loss"] for row in log if "lr" in row]
     assert losses[-1] < 0.3 * losses[0]
+    first, *_, last = (row for row in log if row["kind"] == "valid")
+    assert first["diagonal"] < 0.2 < last["diagonal"]
+    assert 0 <= last["alarms"] < 10
     model = load(run)
     joint = evaluate_folder(model, run, split="test").metrics["cer"].value
     assert joint < 5

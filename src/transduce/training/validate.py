@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
 from transduce.rules import RULES
 from transduce.tasks import LanguageModel
-from transduce.tasks.hearing import Hearing
+from transduce.tasks.hearing import LISTENED_TO, Hearing
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
 from transduce.transducer import Model
@@ -29,25 +30,34 @@ def validate(
         measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
         values |= {name: metric.value for name, metric in measured.items()}
     elif recipe.metrics:
-        answers = _answers(model, recipe, prepared, ranks)
+        answers, alarms = _answers(model, recipe, prepared, ranks)
         if ranks.first:
             measured = judge(model, prepared.items, answers, recipe.metrics, bootstrap=0)
             values |= {name: metric.value for name, metric in measured.items()}
             # No number, where there was nothing to measure it by, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
+            if isinstance(model, Hearing):
+                values["alarms"] = 100 * alarms / max(len(answers), 1)
     if isinstance(model, Hearing) and ranks.first:
         moved = model.diagonal(prepared.valid)
         values |= {} if moved is None else {"diagonal": moved}
     return ranks.from_first(values)
 
 
-def _answers(model: Model, recipe: Recipe, prepared: Prepared, ranks: Ranks) -> list[Answer]:
-    """To every item, each by one of the processes."""
+def _answers(
+    model: Model, recipe: Recipe, prepared: Prepared, ranks: Ranks
+) -> tuple[list[Answer], int]:
+    """To every item, each by one of the processes; and how many of them have a warning."""
     sources = [item.source for item in prepared.items]
     searches = "validation.beam" not in RULES[recipe.task].without
     settings = {"beam": recipe.validation.beam} if searches else {}
-    outputs = model.run(sources[ranks.rank :: ranks.count], **settings)
+    own = sources[ranks.rank :: ranks.count]
+    outputs: list[Output] = []
+    if isinstance(model, Hearing):  # some of them with all that can be told of them
+        outputs += model.run(own[:LISTENED_TO], times=True, **settings)
+    outputs += model.run(own[len(outputs) :], **settings)
     answers = [Answer("", [], [])] * len(sources)
     for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
-    return answers
+    alarms = ranks.gather([sum(bool(output.warning) for output in outputs)])
+    return answers, sum(count for (count,) in alarms)

@@ -15,6 +15,7 @@ from transduce.training.checkpoint import STATE, Standing
 from transduce.training.guard import Guard
 
 SHOWN_LINES = 10
+MANY_ALARMS = 10.0  # percent of the recordings of a validation
 
 
 class Watch:
@@ -74,15 +75,22 @@ class Watch:
         self.lines = {}
 
     def listening(self, standing: Standing, values: Mapping[str, float]) -> Iterator[str]:
-        """What to say of a validation whose attention does not follow the sound."""
-        moved, rising = values.get("diagonal"), standing.step < self.recipe.train.warmup
-        if moved is not None and moved < DIAGONAL and not rising:
+        """What to say of a validation that shows that sound is not followed."""
+        if standing.step < self.recipe.train.warmup:
+            return
+        if (moved := values.get("diagonal", 1.0)) < DIAGONAL:
             by_ctc = "; what CTC hears may be right all the same" if self.recipe.model.ctc else ""
             yield (
                 f"warning: attention does not move along the sound as the text grows (diagonal "
                 f"{moved:.2f}, of at most 1): the decoder has not learnt to listen{by_ctc}; if "
                 f"it stays so, try another seed, a lower rate (train.lr="
                 f"{self.recipe.train.lr / 2:g}), more train.warmup or model.ctc=0.5"
+            )
+        elif (share := values.get("alarms", 0.0)) > MANY_ALARMS:
+            yield (
+                f"warning: {share:.0f} % of what was written has an alarm: the same words over and "
+                f"over, or nothing of a stretch of sound; `transduce run {self.folder} FILE "
+                f"--format json` says where"
             )
 
     def shortage(self, split: Sequence[Batch], left_out: Sequence[Batch]) -> Iterator[str]:

@@ -65,7 +65,10 @@ def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path
     assert "train.lr=0.0005" in told
     assert not list(one.listening(Standing(step=999), lost))
     assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "diagonal": 0.5}))
-    assert not list(one.listening(Standing(step=2000), {"loss": 2.0}))
+    assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "alarms": 5.0}))
+    (told,) = one.listening(Standing(step=2000), {"loss": 2.0, "alarms": 25.4})
+    assert "25 % of what was written has an alarm" in told
+    assert f"transduce run {tmp_path} FILE" in told
 
 
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
