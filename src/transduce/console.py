@@ -81,12 +81,14 @@ def print_recordings(
     failed, number = 0, 0
     written: dict[Path, str] = {}
     if kind != "text" and not model.has_same_ctc:
-        print(
-            "transduce: words have the times at which attention looked, and none where it does not "
-            "move along the sound; CTC on the tokens that are written (model.ctc and "
-            "data.tokens.both) tells them more surely",
-            file=sys.stderr,
+        by_attention = (
+            "words have the times at which attention looked, and none where it does not move along "
+            "the sound; CTC on the tokens that are written (model.ctc and data.tokens.both) tells "
+            "them more surely"
         )
+        none = "stretches have times here, words have none: a translation need not follow the sound"
+        told = by_attention if model.says_what_is_said else none
+        print(f"transduce: {told}", file=sys.stderr)
     for group in sources:
         if kind in ENDINGS and folder is None and number + len(group) > 1:
             raise DataError(f"several recordings make several files of {kind}: name --output DIR")

@@ -22,6 +22,8 @@ from transduce.nn.ctc_alignment import align
 
 TO_SOUND = ("decoder.*.cross_attention", "decoder.attention")  # names of parts that attend to it
 DIAGONAL = 0.2  # attention that moves along the sound has more
+ENOUGH = 10  # tokens, to tell
+HEARD = 0.5  # of a token: its mean probability by CTC, at least
 WHOLE_TOKENS = ("symbol", "word", "label")  # of which each is a word, or a phone, by itself
 
 
@@ -42,6 +44,14 @@ class Account:
     diagonal: float | None = None
     """How far the head that does so most moves along the sound; None where nothing attends."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether attention did not move along the sound, nor did CTC hear what was written."""
+        tokens = len(self.attention) - 1
+        heard = bool(self.heard) and sum(self.heard) >= HEARD * tokens
+        strayed = self.diagonal is not None and self.diagonal < DIAGONAL
+        return strayed and not heard and tokens >= ENOUGH
+
     def confidence(self, start: int, end: int, share: float) -> float:
         """Of tokens start … end − 1: the geometric mean of their probabilities, a share CTC's."""
         said = self.attention[start:end]
@@ -54,8 +64,14 @@ class Account:
         return math.exp(logs)
 
 
-def accounts(network: SoundNetwork, sources: Rows, targets: Rows, ctc: bool) -> list[Account]:
-    """Of each sound's output; `ctc`: whether CTC knows the tokens that are written."""
+def accounts(
+    network: SoundNetwork, sources: Rows, targets: Rows, *, ctc: bool, follows: bool = True
+) -> list[Account]:
+    """Of each sound's output.
+
+    ctc: whether CTC knows the tokens that are written. follows: whether these follow the sound, so
+    that attention can tell their times; a translation need not.
+    """
     found: dict[int, Account] = {}
     for told in _passes(network, sources, targets):
         log_probs_BTV = torch.log_softmax(network.head(told.features_BTD).float(), dim=-1)
@@ -67,7 +83,7 @@ def accounts(network: SoundNetwork, sources: Rows, targets: Rows, ctc: bool) -> 
             if heads is not None:
                 weights_HTS, moved_H = heads
                 account = replace(account, diagonal=float(moved_H.max()))
-                if heard_BSV is None:
+                if heard_BSV is None and follows:
                     account = _looked(account, weights_HTS[int(moved_H.argmax()), :-1])
             if heard_BSV is not None:
                 heard_SV = heard_BSV[row, : int(told.memory.lengths_B[row])]

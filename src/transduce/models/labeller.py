@@ -82,10 +82,8 @@ class Labeller(Learner):
             )
         # Sequence n has label n; of both there are more than that, to fill each copy up.
         copies = 2 if agreement else 1
-        labels_CT, features_CBD = (
-            labels_1T.view(copies, -1),
-            self.pool(memory).unflatten(0, (copies, -1)),
-        )
+        labels_CT = labels_1T.view(copies, -1)
+        features_CBD = self.pool(memory).unflatten(0, (copies, -1))
         count = min(labels_CT.shape[1], features_CBD.shape[1])
         features_CBD, labels_CB = features_CBD[:, :count], labels_CT[:, :count]
         return self.head.loss(features_CBD, labels_CB, smoothing, agreement, ignore=NO_LABEL)

@@ -22,7 +22,7 @@ from transduce.decoding.joint import Beginner, WithCtc
 from transduce.decoding.output import Output, Spoken
 from transduce.decoding.search import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
-from transduce.decoding.spoken import DIAGONAL, Account, accounts, moved_along, words_of
+from transduce.decoding.spoken import Account, accounts, moved_along, words_of
 from transduce.errors import DataError, ModelError
 from transduce.models.network import Vocabulary
 from transduce.models.sound import SoundNetwork, build_sound
@@ -34,8 +34,7 @@ from transduce.tasks.writing import Ids, Writer
 
 SECONDS_AT_ONCE = 1200.0  # of sound in memory
 SURVEYED = 500  # recordings by which features are normalised
-ENOUGH = 10  # tokens, to tell whether attention moves along the sound
-LISTENED_TO = 64  # recordings of a validation set, for the same
+LISTENED_TO = 64  # recordings, to tell how far attention moves along sounds
 LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
@@ -188,7 +187,8 @@ class Hearing(Writer):
                 self.network,
                 [cast("list[int]", piece.wave) for piece in pieces],
                 [output.ids for output in outputs],
-                self.has_same_ctc,
+                ctc=self.has_same_ctc,
+                follows=self.says_what_is_said,
             )
         judge = asked.get("language_model")
         timed = []
@@ -243,12 +243,11 @@ class Hearing(Writer):
 
     def _lost(self, piece: Piece, account: Account) -> str:
         """What to say of attention that did not move along the sound as the text grew."""
-        moved, tokens = account.diagonal, len(account.attention) - 1
-        if not self.says_what_is_said or moved is None or moved >= DIAGONAL or tokens < ENOUGH:
+        if not self.says_what_is_said or not account.lost:
             return ""
         return (
-            f"{parse_place(piece)[0]}: attention did not move along the sound ({moved:.2f}, of at "
-            f"most 1): what was written may not be what was said"
+            f"{parse_place(piece)[0]}: attention did not move along the sound "
+            f"({account.diagonal:.2f}, of at most 1): what was written may not be what was said"
         )
 
     def diagonal(self, sources: Encoded, most: int = LISTENED_TO) -> float | None:

@@ -93,9 +93,19 @@ def test_without_ctc_attention_tells_the_times_if_it_moves_along() -> None:
     assert middles == pytest.approx([2, 7, 8, 16], abs=1)
     assert all(b < a for b, a in zip(found.last, found.first[1:], strict=False))
     assert found.heard == []
-    lost = Account([0.0] * 5, None, [], [], [], diagonal=0.1)
-    assert _looked(lost, weights_TS) == lost
-    assert _looked(replace(lost, diagonal=0.9), weights_TS[:, :3]).first == []
+    strayed = Account([0.0] * 5, None, [], [], [], diagonal=0.1)
+    assert _looked(strayed, weights_TS) == strayed
+    assert _looked(replace(strayed, diagonal=0.9), weights_TS[:, :3]).first == []
+
+
+def test_what_neither_attention_nor_ctc_followed_is_lost() -> None:
+    strayed = Account([0.0] * 13, -9.0, [], [], [0.3] * 12, diagonal=0.1)
+    assert strayed.lost
+    assert replace(strayed, heard=[]).lost
+    assert not replace(strayed, heard=[0.6] * 12).lost
+    assert not replace(strayed, diagonal=0.3).lost
+    assert not replace(strayed, diagonal=None).lost
+    assert not replace(strayed, attention=[0.0] * 10).lost  # so few tokens tell nothing
 
 
 def test_what_does_not_attend_tells_no_times() -> None:
