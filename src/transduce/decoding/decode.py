@@ -36,7 +36,7 @@ from transduce.errors import ModelError
 PLACES = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Request:
     """One source, and what is asked of its output, in ids without specials.
 
@@ -66,6 +66,12 @@ class Request:
         """Tokens that the phrases take one after the other."""
         return sum(map(len, self.include))
 
+    def asked(self, least: int) -> int:
+        """Tokens that an output has at least, END not counted."""
+        if not self.prefix and not self.include:
+            return least
+        return max(len(self.prefix) + self.included, least)
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -81,15 +87,16 @@ class Bounds:
 
     def limit(self, request: Request, least: int) -> int:
         """What is asked for has to fit: it raises the limit, up to the room."""
-        usual = int(request.length * self.ratio) + self.extra
-        asked = max(len(request.prefix) + request.included, least)
-        wished = max(usual, asked + 1 + (self.extra if asked else 0))
+        wished = int(request.length * self.ratio) + self.extra
+        asked = request.asked(least)
         if self.most is not None:
             wished = max(self.most, asked) + 1
+        elif asked:
+            wished = max(wished, asked + 1 + self.extra)
         return max(1, min(wished, self.room))
 
     def fits(self, request: Request, least: int) -> bool:
-        return max(len(request.prefix) + request.included, least) < self.room
+        return request.asked(least) < self.room
 
 
 @dataclass(frozen=True)

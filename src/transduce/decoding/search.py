@@ -36,7 +36,7 @@ class Stepper(Protocol):
         """Log-probabilities_BV of the next token, in a tensor that search may write into."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Hypothesis:
     """One output: its tokens without BEGIN and END, and what they are worth."""
 

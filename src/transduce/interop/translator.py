@@ -145,18 +145,18 @@ class Translator:
                 waiting.append((batch, results))
         amiss = []
         exact = first and _scored(settings) and not _bans(settings)
-        beam = settings.hypotheses > 1 and not settings.draws
+        beam, nbest = settings.hypotheses > 1 and not settings.draws, settings.nbest
         for batch, results in waiting:
             for place, result in zip(batch, results, strict=True):
                 hypotheses = self._read(result.result(), exact and requests[place].plain)
                 most = limits[place] - 1
-                if any(len(one.tokens) > most for one in hypotheses):
+                if max([len(one.tokens) for one in hypotheses]) > most:
                     if first and beam:
                         amiss.append(place)
                         continue
                     hypotheses = [_cut(one, most) for one in hypotheses]
                 kept = [one for one in hypotheses if not _has_specials(one.tokens)]
-                if first and len(kept) < min(settings.nbest, len(hypotheses)):
+                if first and len(kept) < min(nbest, len(hypotheses)):
                     amiss.append(place)
                 found[place] = kept
         return amiss
@@ -180,8 +180,11 @@ class Translator:
         hypotheses = []
         for names, score in zip(result.hypotheses, scores, strict=False):
             tokens = list(map(ids.__getitem__, names))
-            ended = bool(tokens) and tokens[-1] == END
-            hypotheses.append(_Found(tokens[:-1], score) if ended else _Found(tokens, None))
+            if tokens and tokens[-1] == END:
+                tokens.pop()
+                hypotheses.append(_Found(tokens, score))
+            else:
+                hypotheses.append(_Found(tokens, None))
         return hypotheses
 
     def _score(self, requests: Sequence[Request], found: dict[int, list[_Found]]) -> None:
@@ -290,7 +293,7 @@ def _ranked(found: list[_Found], power: float) -> list[Hypothesis]:
     ranked = []
     for one in found:
         worth = math.nan if one.log_probability is None else one.log_probability
-        score = worth / ((5 + len(one.tokens) + 1) / 6) ** power  # END counted
+        score = worth / ((5 + len(one.tokens) + 1) / 6) ** power if power else worth  # with END
         ranked.append(Hypothesis(one.tokens, score, worth))
     if len(ranked) > 1:
         ranked.sort(key=lambda hypothesis: -hypothesis.score)

@@ -109,10 +109,11 @@ class Writer(Model):
         if chosen.groups > 1 and any(phrases):
             raise ModelError("phrases to include and groups each share out the beam: ask for one")
         filled = [i for i, tokens in enumerate(encoded) if len(tokens) or not self.needs_source]
+        drawn = chosen.draws
         requests = [
             Request(
                 encoded[i],
-                _seed(chosen.seed, sources[i]) if chosen.draws else 0,
+                _seed(chosen.seed, sources[i]) if drawn else 0,
                 starts[i],
                 phrases[i],
                 banned[i],
