@@ -243,11 +243,12 @@ class Hearing(Writer):
 
     def _lost(self, piece: Piece, account: Account) -> str:
         """What to say of attention that did not move along the sound as the text grew."""
-        if not self.says_what_is_said or not account.lost:
+        if not self.says_what_is_said or account.diagonal is None or not account.lost:
             return ""
         return (
-            f"{parse_place(piece)[0]}: attention did not move along the sound "
-            f"({account.diagonal:.2f}, of at most 1): what was written may not be what was said"
+            f"{parse_place(piece)[0]}: attention did not move along the sound (diagonal "
+            f"{100 * account.diagonal:.0f}, of at most 100): what was written may not be what was "
+            f"said"
         )
 
     def diagonal(self, sources: Encoded, most: int = LISTENED_TO) -> float | None:

@@ -40,7 +40,7 @@ def validate(
                 values["alarms"] = 100 * alarms / max(len(answers), 1)
     if isinstance(model, Hearing) and ranks.first:
         moved = model.diagonal(prepared.valid)
-        values |= {} if moved is None else {"diagonal": moved}
+        values |= {} if moved is None else {"diagonal": 100 * moved}  # beside other percents
     return ranks.from_first(values)
 
 

@@ -78,11 +78,11 @@ class Watch:
         """What to say of a validation that shows that sound is not followed."""
         if standing.step < self.recipe.train.warmup:
             return
-        if (moved := values.get("diagonal", 1.0)) < DIAGONAL:
+        if (moved := values.get("diagonal", 100.0)) < 100 * DIAGONAL:
             by_ctc = "; what CTC hears may be right all the same" if self.recipe.model.ctc else ""
             yield (
                 f"warning: attention does not move along the sound as the text grows (diagonal "
-                f"{moved:.2f}, of at most 1): the decoder has not learnt to listen{by_ctc}; if "
+                f"{moved:.0f}, of at most 100): the decoder has not learnt to listen{by_ctc}; if "
                 f"it stays so, try another seed, a lower rate (train.lr="
                 f"{self.recipe.train.lr / 2:g}), more train.warmup or model.ctc=0.5"
             )

@@ -59,12 +59,12 @@ def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
 
 def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path: Path) -> None:
     one = watch(tmp_path)  # whose rate rises over 1,000 updates
-    lost = {"loss": 2.0, "diagonal": 0.05}
+    lost = {"loss": 2.0, "diagonal": 5.2}
     (told,) = one.listening(Standing(step=1000), lost)
-    assert "(diagonal 0.05, of at most 1)" in told
+    assert "(diagonal 5, of at most 100)" in told
     assert "train.lr=0.0005" in told
     assert not list(one.listening(Standing(step=999), lost))
-    assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "diagonal": 0.5}))
+    assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "diagonal": 50.0}))
     assert not list(one.listening(Standing(step=2000), {"loss": 2.0, "alarms": 5.0}))
     (told,) = one.listening(Standing(step=2000), {"loss": 2.0, "alarms": 25.4})
     assert "25 % of what was written has an alarm" in told
