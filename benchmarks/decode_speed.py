@@ -253,7 +253,7 @@ class Section:
     def _cells(self) -> list[Cell]:
         if self.kind == "real":
             count = len(self.sources)
-            return [Cell(beam, None, count, beam == 1, exact=None) for beam in (1, 5)]
+            return [Cell(beam, None, count, apart=True, exact=None) for beam in (1, 5)]
         if self.kind == "static":
             return [Cell(1, 1, 1), Cell(1, 64, 64)]
         if self.device == "cuda":

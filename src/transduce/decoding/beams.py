@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from transduce.data.tokens import BEGIN, END, PAD
 from transduce.decoding.include import Include
@@ -53,47 +54,54 @@ def beam(
     shaped = Parts(parts)
     include = next((part for part in parts if isinstance(part, Include)), None)
 
-    # From here on a row is one group of one source; it has `size` hypotheses.
+    # From here on a row is one group of one source. All its `size` hypotheses begin as one.
     rows_B = torch.arange(batch * groups, device=device)
     state = model.start(source_BS, lengths_B)
-    state.reorder((rows_B // groups).repeat_interleave(size))
-    shaped.reorder((rows_B // groups).repeat_interleave(size))
+    if groups > 1:
+        state.reorder(rows_B // groups)
+        shaped.reorder(rows_B // groups)
     limits_B = limits_B.to(device)[rows_B // groups]
-    tokens_BN = torch.full((len(rows_B), size), BEGIN, device=device)
-    open_BN = torch.full((len(rows_B), size), NEVER, device=device)
-    open_BN[:, 0] = 0.0
-    open_BNT = torch.full((len(rows_B), size, longest), PAD, device=device)
+    tokens_BN = torch.full((len(rows_B), 1), BEGIN, device=device)
+    open_BN = torch.zeros(len(rows_B), 1, device=device)
+    open_BNT = torch.full((len(rows_B), 1, longest), PAD, device=device)
     ended_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
     ended_BNT = torch.full((len(rows_B), nbest_of_group, longest), PAD, device=device)
     total_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
     found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
     penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
     at_limit_B = penalty(limits_B, length_penalty)
-    first_B1 = place_B1 = rows_B[:, None] * size  # of a row's hypotheses
+    first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
 
     for step in range(longest):
+        N = tokens_BN.shape[1]
         log_probs_RV, state = model.step(tokens_BN.flatten(), state)
         last_B = limits_B == step + 1
-        last_R = last_B.repeat_interleave(size) if step + 1 >= shortest else None
+        last_R = last_B.repeat_interleave(N) if step + 1 >= shortest else None
         log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
-        V = log_probs_RV.shape[1]
-        reached_BNV = log_probs_RV.view(len(rows_B), size, V).add_(open_BN[:, :, None])
 
-        # 2N candidates, in the order of preference: even if N of them end, N stay open.
-        index_BC = _candidates(reached_BNV, include, groups, diversity)
-        candidate_BC = reached_BNV.flatten(1).gather(1, index_BC)
-        parent_BC, token_BC = index_BC // V, index_BC % V
+        # Twice as many candidates as stay open, in the order of preference: half of them may end.
+        if include is None and groups == 1:
+            candidate_BC, parent_BC, token_BC = _best_candidates(log_probs_RV, open_BN, 2 * size)
+        else:
+            V = log_probs_RV.shape[1]
+            reached_BNV = log_probs_RV.view(len(rows_B), N, V).add_(open_BN[:, :, None])
+            index_BC = _preferred(reached_BNV, size, include, groups, diversity)
+            candidate_BC = reached_BNV.flatten(1).gather(1, index_BC)
+            parent_BC, token_BC = index_BC // V, index_BC % V
+        if missing := 2 * size - candidate_BC.shape[1]:  # of a tiny vocabulary
+            candidate_BC = pad(candidate_BC, (0, missing), value=NEVER)
+            parent_BC, token_BC = pad(parent_BC, (0, missing)), pad(token_BC, (0, missing))
         ends_BC = token_BC == END
 
         # Where it costs nothing to ask, nothing is done for an END that nobody has written.
         some_end = device.type != "cpu" or bool(ends_BC.any())
 
-        # An END ends a hypothesis only among the N best: a beam of one does as greedy search.
+        # An END ends a hypothesis only in the better half: a beam of one does as greedy search.
         if some_end:
             last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
             score_BN = last_BN / penalties[step]
             if shaped.closes:
-                closing_BN = shaped.closing().view(-1, size)
+                closing_BN = shaped.closing().view(-1, N)
                 score_BN = score_BN + closing_BN.gather(1, parent_BC[:, :size])
             written_BNT = _take(open_BNT, parent_BC[:, :size])
             written_BNT[:, :, step] = END
@@ -101,7 +109,7 @@ def beam(
             ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
             total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
 
-        # The N first that do not end stay open, unless the row is done.
+        # The first that do not end stay open, unless the row is done.
         if some_end:
             place_C = torch.arange(ends_BC.shape[1], device=device)
             kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
@@ -132,7 +140,7 @@ def beam(
             rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
-            parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * size
+            parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]
         state.reorder(index_R)
@@ -141,24 +149,38 @@ def beam(
     return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
 
 
-def _candidates(
-    reached_BNV: Tensor, include: Include | None, groups: int, diversity: float
+def _best_candidates(
+    log_probs_RV: Tensor, open_BN: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Each row's best ways to go on: what they reach, from which hypothesis, by what token.
+
+    Only the best tokens of each hypothesis are added up: the others cannot be among them.
+    """
+    (B, N), V = open_BN.shape, log_probs_RV.shape[1]
+    each = min(count, V)
+    worth_RC, token_RC = best(log_probs_RV, each)
+    reached_BC = (worth_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
+    candidate_BC, place_BC = best(reached_BC, min(count, N * each))
+    return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)
+
+
+def _preferred(
+    reached_BNV: Tensor, size: int, include: Include | None, groups: int, diversity: float
 ) -> Tensor:
-    """Of each row the 2N candidates it prefers, the best first: places_BC in its N x V."""
+    """Each row's candidates as they are asked for, the first first: places_BC in its N x V."""
     B, N, V = reached_BNV.shape
-    count = min(2 * N, N * V)
+    count = min(2 * size, N * V)
     if include is not None:
         return include.prefer(reached_BNV, count)
-    if groups == 1:
-        return best(reached_BNV.flatten(1), count)[1]
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []
     for group in range(groups):
         wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
         index_BC = best(wished_BNV.flatten(1), count)[1]
-        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, index_BC[:, :N]) > NEVER
-        taken_BV.scatter_add_(1, index_BC[:, :N] % V, alive_BN.to(taken_BV.dtype))
+        first_BN = index_BC[:, :size]
+        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, first_BN) > NEVER
+        taken_BV.scatter_add_(1, first_BN % V, alive_BN.to(taken_BV.dtype))
         taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety
         chosen.append(index_BC)
     return torch.stack(chosen, dim=1).flatten(0, 1)

@@ -33,7 +33,7 @@ class Stepper(Protocol):
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState: ...
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Log-probabilities_BV of the next token, in a tensor that search may write into."""
+        """Log-probabilities_BV of the next token; search, or the next step, may write over them."""
 
 
 @dataclass(slots=True)

@@ -120,7 +120,7 @@ class NativeSteps:
             state.grow(rows)
             self._tell(state)
         tokens_R = tokens_R.long().contiguous()
-        log_probs_RV = state.past_TLRE.new_empty(rows, self._head.weight.outputs)
+        log_probs_RV = state.room_for(rows, self._head.weight.outputs)
         told.rows, told.step = rows, t
         told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
         told.origins = state.origins_RT.data_ptr()
@@ -162,6 +162,7 @@ class NativeState:
         self.origins_RT = source_B[:, None]
         self.past_TLRE = self._kept[0].new_empty(0, len(memory), 0, memory[0].shape[2])
         self.room = self.past_TLRE
+        self._log_probs_RV = self._kept[0].new_empty(0, 0)
         self.told = Step()
 
     def has_to_grow(self, rows: int) -> bool:
@@ -173,11 +174,17 @@ class NativeState:
         T, L, R, E = self.past_TLRE.shape
         steps = max(2 * T, ROOM) if self.length == T else T
         grown_TLRE = self.past_TLRE.new_empty(steps, L, max(rows, R), E)
-        grown_TLRE[:T, :, :R] = self.past_TLRE
+        grown_TLRE[: self.length, :, :R] = self.past_TLRE[: self.length]
         self.past_TLRE = grown_TLRE
         origins_RT = self.origins_RT.new_empty(len(self.origins_RT), 1 + steps)
         origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
         self.origins_RT = origins_RT
+
+    def room_for(self, rows: int, vocabulary: int) -> Tensor:
+        """For log-probabilities_RV, the same at every step: new memory is slow at first."""
+        if rows > len(self._log_probs_RV):
+            self._log_probs_RV = self._kept[0].new_empty(rows, vocabulary)
+        return self._log_probs_RV[:rows]
 
     def reorder(self, index_R: Tensor) -> None:
         self.origins_RT = self.origins_RT.index_select(0, index_R)

@@ -17,7 +17,12 @@
 #endif
 
 #define BLOCK 16   /* outputs whose levels lie together */
-#define MOST 6     /* rows at a time */
+/* Rows at a time. ARM's registers would hold the sums of six, but nothing beside them. */
+#if defined(__ARM_FEATURE_DOTPROD)
+#define MOST 4
+#else
+#define MOST 6
+#endif
 #define AHEAD 2048 /* bytes; a single row waits for nothing but its weights */
 
 #define INLINE static inline __attribute__((always_inline))

@@ -46,7 +46,7 @@ static void softmax(float *scores, int64_t count) {
     for (int64_t i = LANES; i < whole; i += LANES) most = higher(most, load(scores + i));
     const float top = highest(most);
     for (int64_t i = 0; i < whole; i += LANES) {
-        Vector weight = exponential(load(scores + i) - top);
+        Vector weight = falling_exponential(load(scores + i) - top);
         store(scores + i, weight);
         sum += weight;
     }
@@ -111,7 +111,7 @@ static inline Vector gelu(Vector x) {
     y = y * t + 1.421413741f;
     y = y * t - 0.284496736f;
     y = y * t + 0.254829592f;
-    Vector beyond = 0.5f * y * t * exponential(-size * size);
+    Vector beyond = 0.5f * y * t * falling_exponential(-size * size);
     return x * pick(x > 0.0f, 1.0f - beyond, beyond);
 }
 
@@ -128,12 +128,18 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation) {
 }
 
 void log_softmax(float *x, int64_t count) {
-    Vector most = all(-INFINITY), sum = {0};
+    Vector most = all(-INFINITY), sum[4] = {{0}};
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
     const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
-    for (i = 0; i + LANES <= count; i += LANES) sum += exponential(load(x + i) - top);
-    sum += exponential(load_some(x + i, count - i, -INFINITY) - top);
-    const float taken = top + logf(total(sum));
+    /* Four at a time: one alone is a long chain, each link of which waits for the one before. */
+    for (i = 0; i + 4 * LANES <= count; i += 4 * LANES)
+        for (int k = 0; k < 4; k++)
+            sum[k] += falling_exponential(load(x + i + k * LANES) - top);
+    for (; i < count; i += LANES) {
+        const int64_t some = count - i < LANES ? count - i : LANES;
+        sum[0] += falling_exponential(load_some(x + i, some, -INFINITY) - top);
+    }
+    const float taken = top + logf(total((sum[0] + sum[1]) + (sum[2] + sum[3])));
     for (i = 0; i < count; i++) x[i] -= taken;
 }

@@ -58,30 +58,52 @@ typedef struct {
     int32_t then;
 } Ending;
 
-/* One block of outputs of some rows. Not inlined: whatever found the sums, the same code rounds. */
-static __attribute__((noinline)) void finish(const Ending *ending, const int32_t *sums,
-                                             int64_t stride, int64_t row, int64_t rows,
-                                             int64_t block) {
+/* Some rows of one block, as many outputs as a vector has room for at a time. */
+INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *sums, int64_t stride,
+                      int64_t row, int64_t rows, int64_t first, const int64_t width) {
     const Weight *weight = ending->weight;
-    const int64_t outputs = weight->outputs, first = block * BLOCK;
-    const int64_t width = outputs - first < BLOCK ? outputs - first : BLOCK;
-    for (int64_t r = 0; r < rows; r++, sums += stride) {
-        const int64_t place = (row + r) * outputs + first;
-        for (int64_t i = 0; i < width; i += LANES) {
-            const int64_t some = width - i < LANES ? width - i : LANES;
+    const int64_t outputs = weight->outputs;
+    for (int64_t i = 0; i < width; i += LANES) {
+        const int64_t some = width - i < LANES ? width - i : LANES;
+        const Vector scales = load(weight->scale + first + i);
+        const Vector bias = load(weight->bias + first + i);
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t place = (row + r) * outputs + first + i;
             Whole whole;
-            memcpy(&whole, sums + i, sizeof whole);
-            Vector scale = ending->scale[row + r] * load(weight->scale + first + i);
-            Vector bias = load(weight->bias + first + i);
+            memcpy(&whole, sums + r * stride + i, sizeof whole);
+            Vector scale = ending->scale[row + r] * scales;
             Vector y = __builtin_convertvector(whole, Vector) * scale + bias;
-            if (ending->then == RELU) y = higher(y, all(0.0f));
-            if (ending->then == ADD) y += load_some(ending->added + place + i, some, 0.0f);
-            store_some(ending->y + place + i, y, some);
+            if (then == RELU) y = higher(y, all(0.0f));
+            if (then == ADD) y += load_some(ending->added + place, some, 0.0f);
+            store_some(ending->y + place, y, some);
         }
     }
 }
 
+/* One block of outputs of some rows. Not inlined: whatever found the sums, the same code rounds. */
+static __attribute__((noinline)) void finish(const Ending *ending, const int32_t *sums,
+                                             int64_t stride, int64_t row, int64_t rows,
+                                             int64_t block) {
+    const int64_t first = block * BLOCK, left = ending->weight->outputs - first;
+    if (left < BLOCK)
+        finish_as(ending->then, ending, sums, stride, row, rows, first, left);
+    else if (ending->then == RELU)
+        finish_as(RELU, ending, sums, stride, row, rows, first, BLOCK);
+    else if (ending->then == ADD)
+        finish_as(ADD, ending, sums, stride, row, rows, first, BLOCK);
+    else
+        finish_as(NOTHING, ending, sums, stride, row, rows, first, BLOCK);
+}
+
 /* ------------------------------------------------------------------ rows and blocks in turn */
+
+#if MOST > 4
+#define FOUR_OR_FIVE(kernel, BREADTH)                        \
+    case 4: kernel(x, w, t, depth, 4, BREADTH, sums); break; \
+    case 5: kernel(x, w, t, depth, 5, BREADTH, sums); break;
+#else
+#define FOUR_OR_FIVE(kernel, BREADTH)
+#endif
 
 /* All rows and blocks of a product, a kernel's at a time; what is in registers must be known when
  * it is compiled. The outer loop is over blocks: each weight is read from far away once. */
@@ -100,8 +122,7 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
                 case 1: kernel(x, w, t, depth, 1, BREADTH, sums); break;                         \
                 case 2: kernel(x, w, t, depth, 2, BREADTH, sums); break;                         \
                 case 3: kernel(x, w, t, depth, 3, BREADTH, sums); break;                         \
-                case 4: kernel(x, w, t, depth, 4, BREADTH, sums); break;                         \
-                case 5: kernel(x, w, t, depth, 5, BREADTH, sums); break;                         \
+                    FOUR_OR_FIVE(kernel, BREADTH)                                                \
                 default: kernel(x, w, t, depth, MOST, BREADTH, sums);                            \
                 }                                                                                \
                 for (int64_t i = 0; i < BREADTH; i++)                                            \

@@ -5,6 +5,7 @@
 #include "vectors.h"
 
 #define AT_ONCE 128 /* rows of a feed-forward layer */
+#define FEWEST 48   /* rows whose log-probabilities are made together, where there are so many */
 
 typedef struct {
     Norm norm;
@@ -162,10 +163,25 @@ static void attend_to_source(Work *work, const Step *step, int64_t layer) {
     leave(work, &stack->layer[layer].cross, work->normed);
 }
 
-/* The log-probabilities of the tokens that may come next. */
+/* The log-probabilities of the tokens that may come next, of some rows at a time: scores are still
+ * near when they are read again. So many rows that the weights, a byte each, which are read for all
+ * of them once, are no more than their scores, of four. */
+static void find_log_probs(const Work *work, const Weight *head, float *log_probs) {
+    const int64_t width = work->stack->width, vocabulary = head->outputs;
+    const int64_t at_once = width / 4 < FEWEST ? FEWEST : width / 4;
+    for (int64_t first = 0; first < work->rows; first += at_once) {
+        const int64_t some = work->rows - first < at_once ? work->rows - first : at_once;
+        float *found = log_probs + first * vocabulary;
+        multiply(head, work->x + first * width, some, NOTHING, 0, found, work->product,
+                 work->stack->kernel);
+        for (int64_t r = 0; r < some; r++) log_softmax(found + r * vocabulary, vocabulary);
+    }
+}
+
+/* One more step of all rows. */
 void decoder_step(const Stack *stack, const Step *step) {
     Work work;
-    const int64_t rows = step->rows, width = stack->width, vocabulary = step->head.outputs;
+    const int64_t rows = step->rows, width = stack->width;
     const int64_t places =
         step->step + 1 > step->memory_length ? step->step + 1 : step->memory_length;
     lay_out(&work, stack, rows, places, step->room);
@@ -180,8 +196,7 @@ void decoder_step(const Stack *stack, const Step *step) {
         feed_forward(&work, &stack->layer[layer].position_wise);
     }
     if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
-    multiply(&step->head, work.x, rows, NOTHING, 0, step->log_probs, work.product, stack->kernel);
-    for (int64_t r = 0; r < rows; r++) log_softmax(step->log_probs + r * vocabulary, vocabulary);
+    find_log_probs(&work, &step->head, step->log_probs);
 }
 
 /* ------------------------------------------------------------------------------- whole sources */

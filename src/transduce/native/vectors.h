@@ -87,20 +87,26 @@ static inline float highest(Vector v) {
 #endif
 }
 
-/* e^x as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last bit or two. It
- * ends at e^-80: what is next to nothing stays a number that CPUs are quick with. */
-static inline Vector exponential(Vector x) {
-    const float magic = 12582912.0f; /* rounds what it is added to */
-    x = -higher(-higher(x, all(-80.0f)), all(-88.0f));
-    Vector n = (x * 1.44269504f + magic) - magic;
+/* e^x of no more than 1, as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last
+ * bit or two. It ends at e^-80: what is next to nothing stays a number that CPUs are quick with. */
+static inline Vector falling_exponential(Vector x) {
+    /* Rounds what it is added to, into the lowest bits; 127 is what stands for 2^0. */
+    const float magic = 12582912.0f + 127.0f;
+    x = higher(x, all(-80.0f));
+    Vector rounded = x * 1.44269504f + magic, n = rounded - magic;
     Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vector y = r * 1.9875691500e-4f + 1.3981999507e-3f;
     y = y * r + 8.3334519073e-3f;
     y = y * r + 4.1665795894e-2f;
     y = y * r + 1.6666665459e-1f;
     y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    return y * (Vector)((__builtin_convertvector(n, Whole) + 127) << 23);
+    y = y * (r * r) + (r + 1.0f);
+    return y * (Vector)((Whole)rounded << 23);
+}
+
+/* e^x up to e^88. */
+static inline Vector exponential(Vector x) {
+    return falling_exponential(-higher(-x, all(-88.0f)));
 }
 
 static inline float dot(const float *a, const float *b, int64_t count) {

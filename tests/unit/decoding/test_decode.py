@@ -93,10 +93,10 @@ def test_where_memory_runs_out_batches_are_halved_and_only_the_impossible_is_giv
 def test_a_neighbours_phrases_do_not_widen_a_beam() -> None:
     model = Echo()
     requests = [Request([4] * 3), Request([4] * 3, include=[[5, 6, 7], [8]]), Request([4] * 3)]
-    task(model, beam=2).run(requests)
+    task(model, beam=2, min_length=1).run(requests)
     assert [rows for rows, _ in model.shapes] == [2, 1]
-    assert model.steps[0] == 4
-    assert max(model.steps[1:]) == 5  # a bank for each of 0 to 4 tokens
+    assert model.steps[:2] == [2, 4]  # hypotheses of a source begin as one
+    assert model.steps[2:4] == [1, 5]  # a bank for each of 0 to 4 tokens
 
 
 @pytest.fixture
