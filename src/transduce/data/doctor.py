@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from transduce.data.corpus import check_kind
 from transduce.data.findings import Finding, pairs_against, pairs_alone, text_against, text_alone
+from transduce.data.sides import train_tokens
 from transduce.data.survey import Lengths, Survey
-from transduce.data.tokens import Tokens, train_tokens
+from transduce.data.tokens import Tokens
 from transduce.errors import DataError, TokensError
 from transduce.recipe import Recipe
 from transduce.rules import RULES
