@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce import cli
+from transduce.commands.demo import Demo, demo
 from transduce.cookbook import dump_recipe, load_recipe
 from transduce.demo import listen as of_speech
 from transduce.demo import pronounce as of_words
@@ -55,9 +55,9 @@ def test_each_demo_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             module, name, lambda folder, seed, name=name: called.append((name, folder, seed))
         )
-    cli.demo(cli.Demo.SPEECH, None, 1)
-    cli.demo(cli.Demo.WORDS, None, 2)
-    cli.demo(cli.Demo.SPEECH, Path("mine"), 3)
+    demo(Demo.SPEECH, None, 1)
+    demo(Demo.WORDS, None, 2)
+    demo(Demo.SPEECH, Path("mine"), 3)
     assert called == [
         ("listen", Path("runs/demo-speech"), 1),
         ("pronounce", Path("runs/demo"), 2),

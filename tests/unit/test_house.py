@@ -36,6 +36,7 @@ ROOMS = [
     ["interop", "inspection"],
     ["serving", "training"],
     ["console", "demo", "inputs", "sentences"],
+    ["commands"],
     ["cli"],
     ["__main__"],
 ]
