@@ -1,22 +1,15 @@
 """A recipe: all that a run is made of, typed, and validated whole before any work starts.
 
-Every key's description below is what `transduce recipes --keys` and docs/recipes.md print.
+The description of every key, here and in the files of its parts, is what `transduce recipes --keys`
+and docs/recipes.md print.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from transduce.blueprint import (
     Characters,
@@ -31,11 +24,11 @@ from transduce.blueprint import (
     TransformerDecoder,
     TransformerEncoder,
 )
+from transduce.material import Data, Tokens, TokensOfSides
 from transduce.pairs import (
     Column,
     Columns,
     Corpus,
-    File,
     Hub,
     Mixture,
     Named,
@@ -46,7 +39,8 @@ from transduce.pairs import (
     is_tagged,
     plain_tag,
 )
-from transduce.part import Misfit, Part, Share
+from transduce.part import Misfit, Part
+from transduce.regime import Average, Decode, MetricName, Train, Validation
 from transduce.rules import RULES
 from transduce.sound import SUBSAMPLING, Sound
 
@@ -97,203 +91,6 @@ def _plain_name(name: str) -> str:
 
 # A string in an annotation is what errors and the list of keys call such a value.
 Name = Annotated[str, AfterValidator(_plain_name), "a plain name"]
-
-
-# ---------------------------------------------------------------------------------------- data
-
-
-class Tokens(Part):
-    """How text is cut into tokens."""
-
-    level: Literal["character", "subword", "word", "symbol", "byte", "label"] = Field(
-        "subword",
-        description="what a token is; symbol: whatever white space separates (phones, tags); "
-        "label: a whole text",
-    )
-    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
-    size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
-    min_count: PositiveInt = Field(1, description="what is rarer in training text is unknown")
-    lowercase: bool = Field(False, description="lower-case before cutting")
-    normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(
-        "none",
-        description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ",
-    )
-    bpe_dropout: Share = Field(
-        0.0,
-        description="share of BPE subwords that training takes apart, each time anew (after "
-        "Provilkov et al. 2020)",
-    )
-    file: File | None = Field(None, description="load this tokens file instead of training one")
-
-    @model_validator(mode="after")
-    def _made_of_others(self) -> Self:
-        if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
-            raise Misfit(
-                "bpe_dropout", f"is {self.bpe_dropout}, but only subwords of BPE come apart"
-            )
-        return self
-
-
-class TokensOfSides(Part):
-    """Tokens of source and target: `both` where they share one vocabulary, or each its own."""
-
-    both: Tokens | None = Field(None, description="one vocabulary, trained on both sides")
-    source: Tokens | None = Field(None, description="the source's own")
-    target: Tokens | None = Field(None, description="the target's own")
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Self:
-        apart = self.source is not None and self.target is not None
-        either = self.source is not None or self.target is not None
-        if (self.both is not None) == apart or (self.both is not None and either):
-            raise Misfit("", "needs either both, or source and target")
-        return self
-
-
-class Data(Part):
-    folder: Annotated[str, "a folder"] | None = Field(
-        None, description="where relative paths start; without it, at the recipe's own folder"
-    )
-    train: Corpus = Field(description="pairs to learn from; here and below, or a list of corpora")
-    valid: Corpus = Field(description="pairs to choose by: early stopping, best checkpoint")
-    test: Corpus | None = Field(None, description="pairs to report on, never used for choosing")
-    tokens: TokensOfSides = Field(
-        TokensOfSides(both=Tokens()),
-        description="how text is cut; without it, into subwords of one vocabulary",
-    )
-    alternatives: bool = Field(
-        False, description="pairs of the same source are alternatives, any of them right"
-    )
-    max_length: PositiveInt = Field(
-        256,
-        description="the longest side of a pair, in tokens (of sound, in frames); of running text, "
-        "a block",
-    )
-    overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
-    streaming: bool = Field(
-        False, description="read the corpus as it is needed: for what memory does not hold"
-    )
-    pool: PositiveInt = Field(
-        200_000, description="when streaming, how many pairs are shuffled and bucketed at a time"
-    )
-
-
-# ------------------------------------------------------------------------------------ training
-
-
-class Average(Part):
-    """The final weights as the mean of several checkpoints."""
-
-    of: Literal["last", "best"] = Field("last", description="which validated checkpoints")
-    count: PositiveInt = Field(5, description="how many of them")
-
-
-class Train(Part):
-    steps: PositiveInt = Field(10_000, description="the most updates")
-    epochs: PositiveInt | None = Field(None, description="the most passes over the corpus")
-    minutes: PositiveFloat | None = Field(None, description="the most minutes of training")
-    tokens: PositiveInt | Literal["auto"] = Field(
-        4096,
-        description="tokens a batch (of sound, frames), padding counted, longer side; auto: what "
-        "memory holds, up to 4,096 on a CPU and 65,536 on a GPU (larger batches may want a higher "
-        "lr and fewer steps)",
-    )
-    accumulate: PositiveInt = Field(1, description="batches summed up into one update")
-    lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
-    betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="AdamW's decay rates")
-    weight_decay: NonNegativeFloat = Field(
-        0.01, description="of matrices; never of biases and norms"
-    )
-    schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = Field(
-        "inverse-sqrt", description="how the learning rate falls after warm-up"
-    )
-    warmup: NonNegativeInt = Field(1000, description="updates over which the rate rises")
-    smoothing: Share = Field(0.1, description="label smoothing")
-    agreement: NonNegativeFloat = Field(
-        0.0,
-        description="how much two passes with other dropout must agree, R-Drop (Liang et al. 2021);"
-        " 0: one pass",
-    )
-    clip: NonNegativeFloat = Field(1.0, description="largest gradient norm; 0 for none")
-    average: Average | None = Field(None, description="average checkpoints at the end")
-    ema: Share | None = Field(None, description="decay of a moving average of the weights")
-    precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of matrix products; auto: bfloat16 where it is faster"
-    )
-    device: Annotated[str, "the name of a device"] = Field(
-        "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU where there is one"
-    )
-    shard: bool = Field(
-        False, description="cut weights and moments into parts, one for each process of torchrun"
-    )
-    log_every: PositiveInt = Field(50, description="updates between two lines of the log")
-
-    @model_validator(mode="after")
-    def _budget_can_be_found(self) -> Self:
-        if self.shard and self.tokens == "auto":
-            raise Misfit(
-                "tokens",
-                "is auto, which cannot try out weights that are cut into parts; give a number",
-            )
-        return self
-
-
-MetricName = Literal[
-    "bleu",
-    "chrf",
-    "ter",
-    "wer",
-    "cer",
-    "per",
-    "exact",
-    "accuracy",
-    "known",
-    "unknown",
-    "f1",
-    "calibration",
-    "perplexity",
-    "bits_per_character",
-    "bits_per_byte",
-]
-
-
-class Validation(Part):
-    every: PositiveInt = Field(500, description="updates between two validations")
-    limit: PositiveInt | None = Field(500, description="pairs that are decoded; loss sees all")
-    beam: PositiveInt = Field(1, description="beam of validation decoding; 1 is greedy")
-    metric: Literal["loss", MetricName] = Field(
-        "loss", description="what best and patience go by: loss, or one of the recipe's metrics"
-    )
-    patience: PositiveInt | None = Field(
-        None, description="stop after so many validations without a better value"
-    )
-
-
-class Decode(Part):
-    beam: PositiveInt = Field(5, description="hypotheses kept; 1 is greedy")
-    length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
-    )
-    coverage: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.0, description="what source tokens without attention cost (Wu et al. 2016); 0: nothing"
-    )
-    no_repeat: NonNegativeInt = Field(
-        0, description="no sequence of so many tokens is written twice; 0: any may be"
-    )
-    max_ratio: PositiveFloat = Field(
-        2.0,
-        description="longest output: ratio x source + extra; a source of sound has a token for "
-        "every four frames",
-    )
-    max_extra: NonNegativeInt = Field(
-        20, description="longest output: ratio x source + extra; of a language model, these tokens"
-    )
-    ctc: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0,
-        description="of sound, CTC's share in what a hypothesis is worth; 0: none, 1: CTC alone",
-    )
-
-
 PARTS = ("encoder", "decoder")
 
 

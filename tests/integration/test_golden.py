@@ -13,7 +13,7 @@ import pytest
 
 from transduce.cookbook import load_recipe
 from transduce.training import train
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
 COMMON = [

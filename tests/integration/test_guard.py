@@ -22,7 +22,7 @@ from transduce.recipe import Recipe
 from transduce.storage import read_tensors
 from transduce.training import budget, train
 from transduce.training.checkpoint import STATE
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 from transduce.training.update import Update
 
 SHORT = [

@@ -20,7 +20,7 @@ from transduce.evaluation.evaluate import evaluate_folder
 from transduce.storage import read_tensors
 from transduce.tasks import Hearing
 from transduce.training import train
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 
 COUNTS = {"train": 240, "valid": 30, "test": 30}
 BRIEF = ["train.steps=12", "validation.every=6", "validation.limit=3", "train.log_every=3"]

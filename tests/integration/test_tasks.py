@@ -20,7 +20,7 @@ from transduce.folder import read_metrics
 from transduce.inspection.figures import attention_map
 from transduce.storage import read_tensors
 from transduce.training import train
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 TRAIN = """

@@ -12,7 +12,7 @@ import pytest
 from transduce.cookbook import load_recipe
 from transduce.errors import DataError, TrainingError
 from transduce.training import train
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 
 SHORT = ["train.steps=40", "validation.every=20", "validation.limit=5", "train.log_every=10"]
 

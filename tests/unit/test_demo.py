@@ -1,4 +1,4 @@
-"""The demo of speech, from end to end but small; and each demo has its place."""
+"""The demo of speech, from end to end but small; and a run that is not to be lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from transduce import cli
 from transduce.cookbook import dump_recipe, load_recipe
 from transduce.demo import listen as of_speech
 from transduce.demo import pronounce as of_words
@@ -47,19 +46,3 @@ def test_a_run_of_another_recipe_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"holds a run of another recipe, copy, .* --folder"):
         of_words.pronounce(tmp_path, 1)
     assert (tmp_path / "recipe.yaml").exists()
-
-
-def test_each_demo_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[tuple[str, Path, int]] = []
-    for module, name in ((of_speech, "listen"), (of_words, "pronounce")):
-        monkeypatch.setattr(
-            module, name, lambda folder, seed, name=name: called.append((name, folder, seed))
-        )
-    cli.demo(cli.Demo.SPEECH, None, 1)
-    cli.demo(cli.Demo.WORDS, None, 2)
-    cli.demo(cli.Demo.SPEECH, Path("mine"), 3)
-    assert called == [
-        ("listen", Path("runs/demo-speech"), 1),
-        ("pronounce", Path("runs/demo"), 2),
-        ("listen", Path("mine"), 3),
-    ]

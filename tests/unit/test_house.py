@@ -18,7 +18,8 @@ ROOT = Path(transduce.__file__).parent
 ROOMS = [
     ["errors"],
     ["presets", "rules", "part", "storage", "hardware", "cores"],
-    ["blueprint", "pairs", "sound", "native"],
+    ["blueprint", "pairs", "sound", "regime", "native"],
+    ["material"],
     ["recipe"],
     ["cookbook"],
     ["corpora"],
@@ -35,6 +36,7 @@ ROOMS = [
     ["interop", "inspection"],
     ["serving", "training"],
     ["console", "demo", "inputs", "sentences"],
+    ["commands"],
     ["cli"],
     ["__main__"],
 ]

@@ -3,8 +3,9 @@
 from transduce.data.batches import Batch, Batches, Portion, Position, collate, ordered
 from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.corpus import Pair, Tally, check_files, read_pairs
+from transduce.data.sides import train_tokens
 from transduce.data.stream import Share, Stream
-from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, train_tokens
+from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens
 
 __all__ = [
     "BEGIN",

@@ -22,7 +22,7 @@ from transduce.inspection.report import write_card
 from transduce.synthesis.announcements import announce
 from transduce.synthesis.voices import HELD_OUT, KNOWN
 from transduce.tasks.hearing import Hearing
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 
 SHOWN = 8
 

@@ -14,7 +14,7 @@ from transduce.demo.train import train_anew
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import attention_grid, training_curve
 from transduce.inspection.report import write_card
-from transduce.training.progress import read_log
+from transduce.training.log import read_log
 from transduce.transducer import Model
 
 # In no dictionary: made for films, books and this demo.

@@ -252,7 +252,7 @@ def axes_in_inches(figure: Figure, left: float, bottom: float, width: float, hei
 
 
 def training_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the log of a run (`transduce.training.progress.read_log`) against updates.
+    """Draw the log of a run (`transduce.training.log.read_log`) against updates.
 
     Losses on the left; on the right, where validations measured any, the other metrics. The best
     validation is marked.

@@ -12,10 +12,11 @@ from transduce.data.batches import Batches
 from transduce.data.blocks import cut
 from transduce.data.cache import Encoded, Report, encode_corpus
 from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs, told
+from transduce.data.sides import train_tokens
 from transduce.data.sounds import Recorded, encode_recordings
 from transduce.data.splitting import splitting
 from transduce.data.stream import Share, Stream
-from transduce.data.tokens import SPECIALS, Tokens, train_tokens
+from transduce.data.tokens import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import Item, items_of, measurable
 from transduce.evaluation.surprise import Given, given_text

@@ -1,30 +1,23 @@
-"""Progress: what a person sees while a model trains, and the logs that stay."""
+"""Progress: what a person sees while a model trains."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import sys
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from transduce.errors import DataError, TrainingError
-from transduce.storage import how_to_mend, write_text
+from transduce.training.log import Log
+from transduce.training.pace import Pace
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-ThreadHook = Callable[[threading.ExceptHookArgs], object]
-
-MEMORY = 0.98  # of the moving averages: about the last fifty updates count
 REFRESHES = 4  # of the bar, a second
 BAR = 12  # cells of the drawn bar, where the terminal has room for one
 
@@ -70,9 +63,7 @@ class Progress:
         metric: str | None = None,
         minutes: float | None = None,
     ) -> None:
-        self.folder = Path(folder)
         self.total_steps = total_steps
-        self.resume_step = resume_step
         self.metric = metric
         self.most_seconds = None if minutes is None else 60 * minutes
         self.pace = Pace()
@@ -83,30 +74,26 @@ class Progress:
         self._best: dict[str, Any] | None = None
         self._console: Console | None = None
         self._live: Live | None = None
-        self._log: IO[str] | None = None
-        self._tensorboard: Any = None
-        self._told_of_threads = threading.excepthook
+        self._log = Log(Path(folder), resume_step, self.say)
 
     def __enter__(self) -> Self:
-        self._open_log()
+        for record in self._log.open():
+            if record.get("kind") == "valid":
+                self._valid = record
+                if record.get("best"):
+                    self._best = record
+            else:
+                self._loss = record.get("loss", self._loss)
         self._open_terminal()
-        self._open_tensorboard()
+        self._log.open_tensorboard()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             with suppress(OSError):  # the terminal is gone
                 self._live.stop()
-        if self._tensorboard is not None:
-            try:
-                self._tensorboard.close()
-            except Exception as error:
-                self._without_tensorboard(error)
-        if self._log is not None:
-            with suppress(OSError):  # a line that could not be written has been told of
-                self._log.close()
-        self._live = self._tensorboard = self._log = None
-        threading.excepthook = self._told_of_threads
+        self._log.close()
+        self._live = None
 
     def step(self, record: StepRecord) -> None:
         """Take note of an update. Nothing is drawn here: the bar redraws by itself."""
@@ -117,7 +104,7 @@ class Progress:
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Log the updates since the last line; docs/training.md has the fields."""
-        self._write("train", record)
+        self._log.write("train", record)
         self._loss = record.get("loss", self._loss)
         if self._live is None:
             parts = self._parts(
@@ -131,7 +118,7 @@ class Progress:
         self._valid = {"step": step, **values}
         if best:
             self._best = self._valid
-        self._write("valid", {"step": step, **values, "best": best})
+        self._log.write("valid", {"step": step, **values, "best": best})
         shown = "  ".join(_value(name, value) for name, value in values.items())
         self.say(f"step {step}/{self.total_steps}  valid  {shown}{'  best' if best else ''}")
 
@@ -142,64 +129,6 @@ class Progress:
                 self._console.print(sentence)
             else:
                 print(sentence, file=sys.stderr, flush=True)
-
-    # ------------------------------------------------------------------------------------ logs
-
-    def _open_log(self) -> None:
-        path = self.folder / "log.jsonl"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            kept = _truncate(path, self.resume_step)
-            self._log = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise TrainingError(_unwritten(path, error)) from None
-        for record in kept:
-            if record.get("kind") == "valid":
-                self._valid = record
-                if record.get("best"):
-                    self._best = record
-            else:
-                self._loss = record.get("loss", self._loss)
-
-    def _write(self, kind: str, record: Mapping[str, Any]) -> None:
-        if self._log is None:
-            raise RuntimeError("Progress writes only inside its `with` block.")
-        plain = {key: _plain(value) for key, value in record.items()}
-        try:
-            self._log.write(json.dumps({"kind": kind, **plain}) + "\n")
-            self._log.flush()
-            if kind == "valid":  # a state follows, and must not outlive its log in a power cut
-                os.fsync(self._log.fileno())
-        except OSError as error:
-            raise TrainingError(_unwritten(self.folder / "log.jsonl", error)) from None
-        if self._tensorboard is None:
-            return
-        try:
-            for key, value in plain.items():
-                if key not in ("step", "best") and isinstance(value, (int, float)):
-                    self._tensorboard.add_scalar(f"{kind}/{key}", value, plain["step"])
-            if kind == "valid":
-                self._tensorboard.flush()
-        except Exception as error:
-            self._without_tensorboard(error)
-
-    def _open_tensorboard(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-
-            threading.excepthook = _unless_tensorboard(threading.excepthook)
-            # purge_step hides what an earlier run wrote from there on.
-            after = self.resume_step + 1 if self.resume_step else 0
-            self._tensorboard = SummaryWriter(
-                str(self.folder / "tensorboard"), purge_step=after, flush_secs=20
-            )
-        except Exception as error:
-            self._without_tensorboard(error)
-
-    def _without_tensorboard(self, error: Exception) -> None:
-        # Whatever broke in there, a missing package or a full disk: training is worth more.
-        self._tensorboard = None
-        self.say(f"TensorBoard logs are off: {error}")
 
     # -------------------------------------------------------------------------------- terminal
 
@@ -282,37 +211,6 @@ class Progress:
         return next((name for name in values if name != "loss"), "loss")
 
 
-class Pace:
-    """How fast training goes: moving averages of seconds and tokens of an update."""
-
-    def __init__(self) -> None:
-        self._seconds = self._tokens = self._weight = 0.0
-        self._last: tuple[int, float] | None = None
-
-    def step(self, step: int, tokens: int) -> None:
-        now = time.perf_counter()
-        # The first update, and the first after a pause, only start the clock: compiling kernels
-        # or decoding a validation set says nothing about the updates to come.
-        if self._last is not None and step > self._last[0]:
-            updates, seconds = step - self._last[0], now - self._last[1]
-            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds / updates
-            self._tokens = MEMORY * self._tokens + (1 - MEMORY) * tokens
-            self._weight = MEMORY * self._weight + (1 - MEMORY)
-        self._last = step, now
-
-    def pause(self) -> None:
-        """The time until the next update is not training."""
-        self._last = None
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        return self._tokens / self._seconds if self._seconds else None
-
-    def seconds_left(self, updates: int) -> float | None:
-        """How long so many updates take; None before there is anything to judge by."""
-        return max(updates, 0) * self._seconds / self._weight if self._weight else None
-
-
 class Silence(Progress):
     """What all processes of a run but the first show and write: nothing."""
 
@@ -330,72 +228,6 @@ class Silence(Progress):
 
     def say(self, sentence: str) -> None:
         pass
-
-
-# ------------------------------------------------------------------------------------ log.jsonl
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log.jsonl; a last line that was cut off in writing is left out.
-
-    Raises `DataError` where there is no log, or any other line is no JSON object.
-    """
-    if not Path(path).exists():
-        raise DataError(f"There is no training log at {path}.")
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    records = []
-    for number, line in enumerate(lines, start=1):
-        record = _parsed(line)
-        if record is not None:
-            records.append(record)
-        elif number < len(lines):
-            raise DataError(f"{path}, line {number}, is not a record of a training log.")
-    return records
-
-
-def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
-    """Leave in the log only what was logged up to a step, so that no step is in it twice."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    records = [record for record in map(_parsed, lines) if record is not None]
-    kept = [record for record in records if step > 0 and record.get("step", 0) <= step]
-    write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
-    return kept
-
-
-def _unwritten(path: Path, error: OSError) -> str:
-    return (
-        f"{path} could not be written ({error.strerror or error}); the last saved state is "
-        f"untouched: {how_to_mend(error)}, then go on with --resume"
-    )
-
-
-def _unless_tensorboard(tell: ThreadHook) -> ThreadHook:
-    """TensorBoard's thread tells us what it died of when we next write; that is told once."""
-
-    def hook(arguments: threading.ExceptHookArgs) -> None:
-        if not type(arguments.thread).__module__.startswith("tensorboard."):
-            tell(arguments)
-
-    return hook
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
-
-
-# -------------------------------------------------------------------------------------- numbers
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numbers of numpy or torch by their own value, None for nan."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _value(name: str, value: float | None) -> str:

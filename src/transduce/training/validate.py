@@ -23,6 +23,7 @@ def validate(
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
     totals, tokens = zip(*ranks.gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
+    alarms: float | None = None
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
         parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
@@ -36,9 +37,8 @@ def validate(
             values |= {name: metric.value for name, metric in measured.items()}
             # No number, where there was nothing to measure it by, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
-            if isinstance(model, Hearing):
-                values["alarms"] = 100 * alarms / max(len(answers), 1)
     if isinstance(model, Hearing) and ranks.first:
+        values |= {} if alarms is None else {"alarms": alarms}
         moved = model.diagonal(prepared.valid)
         values |= {} if moved is None else {"diagonal": 100 * moved}  # beside other percents
     return ranks.from_first(values)
@@ -46,8 +46,8 @@ def validate(
 
 def _answers(
     model: Model, recipe: Recipe, prepared: Prepared, ranks: Ranks
-) -> tuple[list[Answer], int]:
-    """To every item, each by one of the processes; and how many of them have a warning."""
+) -> tuple[list[Answer], float]:
+    """To every item, each by one of the processes; and the percent that have a warning."""
     sources = [item.source for item in prepared.items]
     searches = "validation.beam" not in RULES[recipe.task].without
     settings = {"beam": recipe.validation.beam} if searches else {}
@@ -60,4 +60,4 @@ def _answers(
     for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
     alarms = ranks.gather([sum(bool(output.warning) for output in outputs)])
-    return answers, sum(count for (count,) in alarms)
+    return answers, 100 * sum(count for (count,) in alarms) / max(len(answers), 1)

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from transduce import recipe
 from transduce.data.batches import Batch, Batches, Position, collate, ordered
 from transduce.data.cache import Encoded
+from transduce.data.sides import train_tokens
 from transduce.data.stream import Share, Stream
-from transduce.data.tokens import BEGIN, END, PAD, train_tokens
+from transduce.data.tokens import BEGIN, END, PAD
 from transduce.errors import DataError
 
 

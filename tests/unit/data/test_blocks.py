@@ -20,8 +20,9 @@ from transduce.data.blocks import cut, cut_anywhere
 from transduce.data.cache import Encoded, encode_corpus
 from transduce.data.corpus import Tally, read_pairs
 from transduce.data.packing import pack
+from transduce.data.sides import train_tokens
 from transduce.data.stream import Share, Stream
-from transduce.data.tokens import BEGIN, END, PAD, Tokens, train_tokens
+from transduce.data.tokens import BEGIN, END, PAD, Tokens
 
 TEXT = "ROMEO:\nBut soft,  what light\n\nthrough yonder window breaks?\n It is\nthe east"
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from transduce.data.doctor import Diagnosis, Finding, examine
+from transduce.data.doctor import Diagnosis, examine
+from transduce.data.findings import Finding
 from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
 
 GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]

@@ -20,8 +20,8 @@ from transduce.data.batches import Batches, collate
 from transduce.data.cache import Report
 from transduce.data.corpus import check_kind, read_pairs
 from transduce.data.places import parse_place, place_of
+from transduce.data.sides import train_tokens
 from transduce.data.sounds import Recorded, encode_recordings, sixteen_bits
-from transduce.data.tokens import train_tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.evaluate import items_of
 from transduce.recipe import Recipe, Recordings

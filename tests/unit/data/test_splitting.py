@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from transduce import recipe
 from transduce.data.batches import Batches
 from transduce.data.cache import encode_corpus
+from transduce.data.sides import train_tokens
 from transduce.data.splitting import splitting, taken_apart
-from transduce.data.tokens import Tokens, train_tokens
+from transduce.data.tokens import Tokens
 from transduce.recipe import Recipe
 
 TEXTS = ["the thing thinks", "a thin thing", "nothing is there", "think of this"] * 4

@@ -11,8 +11,9 @@ from transduce import recipe
 from transduce.cookbook import parse_recipe
 from transduce.data.cache import encode_corpus
 from transduce.data.corpus import Pair, Tally, called, check_files, read_pairs, tags_of
+from transduce.data.sides import train_tokens
 from transduce.data.tags import with_tags, without_tags
-from transduce.data.tokens import Tokens, train_tokens
+from transduce.data.tokens import Tokens
 from transduce.errors import DataError, RecipeError, TokensError
 from transduce.recipe import Columns, Corpus, Mixture, Recipe
 

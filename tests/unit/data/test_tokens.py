@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders
 
 from transduce import recipe
-from transduce.data.tokens import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens, train_tokens
+from transduce.data.tokens import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import TokensError
 
 TEXTS = [
@@ -260,24 +260,6 @@ def test_files_that_are_no_tokens_are_told(tmp_path: Path) -> None:
 def test_half_a_surrogate_pair_is_told(level: str) -> None:
     with pytest.raises(TokensError, match="surrogate"):
         learn(level).encode("dog \ud800")
-
-
-def test_the_recipe_says_whose_tokens_are_whose(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("abc\tX Y\ncab\tY Z\n")
-    corpus = recipe.Columns(file="a.tsv")
-    sides = recipe.TokensOfSides(
-        source=recipe.Tokens(level="character"), target=recipe.Tokens(level="symbol")
-    )
-    data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=sides)
-    source, target = train_tokens(data)
-    assert (source.level, len(source), target.level, len(target)) == ("character", 7, "symbol", 7)
-    shared = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
-    one, same = train_tokens(data.model_copy(update={"tokens": shared}))
-    assert one is same
-    assert one.unknowns(["abcXYZ "]) == {}
-    one.save(tmp_path / "mine.json")
-    loaded = recipe.TokensOfSides(both=recipe.Tokens(file="mine.json"))
-    assert train_tokens(data.model_copy(update={"tokens": loaded}))[0].to_json() == one.to_json()
 
 
 def test_a_label_is_a_whole_text() -> None:

@@ -1,0 +1,67 @@
+"""The command evaluate: a model judged on its test set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.commands.options import (
+    Beam,
+    Device,
+    EngineOption,
+    LengthPenalty,
+    ModelArgument,
+    Precision,
+    WithModels,
+    Workers,
+    count_processes,
+)
+
+
+def evaluate(
+    model: ModelArgument,
+    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
+    source: Annotated[
+        Path | None,
+        typer.Option(help="Score on this file instead, one a line (or a table, or a text);"),
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
+    ] = None,
+    with_models: WithModels = None,
+    engine: EngineOption = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: Workers = 0,
+) -> None:
+    """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
+    processes = count_processes(workers, many=True)
+    from transduce.console import print_metrics
+    from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.hardware import pick_device
+    from transduce.inspection.report import write_card
+    from transduce.interop.engine import exported_folder, open_model
+    from transduce.transducer import load
+
+    place = str(pick_device(device))
+    transducer = open_model(model, engine, place, precision)
+    transducer.workers = processes
+    folder = model if engine is None else exported_folder(model, engine)
+    evaluate_folder(
+        transducer,
+        folder,
+        tell=print_metrics,
+        split=split,
+        files=(source, target),
+        metrics=metrics,
+        with_models=[load(other, place, precision) for other in with_models or []],
+        beam=beam,
+        length_penalty=length_penalty,
+    )
+    if transducer.engine is None:
+        write_card(transducer, model)

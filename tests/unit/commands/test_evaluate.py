@@ -1,0 +1,37 @@
+"""The command evaluate: scores, files, mistakes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from command_line import Transduce, sentence
+
+
+def test_evaluate_scores_writes_and_renews_the_card(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    ended = transduce("evaluate", folder, "--split", "valid")
+    assert ended.status == 0
+    assert re.search(r"^PER \d+\.\d\d %", ended.out)
+    assert "exact match" in ended.out
+    assert len((folder / "valid.hypotheses.txt").read_text().split("\n")) == 4
+    assert "| valid | 3 | per (lower is better) |" in (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ([], "has no test set; give --split valid, or --source and --target"),
+        (["--split", "vaild"], "there is no split vaild; did you mean valid?"),
+        (["--split", "train"], "there is no split train; there are test and valid"),
+        (["--split", "valid", "--metrics", "blue"], "there is no metric blue; did you mean bleu?"),
+        (["--split", "valid", "--metrics", ","], "--metrics names none; there are bleu, chrf"),
+        (["--source", "x"], "--source and --target, or with --source alone"),
+        (["--source", "/no/x", "--target", "/no/y"], "/no/x"),
+    ],
+)
+def test_evaluate_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
+    assert said in sentence(transduce("evaluate", folder, *typed))
