@@ -24,6 +24,9 @@ from transduce.decoding.search import (
     shrinks,
 )
 
+Ways = tuple[Tensor, Tensor, Tensor]
+"""To go on, of each row: what they reach_BC, from which hypothesis_BC, by which token_BC."""
+
 
 def beam(
     model: Stepper,
@@ -81,16 +84,10 @@ def beam(
 
         # Twice as many candidates as stay open, in the order of preference: half of them may end.
         if include is None and groups == 1:
-            candidate_BC, parent_BC, token_BC = _best_candidates(log_probs_RV, open_BN, 2 * size)
+            ways = _best_ways(log_probs_RV, open_BN, 2 * size)
         else:
-            V = log_probs_RV.shape[1]
-            reached_BNV = log_probs_RV.view(len(rows_B), N, V).add_(open_BN[:, :, None])
-            index_BC = _preferred(reached_BNV, size, include, groups, diversity)
-            candidate_BC = reached_BNV.flatten(1).gather(1, index_BC)
-            parent_BC, token_BC = index_BC // V, index_BC % V
-        if missing := 2 * size - candidate_BC.shape[1]:  # of a tiny vocabulary
-            candidate_BC = pad(candidate_BC, (0, missing), value=NEVER)
-            parent_BC, token_BC = pad(parent_BC, (0, missing)), pad(token_BC, (0, missing))
+            ways = _preferred_ways(log_probs_RV, open_BN, size, include, groups, diversity)
+        candidate_BC, parent_BC, token_BC = _filled_up(ways, 2 * size)
         ends_BC = token_BC == END
 
         # Where it costs nothing to ask, nothing is done for an END that nobody has written.
@@ -149,13 +146,9 @@ def beam(
     return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
 
 
-def _best_candidates(
-    log_probs_RV: Tensor, open_BN: Tensor, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Each row's best ways to go on: what they reach, from which hypothesis, by what token.
-
-    Only the best tokens of each hypothesis are added up: the others cannot be among them.
-    """
+def _best_ways(log_probs_RV: Tensor, open_BN: Tensor, count: int) -> Ways:
+    """Each row's best ways to go on. Only each hypothesis' best tokens are added up: the others
+    cannot be among them."""
     (B, N), V = open_BN.shape, log_probs_RV.shape[1]
     each = min(count, V)
     worth_RC, token_RC = best(log_probs_RV, each)
@@ -164,14 +157,37 @@ def _best_candidates(
     return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)
 
 
-def _preferred(
-    reached_BNV: Tensor, size: int, include: Include | None, groups: int, diversity: float
-) -> Tensor:
-    """Each row's candidates as they are asked for, the first first: places_BC in its N x V."""
+def _preferred_ways(
+    log_probs_RV: Tensor,
+    open_BN: Tensor,
+    size: int,
+    include: Include | None,
+    groups: int,
+    diversity: float,
+) -> Ways:
+    """Each row's ways to go on, in the order in which they are asked for."""
+    V = log_probs_RV.shape[1]
+    reached_BNV = log_probs_RV.view(*open_BN.shape, V).add_(open_BN[:, :, None])
+    if include is not None:
+        index_BC = include.prefer(reached_BNV, min(2 * size, reached_BNV[0].numel()))
+    else:
+        index_BC = _in_groups(reached_BNV, size, groups, diversity)
+    return reached_BNV.flatten(1).gather(1, index_BC), index_BC // V, index_BC % V
+
+
+def _filled_up(ways: Ways, count: int) -> Ways:
+    """With ways that lead nowhere, where a tiny vocabulary has too few."""
+    if not (missing := count - ways[0].shape[1]):
+        return ways
+    candidate_BC, parent_BC, token_BC = (pad(of_ways, (0, missing)) for of_ways in ways)
+    candidate_BC[:, -missing:] = NEVER
+    return candidate_BC, parent_BC, token_BC
+
+
+def _in_groups(reached_BNV: Tensor, size: int, groups: int, diversity: float) -> Tensor:
+    """Each row's best places_BC in its N x V, disliking what the groups before it have taken."""
     B, N, V = reached_BNV.shape
     count = min(2 * size, N * V)
-    if include is not None:
-        return include.prefer(reached_BNV, count)
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []

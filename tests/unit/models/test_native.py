@@ -174,6 +174,19 @@ def test_nothing_depends_on_the_batch(size: int) -> None:
 
 
 @torch.inference_mode()
+def test_many_rows_are_worth_what_few_are() -> None:
+    """So many that their log-probabilities are not all made together."""
+    steps = NativeSteps(packed(network(), "int8"))
+    tokens_B = torch.arange(5, 5 + B)
+    few_BV, _ = steps.step(tokens_B, steps.start(*source()))
+    many_R = torch.arange(110) % B
+    state = steps.start(*source())
+    state.reorder(many_R)
+    many_RV, _ = steps.step(tokens_B[many_R], state)
+    assert torch.equal(many_RV, few_BV[many_R])
+
+
+@torch.inference_mode()
 def test_who_watches_sees_every_step() -> None:
     steps = NativeSteps(packed(network(), "int8"))
     with Lens(steps.network, "*") as lens:
