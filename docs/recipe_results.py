@@ -64,7 +64,7 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
     head = ["experiment", "parameters", "updates", "training", "hardware", "command"]
     lines += [*_table(head, facts), ""] if facts else []
     if tried:
-        lines += ["Compared on the validation set, one seed each:", ""]
+        lines += ["Compared on the validation set (of several seeds, the mean):", ""]
         head = ["", *shown["metrics"], "overrides"]
         lines += [*_table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
     return [*lines, *_notes(shown), ""]
@@ -195,16 +195,18 @@ def _facts(name: str, one: dict[str, Any]) -> list[str]:
 
 
 def _trial(name: str, one: dict[str, Any], shown: dict[str, Any]) -> list[str]:
-    run = next(iter(one["runs"].values()))
+    runs = [run for unit, run in one["runs"].items() if unit != ENSEMBLE]
     scores = [
-        _score(run, VALID, expression) if _says(shown, label, name) else None
+        [found[0] for run in runs if (found := _score(run, VALID, expression))]
+        if _says(shown, label, name)
+        else []
         for label, expression in shown["metrics"].items()
     ]
     overrides = [text for text in one["overrides"] if not text.startswith("data.t")]
     overrides = [text for text in overrides if not text.startswith("data.valid")]
     said = ", ".join(overrides) or f"as in the recipe `{one['recipe']}`"
     digits = shown.get("digits", 2)
-    return [f"`{name}`", *("" if s is None else f"{s[0]:.{digits}f}" for s in scores), said]
+    return [f"`{name}`", *(_mean(values, digits) if values else "" for values in scores), said]
 
 
 def _notes(shown: dict[str, Any]) -> list[str]:

@@ -144,7 +144,11 @@ class _Clock:
         return found
 
     def _confidence(self, start: int, end: int) -> float:
-        return math.exp(self.told.segment_confidence(start, end)) if end > start else 0.0
+        tokens = self.told.confidence_U[start:end][~self.told.left_out_U[start:end]]
+        # A line that nobody reads may lie about a long pause, whose frames are sure of nothing.
+        if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):
+            return 0.0
+        return math.exp(self.told.segment_confidence(start, end))
 
     def _begin(self, at: float, earliest: float) -> float:
         """The end of the last pause before a sound."""

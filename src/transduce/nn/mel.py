@@ -97,6 +97,8 @@ class LogMel(nn.Module):
         x_BTA = frames_BTA - frames_BTA.mean(dim=-1, keepdim=True)
         before_BTA = torch.cat((x_BTA[..., :1], x_BTA[..., :-1]), dim=-1)
         x_BTA = (x_BTA - 0.97 * before_BTA) * self.window_A
+        if not x_BTA.numel():  # some libraries know no transform of nothing
+            return x_BTA.new_empty(*x_BTA.shape[:-1], self.filters_CM.shape[1])
         spectrum_BTC = torch.fft.rfft(x_BTA, n=self.padded)
         power_BTC = spectrum_BTC.real.square() + spectrum_BTC.imag.square()
         energy_BTM: Tensor = power_BTC @ self.filters_CM

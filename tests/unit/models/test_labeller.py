@@ -166,8 +166,8 @@ def test_packed_sequences_have_the_same_loss_and_gradient(
     ):
         gradients = torch.autograd.grad(loss.total, list(network.parameters()))
         found.append((loss.total, loss.nll, loss.tokens, *gradients))
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, check_dtype=False, rtol=1e-5, atol=1e-6)
+    for one, other in zip(*found, strict=True):  # 40 rows alike are rounded alike
+        torch.testing.assert_close(one, other, check_dtype=False, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooled", [True, False])

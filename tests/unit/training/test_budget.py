@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from pathlib import Path
@@ -147,13 +148,20 @@ def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> Non
     torch.manual_seed(1)
     shape = {**PRESETS["transformer-tiny"], "width": 256, "dropout": 0.1}
     made = build(recipe.Model.model_validate(shape), Vocabulary(8000, 8000)).cuda()
+    fresh = copy.deepcopy(made)
     one = kind(made, build_optimizer(made, Train()), Train(), torch.bfloat16)
     before = torch.cuda.get_rng_state(), [p.detach().clone() for p in made.parameters()]
     small, large = (fitting_budget(one, (100, 100), free * MIB) for free in (600, 4000))
     assert 256 <= small < large <= 65_536
     assert torch.equal(torch.cuda.get_rng_state(), before[0])
     assert all(torch.equal(p, q) for p, q in zip(made.parameters(), before[1], strict=True))
-    assert all(p.grad is None or not p.grad.any() for p in made.parameters())
+    two = kind(fresh, build_optimizer(fresh, Train()), Train(), torch.bfloat16)
+    for each in (one, two):
+        torch.manual_seed(2)
+        each.gradients(collate([[5, 7, 9]] * 20, [[6, 8]] * 20), 60)
+    for p, q in zip(made.parameters(), fresh.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad)
+    one.free()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     start = torch.cuda.memory_allocated()

@@ -1,0 +1,52 @@
+"""Which lines count as read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.alignment.align import _Clock
+from transduce.alignment.lines import Line
+from transduce.nn.ctc_alignment import Alignment
+
+FRAMES = 60
+
+
+def clock(confidences: list[float], scores: dict[int, float]) -> _Clock:
+    """Of a line whose tokens are ten frames apart; frames without a score are surely blank."""
+    first_U = torch.arange(len(confidences)) * 10
+    scores_S = torch.zeros(FRAMES)
+    for frame, score in scores.items():
+        scores_S[frame] = score
+    told = Alignment(first_U, first_U, torch.tensor(confidences), scores_S)
+    front = SimpleNamespace(seconds_of=lambda state: 0.04 * state)
+    model: Any = SimpleNamespace(network=SimpleNamespace(front=front))
+    return _Clock(model, told, np.ones(240, dtype=np.bool_), 2.4)
+
+
+def read(some: _Clock, count: int) -> tuple[bool, float]:
+    [one] = some.utterances([Line("abc", tuple(range(4, 4 + count)), (), ())], [0, count])
+    return one.read, one.confidence
+
+
+def test_a_line_that_was_heard() -> None:
+    heard, confidence = read(clock([0.9, 0.8, 0.7], {0: -0.1, 10: -0.2, 20: -0.4}), 3)
+    assert heard
+    assert confidence == pytest.approx(np.exp(-0.7 / 21), rel=1e-4)
+
+
+def test_a_line_that_lies_about_a_pause_was_not_read() -> None:
+    """The frames between its tokens are sure, of nothing; the tokens were not heard."""
+    some = clock([0.8, 0.001, 0.001], {0: -0.2, 10: -6.9, 20: -6.9})
+    assert np.exp(some.told.segment_confidence(0, 3)) > 0.4
+    assert read(some, 3) == (False, 0.0)
+
+
+def test_a_line_of_which_nothing_was_heard() -> None:
+    some = clock([0.5, 0.5], {})
+    some.told.first_U[:] = -1
+    assert read(some, 2) == (False, 0.0)
