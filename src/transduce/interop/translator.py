@@ -33,9 +33,9 @@ from transduce.interop.packages import load_package
 from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 
-# Source tokens of one batch: enough for full matrices, and so few that each worker has several
-# batches, as the last ones of all are not done at the same moment.
-LEAST_TOKENS, MOST_TOKENS, MOST_ON_GPU = 512, 2048, 1 << 14
+# Source tokens of one batch: enough for full matrices, fewer in int8, and so few that each worker
+# has several batches, as the last ones of all are not done at the same moment.
+LEAST_TOKENS, MOST_TOKENS, MOST_ON_GPU = 512, 1024, 1 << 14
 BATCHES = 4  # of each worker, at least, unless they were smaller than that
 
 
@@ -83,6 +83,7 @@ class Translator:
             raise ModelError(
                 f"CTranslate2 cannot load {folder / MODEL} on {device}: {error}"
             ) from None
+        self._most = LEAST_TOKENS if "int8" in self._translator.compute_type else MOST_TOKENS
         self._source_names = source_tokens.names()
         self._target_names = target_tokens.names()
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
@@ -166,7 +167,7 @@ class Translator:
         if self._on_gpu:
             return list(pack(places, sizes, MOST_ON_GPU))
         tokens = sum(sizes[place] for place in places)
-        most = self._workers * max(BATCHES, -(-tokens // (MOST_TOKENS * self._workers)))
+        most = self._workers * max(BATCHES, -(-tokens // (self._most * self._workers)))
         budget = max(LEAST_TOKENS, -(-tokens // most))
         largest = sorted((sizes[place] for place in places), reverse=True)
         while sum(1 for _ in cuts(largest, budget)) > most:

@@ -190,7 +190,7 @@ def test_a_beam_is_ranked_without_scores_too(tmp_path: Path) -> None:
 @hypothesis.settings(max_examples=100, deadline=None)
 def test_no_worker_has_more_batches_than_another(sizes: list[int], workers: int) -> None:
     translator = Translator.__new__(Translator)
-    translator._on_gpu, translator._workers = False, workers
+    translator._on_gpu, translator._workers, translator._most = False, workers, MOST_TOKENS
     batches = translator._packed(list(range(len(sizes))), sizes)
     assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))
     several = workers * max(BATCHES, math.ceil(sum(sizes) / (MOST_TOKENS * workers)))
