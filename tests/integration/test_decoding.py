@@ -64,7 +64,7 @@ def test_neighbours_order_and_padding_change_no_hypothesis(
     expected = lists([model.run([word], **WAYS[way])[0] for word in words])
     compared = 0
     for budget in (1 << 16, 1000):
-        monkeypatch.setattr(decode, "PLACES", budget)
+        monkeypatch.setattr(decode, "PLACES_ON_CPU", budget)
         # A very long neighbour pads all others of its batch; the order decides who they are.
         order = random.Random(budget).sample(range(len(words)), len(words))
         shuffled = [words[i] for i in order]

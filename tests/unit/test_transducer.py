@@ -100,7 +100,7 @@ def test_outputs_come_in_the_order_of_sources_whatever_the_batches(
     assert [o.score for o in together] == pytest.approx([o.score for o in alone], abs=1e-5)
     assert texts(model.run(WORDS[::-1], **WAYS[way])) == texts(together)[::-1]
     for budget in (1, 100, 300):
-        monkeypatch.setattr(decode, "PLACES", budget)
+        monkeypatch.setattr(decode, "PLACES_ON_CPU", budget)
         assert texts(model.run(WORDS, **WAYS[way])) == texts(together)
 
 
@@ -382,7 +382,7 @@ def test_wishes_hold_in_any_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     together = model.run(WORDS, **asked)
     for budget in (1, 500):
-        monkeypatch.setattr(decode, "PLACES", budget)
+        monkeypatch.setattr(decode, "PLACES_ON_CPU", budget)
         for ours, theirs in zip(model.run(WORDS, **asked), together, strict=True):
             assert ours.text == theirs.text
             assert texts(ours.alternatives) == texts(theirs.alternatives)

@@ -34,6 +34,9 @@ from transduce.errors import ModelError
 # Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
 # 6 layers and width 512, about 24 kB of keys and values in float32.
 PLACES = 1 << 16
+# On a CPU about so many: what a step reads then stays in its caches, sources of a batch are nearly
+# of one length, and fresh memory, slow at first, is rarely asked for.
+PLACES_ON_CPU = 1 << 13
 
 
 @dataclass(slots=True)
@@ -133,9 +136,15 @@ class Task:
         kinds = [self._kind(request) for request in requests]
         for kind in sorted(set(kinds)):
             of_kind = [place for place in possible if kinds[place] == kind]
-            for places in pack(of_kind, sizes, PLACES):
+            for places in self._batches(of_kind, sizes):
                 self._attempt(places, requests, found)
         return found
+
+    def _batches(self, places: list[int], sizes: list[int]) -> Iterator[list[int]]:
+        if self.device.type != "cpu":
+            return pack(places, sizes, PLACES)
+        several = round(sum(sizes[place] for place in places) / PLACES_ON_CPU)
+        return pack_evenly(places, sizes, max(1, several))
 
     def _kind(self, request: Request) -> tuple[int, int]:
         """What requests of one batch have in common: a neighbour's phrases must not widen another's
@@ -316,6 +325,18 @@ def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[
     in_order = sorted(indices, key=lambda i: (-sizes[i], i))
     for cut in cuts([sizes[index] for index in in_order], budget):
         yield in_order[cut]
+
+
+def pack_evenly(
+    indices: Sequence[int], sizes: Sequence[int], several: int, least: int = 1
+) -> Iterator[list[int]]:
+    """As `pack`, into so many batches of about the same size; into fewer if they were smaller than
+    `least`."""
+    largest = sorted((sizes[index] for index in indices), reverse=True)
+    budget = max(least, -(-sum(largest) // several))
+    while sum(1 for _ in cuts(largest, budget)) > several:
+        budget += -(-budget // 32)  # padding takes room as well
+    return pack(indices, sizes, budget)
 
 
 def cuts(sizes: Sequence[int], budget: int) -> Iterator[slice]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from transduce.cores import count_cores
 from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN, Tokens
-from transduce.decoding.decode import Request, Task, cuts, pack
+from transduce.decoding.decode import Request, Task, pack, pack_evenly
 from transduce.decoding.engine import Rows
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.settings import Settings
@@ -168,11 +168,7 @@ class Translator:
             return list(pack(places, sizes, MOST_ON_GPU))
         tokens = sum(sizes[place] for place in places)
         most = self._workers * max(BATCHES, -(-tokens // (self._most * self._workers)))
-        budget = max(LEAST_TOKENS, -(-tokens // most))
-        largest = sorted((sizes[place] for place in places), reverse=True)
-        while sum(1 for _ in cuts(largest, budget)) > most:
-            budget += -(-budget // 32)  # padding takes room as well
-        return list(pack(places, sizes, budget))
+        return list(pack_evenly(places, sizes, most, LEAST_TOKENS))
 
     def _read(self, result: Any, exact: bool) -> list[_Found]:
         """`exact`: the scores are the model's. With bans they are not, nor is a prefix in them."""

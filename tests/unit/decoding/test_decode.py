@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transduce.data.tokens import END
 from transduce.decoding import decode
-from transduce.decoding.decode import Bounds, Request, Task, pack
+from transduce.decoding.decode import Bounds, Request, Task, pack, pack_evenly
 from transduce.decoding.settings import Settings
 
 
@@ -61,15 +61,24 @@ def test_batches_hold_all_once_and_keep_to_the_budget(sizes: list[int], budget: 
         assert max(sizes[i] for i in one) * (len(one) + 1) > budget
 
 
+@given(sizes=sizes, several=st.integers(1, 20), least=st.integers(1, 100))
+def test_even_batches(sizes: list[int], several: int, least: int) -> None:
+    batches = list(pack_evenly(range(len(sizes)), sizes, several, least))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
+    assert len(batches) <= several
+    alike = list(pack_evenly(range(len(sizes)), [7] * len(sizes), several))
+    assert max(map(len, alike), default=0) <= -(-len(sizes) // several) * 33 / 32 + 1
+
+
 def test_hypotheses_and_targets_count_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "PLACES", 1000)
+    monkeypatch.setattr(decode, "PLACES_ON_CPU", 1000)
     requests = [Request([4] * 9)] * 30  # 10 of source and 23 of target
     counted = {}
     for beam in (1, 4):
         model = Echo()
         task(model, beam=beam).run(requests)
         counted[beam] = max(rows for rows, _ in model.shapes)
-    assert counted == {1: 1000 // 33, 4: 1000 // (4 * 33)}
+    assert counted == {1: 30, 4: 8}  # one batch of 990 places; four, as 3,960 are about 4 x 1000
 
 
 def test_a_very_long_source_is_alone_and_the_others_are_not() -> None:
