@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -143,8 +144,8 @@ class Task:
     def _batches(self, places: list[int], sizes: list[int]) -> Iterator[list[int]]:
         if self.device.type != "cpu":
             return pack(places, sizes, PLACES)
-        several = round(sum(sizes[place] for place in places) / PLACES_ON_CPU)
-        return pack_evenly(places, sizes, max(1, several))
+        several = max(1, round(sum(sizes[place] for place in places) / PLACES_ON_CPU))
+        return pack_evenly(places, sizes, several, most=1.5 * PLACES_ON_CPU)
 
     def _kind(self, request: Request) -> tuple[int, int]:
         """What requests of one batch have in common: a neighbour's phrases must not widen another's
@@ -328,14 +329,22 @@ def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[
 
 
 def pack_evenly(
-    indices: Sequence[int], sizes: Sequence[int], several: int, least: int = 1
+    indices: Sequence[int],
+    sizes: Sequence[int],
+    several: int,
+    least: int = 1,
+    most: float = math.inf,
 ) -> Iterator[list[int]]:
-    """As `pack`, into so many batches of about the same size; into fewer if they were smaller than
-    `least`."""
+    """As `pack`, into so many batches of about the same size: into fewer if they were smaller than
+    `least`, into more if, padded, they were larger than `most`."""
     largest = sorted((sizes[index] for index in indices), reverse=True)
-    budget = max(least, -(-sum(largest) // several))
-    while sum(1 for _ in cuts(largest, budget)) > several:
+    total = sum(largest)
+    budget = max(least, -(-total // several))
+    while budget > most or sum(1 for _ in cuts(largest, budget)) > several:
         budget += -(-budget // 32)  # padding takes room as well
+        if budget > most:
+            several += 1
+            budget = max(least, -(-total // several))
     return pack(indices, sizes, budget)
 
 

@@ -70,6 +70,23 @@ def test_even_batches(sizes: list[int], several: int, least: int) -> None:
     assert max(map(len, alike), default=0) <= -(-len(sizes) // several) * 33 / 32 + 1
 
 
+@given(sizes=sizes, several=st.integers(1, 20), most=st.integers(1, 200))
+def test_even_batches_are_bounded_padding_and_all(
+    sizes: list[int], several: int, most: int
+) -> None:
+    batches = list(pack_evenly(range(len(sizes)), sizes, several, most=most))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(sizes)))
+    for batch in batches:
+        assert len(batch) == 1 or max(sizes[i] for i in batch) * len(batch) <= most
+
+
+def test_a_long_source_does_not_pad_a_few_short_ones() -> None:
+    model = Echo()
+    requests = [Request([4] * 5)] * 8 + [Request([4] * 4000)]
+    task(model).run(requests)
+    assert model.shapes == [(1, 4001), (8, 6)]
+
+
 def test_hypotheses_and_targets_count_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "PLACES_ON_CPU", 1000)
     requests = [Request([4] * 9)] * 30  # 10 of source and 23 of target

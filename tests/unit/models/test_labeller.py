@@ -158,7 +158,7 @@ def test_packed_sequences_have_the_same_loss_and_gradient(
     network = labeller(pool is not None, encoder, pool=pool or "average", width=16, ngrams=ngrams)
     filled(network)
     assert network.packs(16)
-    batch = collate(SOURCES * 40, (LABELS if pool else TAGS) * 40, ends=False)
+    batch = collate(SOURCES * 10, (LABELS if pool else TAGS) * 10, ends=False)
     found = []
     for loss in (
         network.loss(batch.source_BS, batch.source_lengths_B, batch.target_BT, 0.1),
@@ -166,8 +166,8 @@ def test_packed_sequences_have_the_same_loss_and_gradient(
     ):
         gradients = torch.autograd.grad(loss.total, list(network.parameters()))
         found.append((loss.total, loss.nll, loss.tokens, *gradients))
-    for one, other in zip(*found, strict=True):  # 40 rows alike are rounded alike
-        torch.testing.assert_close(one, other, check_dtype=False, rtol=1e-5, atol=1e-5)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, check_dtype=False, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("pooled", [True, False])
