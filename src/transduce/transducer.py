@@ -114,7 +114,7 @@ class Transducer(Writer, task="transduce"):
         assert isinstance(network, Network)
         if not has_flat_steps(network):
             return network
-        if network is not self._searched:  # its weights may change yet
+        if self._packed is None or network is not self._packed.network:  # its weights may change
             return steps_of(network)
         self._steps = self._steps or steps_of(network)
         return self._steps
@@ -132,8 +132,6 @@ class Transducer(Writer, task="transduce"):
             self._fast = FastSearch(
                 self.network, pick_precision(self.precision, self.device, width)
             )
-        if self.network.training:
-            self._fast.learned()
         return self._fast
 
     def _worth(self, sources: list[str], texts: list[str]) -> list[float]:

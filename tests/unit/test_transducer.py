@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from transduce import recipe
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import decode
 from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
 from transduce.folder import WEIGHTS
+from transduce.models import packed as packed_networks
+from transduce.models.fingerprint import Fingerprint
 from transduce.models.lens import Lens, attentions
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
@@ -232,19 +236,118 @@ def test_the_network_is_left_in_the_mode_it_was_in(training: bool) -> None:
     assert model.network.training == training
 
 
+def fused_step(network: nn.Module) -> None:
+    for parameter in network.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    torch.optim.AdamW(network.parameters(), lr=0.1, fused=True).step()
+
+
+def learn(network: nn.Module) -> None:
+    network.train()
+    fused_step(network)
+    network.eval()
+
+
+def add_low_rank(network: nn.Module) -> None:
+    """As LoRA is merged: the sum of a weight and of a product of two thin matrices."""
+    for name, parameter in network.named_parameters():
+        if name.endswith("contract.weight"):
+            parameter.data.addmm_(
+                torch.randn(len(parameter), 1), torch.randn(1, parameter.shape[1])
+            )
+
+
+def change_one_number(network: nn.Module) -> None:
+    network.get_parameter("decoder.blocks.0.feed_forward.contract.weight").data[3, 5] += 3.0
+
+
+def swap_rows(network: nn.Module) -> None:
+    table = network.get_parameter("decoder.embedding.table.weight").data
+    table.copy_(table.roll(1, dims=0))
+
+
+def swap_columns(network: nn.Module) -> None:
+    weight = network.get_parameter("decoder.blocks.0.feed_forward.contract.weight").data
+    weight.copy_(weight.roll(2, dims=1))
+
+
+def load_others(network: nn.Module) -> None:
+    network.load_state_dict(make(seed=8).network.state_dict())
+
+
+def by_numpy(network: nn.Module) -> None:
+    network.get_parameter("decoder.blocks.1.feed_forward.expand.weight").detach().numpy()[:] *= -1
+
+
+def replace_weight(network: nn.Module) -> None:
+    block = network.get_submodule("decoder.blocks.0.feed_forward.contract")
+    block.weight = nn.Parameter(torch.randn_like(block.weight))  # type: ignore[arg-type]
+
+
+CHANGES: dict[str, Callable[[nn.Module], None]] = {
+    function.__name__: function
+    for function in (
+        fused_step,
+        learn,
+        add_low_rank,
+        change_one_number,
+        swap_rows,
+        swap_columns,
+        load_others,
+        by_numpy,
+        replace_weight,
+    )
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_it_searches_with_the_weights_of_now(precision: str) -> None:
+def test_it_searches_with_the_weights_of_now(precision: str, change: str) -> None:
     model = make().compute_in(precision)
     model.network.float()
     before = [output.log_probability for output in model.run(WORDS)]
     assert [output.log_probability for output in model.run(WORDS)] == before
-    with torch.no_grad():
-        model.network.decoder.blocks[0].feed_forward.contract.weight.normal_()
+    CHANGES[change](model.network)
     after = [output.log_probability for output in model.run(WORDS)]
     fresh = make().compute_in(precision)
     fresh.network.float()
     fresh.network.load_state_dict(model.network.state_dict())
     assert after == [output.log_probability for output in fresh.run(WORDS)] != before
+
+
+def test_weights_that_have_not_changed_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = packed_networks.packed
+    monkeypatch.setattr(
+        packed_networks, "packed", lambda network, kind: made.append(kind) or real(network, kind)
+    )
+    model = make()
+    model.network.float()
+    for mode in (False, False, True, True, False):
+        model.network.train(mode)
+        model.run(WORDS)
+    assert made == ["float32"]
+    model.compute_in("int8").run(WORDS)
+    assert made == ["float32", "int8"]
+
+
+def test_frozen_weights_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    model = load(folder).freeze()
+    assert model.frozen
+    assert not any(parameter.requires_grad for parameter in model.network.parameters())
+    model.run(WORDS)
+    looks = []
+    monkeypatch.setattr(Fingerprint, "fits", lambda self, network: bool(looks.append(1)) or True)
+    model.run(WORDS)
+    assert not looks
+    model.network.train()  # who trains it after all is not let down
+    model.run(WORDS)
+    assert looks
+    before = [output.log_probability for output in model.run(WORDS)]
+    model.network.eval()
+    make(seed=8).save(folder)  # weights read from a file are always seen
+    model.load_weights(folder / WEIGHTS)
+    assert [output.log_probability for output in model.run(WORDS)] != before
 
 
 def test_a_lens_sees_a_search() -> None:
@@ -839,20 +942,6 @@ def test_on_a_gpu_plain_search_finds_the_same_at_speed(beam: int) -> None:
     assert texts(fast) == texts(slow)
     for mine, other in zip(fast, slow, strict=True):
         assert mine.score == pytest.approx(other.score, abs=1e-3)
-
-
-def test_in_training_it_searches_with_the_weights_of_now() -> None:
-    """A fused optimizer changes weights without counting up their versions."""
-    model = make()
-    model.network.float().train()  # of float32 weights there are copies laid out for products
-    before = [output.log_probability for output in model.run(WORDS)]
-    for parameter in model.network.parameters():
-        parameter.grad = torch.randn_like(parameter)
-    torch.optim.AdamW(model.network.parameters(), lr=0.1, fused=True).step()
-    after = [output.log_probability for output in model.run(WORDS)]
-    fresh = make()
-    fresh.network.float().load_state_dict(model.network.state_dict())
-    assert after == [output.log_probability for output in fresh.run(WORDS)] != before
 
 
 def test_a_source_that_is_mostly_unknown_is_told() -> None:

@@ -126,6 +126,9 @@ def run(
     others = [load(other, place, precision) for other in with_models or []]
     judge = None if rescore is None else load(rescore, place)
     language = None if language_model is None else load(language_model, place, precision)
+    for one in (transducer, *others, language):
+        if one is not None:
+            one.freeze()
     keep_loaded()
     settings: dict[str, tuple[Any, Any]] = {
         "beam": (beam, None),

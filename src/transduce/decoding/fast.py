@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
-from torch import Tensor
 
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
-from transduce.models.packed import version
 
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
@@ -34,20 +32,16 @@ def has_fast_search(network: Network) -> bool:
 class FastSearch:
     """Greedy and beam search over slots; pools and their recorded steps are kept for the next call.
 
-    The network given is the one that counts: its weights are copied into the one that searches,
-    again whenever they have changed.
+    The network given is the one that counts: its weights are copied into the one that searches
+    at every call. On a GPU that costs less than to find out whether they have changed.
     """
 
     network: Network
     precision: torch.dtype = torch.float32
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
-    _copied: object = None
-    """The version of the weights that the copy has."""
-
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
-        self._weights: list[Tensor] = list(self.network.parameters())
 
     def run(
         self,
@@ -75,15 +69,10 @@ class FastSearch:
             _work(self._pool(shape), jobs, places, found)
         return found
 
-    def learned(self) -> None:
-        """The weights may have changed since the last call."""
-        self._copied = None
-
     def _copy_weights(self) -> None:
-        now = version(self.network, self._weights)
-        if self._copied != now:
-            torch._foreach_copy_(list(self._copy.parameters()), self._weights)
-            self._copied = now
+        with torch.no_grad():
+            copies, weights = self._copy.parameters(), self.network.parameters()
+            torch._foreach_copy_(list(copies), list(weights))
 
     def free(self) -> None:
         """Give back the memory of all pools."""

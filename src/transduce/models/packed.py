@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from transduce.models.fingerprint import Fingerprint
 from transduce.models.learner import Learner
 from transduce.models.network import Head
 from transduce.nn.blocks import DecoderBlock, EncoderBlock
@@ -38,16 +38,16 @@ def packed(network: Learned, kind: str) -> Learned:
     return copied
 
 
-def version(network: Learner, weights: Sequence[Tensor] | None = None) -> object:
-    """The same as before as long as no weight has changed, so that what was copied still holds.
+class PackedCopy(Generic[Learned]):
+    """A packed network, and what the weights were that it was packed from."""
 
-    Of a network in training it is never the same, as a fused optimizer does not count its changes.
-    weights: all its parameters, where they are at hand; to gather them takes a while.
-    """
-    weights = list(network.parameters()) if weights is None else weights
-    if network.training or any(weight.is_inference() for weight in weights):
-        return object()
-    return [(weight.data_ptr(), weight._version) for weight in weights]
+    def __init__(self, network: Learned, kind: str) -> None:
+        self.network = packed(network, kind)
+        self._fingerprint = Fingerprint(network)
+
+    def fits(self, network: Learned) -> bool:
+        """Whether it is still what `packed` would make of the network; reads all weights once."""
+        return self._fingerprint.fits(network)
 
 
 def _pack_block(block: EncoderBlock | DecoderBlock, kind: str) -> None:

@@ -49,6 +49,8 @@ class Model:
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
         self.engine: Engine | None = None
+        self.frozen = False
+        """Whether the weights are known to stay as they are; see `freeze`."""
         self.workers = 1
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self.compute_in("auto")
@@ -109,6 +111,16 @@ class Model:
 
     def to(self, device: str | torch.device) -> Self:
         self.network.to(device)
+        return self
+
+    def freeze(self) -> Self:
+        """Say that the weights stay as they are: none of them learns from now on.
+
+        Otherwise every `run` on a CPU reads all weights once to see whether they have changed,
+        which counts where single sentences are searched in int8.
+        """
+        self.network.requires_grad_(False)
+        self.frozen = True
         return self
 
     def compute_in(self, precision: str) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from transduce.errors import ModelError
 from transduce.models import Learner, Lens
 from transduce.models.flat import has_flat_steps
 from transduce.models.lens import attentions
-from transduce.models.packed import packed, version
+from transduce.models.packed import PackedCopy
 from transduce.nn.packed import KINDS
 from transduce.rules import RULES
 from transduce.tasks.model import Model, checked, ready
@@ -67,12 +68,15 @@ class Writer(Model):
         self._forget()
         return super().to(device)
 
+    def load_weights(self, path: Path) -> str:
+        self._forget()
+        return super().load_weights(path)
+
     def _forget(self) -> None:
         """What search made of a network that has changed."""
         self._fast: FastSearch | None = None
-        self._searched: Learner | None = None
+        self._packed: PackedCopy[Learner] | None = None
         self._steps: Stepper | None = None
-        self._version: object = None
 
     def run(
         self,
@@ -258,11 +262,16 @@ class Writer(Model):
         watched = any(part.watch is not None for part in attentions(self.network).values())
         if kind == "float32" and (watched or not has_flat_steps(self.network)):
             return self.network
-        now = version(self.network)
-        if self._searched is None or self._version != now:
-            self._searched, self._version = packed(self.network, kind), now
-            self._steps = None
-        return self._searched
+        if self._packed is None:
+            self._packed = PackedCopy(self.network, kind)
+        return self._packed.network
+
+    def _check_packed(self) -> None:
+        """Forget what was packed from weights that are others now. Once a search: it reads all."""
+        if self._packed is None or (self.frozen and not self.network.training):
+            return
+        if not self._packed.fits(self.network):
+            self._packed = self._steps = None
 
     def _settings(self, given: dict[str, Any]) -> Settings:
         """What was asked for, and what the recipe says of the rest."""
@@ -283,6 +292,8 @@ class Writer(Model):
         language_model: Writer | None = None,
     ) -> Task:
         models = [self, *with_models]
+        for model in [*models, *([] if language_model is None else [language_model])]:
+            model._check_packed()
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
         engine = next((model.engine for model in models if model.engine), None)
