@@ -127,7 +127,7 @@ def agreeing_gradient(
         q_NV * (-apart_NV - q_from_p_N1) + q_NV - p_NV,
     )
     found = [
-        softmax_gradient(logits_NV, targets_N, counted_N, smoothing, gradient=True)
+        softmax_gradient(logits_NV.to(exact), targets_N, counted_N, smoothing, gradient=True)
         for logits_NV in (one_NV, other_NV)
     ]
     loss_N, nll_N, hit_N = (

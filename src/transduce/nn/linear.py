@@ -7,8 +7,8 @@ Transformer of sentence lengths these are a tenth of an update on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -86,18 +86,27 @@ def _tile(width: int) -> dict[str, int]:
     return {"ROWS": 32, "COLUMNS": 16, "BLOCK": block, "num_warps": 4, "num_stages": 1}
 
 
-def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> None:
-    """Cast weights to the type of products in one kernel; those of the pass to come find them."""
+@contextmanager
+def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> Iterator[None]:
+    """Cast weights to the type of products in one kernel; products inside the block take these.
+
+    The copies are of the weights as the block begins: whoever changes them does so outside.
+    """
     with torch.no_grad():
         torch._foreach_copy_(list(copies), list(weights))
     for weight, copy in zip(weights, copies, strict=True):
-        weight.copy_and_version = (copy, weight._version)  # type: ignore[attr-defined]
+        weight.cast_copy = copy  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for weight in weights:
+            del weight.cast_copy  # type: ignore[attr-defined]
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """The weight in the type of products."""
-    copy, version = getattr(weight, "copy_and_version", (None, None))
-    if copy is not None and copy.dtype == dtype and version == weight._version:
+    copy = getattr(weight, "cast_copy", None)
+    if copy is not None and copy.dtype == dtype:
         return copy  # type: ignore[no-any-return]
     return weight.to(dtype)
 
@@ -172,12 +181,14 @@ def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Te
     shares = torch.empty(SPLITS, width, device=grad_NF.device)
     sums_F = torch.empty(width, device=grad_NF.device)
     groups = -(-width // COLUMNS)
+    # Of this call alone: the same kernel may run on another stream, or in another graph.
+    arrivals = torch.zeros(groups, dtype=torch.int32, device=grad_NF.device)
     kernels().column_sums[(groups, SPLITS)](
         grad_NF,
         grad_NF if y_NF is None else y_NF,
         gated_NF,
         shares,
-        _arrivals(groups, grad_NF.device),
+        arrivals,
         sums_F,
         rows,
         width,
@@ -189,9 +200,3 @@ def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Te
         num_warps=4,
     )
     return gated_NF, sums_F
-
-
-@cache
-def _arrivals(count: int, device: torch.device) -> Tensor:
-    """Zeros, which the kernel counts up and leaves as it found them."""
-    return torch.zeros(count, dtype=torch.int32, device=device)

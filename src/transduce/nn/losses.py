@@ -56,10 +56,18 @@ def cross_entropy(
     targets_N = targets_N.masked_fill(~counted_N, 0)  # `ignore` need not be a token: −100, say
     if torch.is_autocast_enabled(features_ND.device.type):
         features_ND = features_ND.to(torch.get_autocast_dtype(features_ND.device.type))
+    # Not asked inside: there, what needs a gradient says so even where nobody will ask for it.
+    learns = wants_gradient(features_ND, weight_VD, bias_V)
     total, nll, correct = _Chunked.apply(  # type: ignore[no-untyped-call]
-        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing
+        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing, learns
     )
     return Loss(total, nll, correct, tokens)
+
+
+def wants_gradient(*inputs: Tensor | None) -> bool:
+    """Whether a gradient can be asked for: not in validation, under no_grad or inference_mode."""
+    wanted = any(tensor is not None and tensor.requires_grad for tensor in inputs)
+    return wanted and torch.is_grad_enabled()
 
 
 def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
@@ -84,11 +92,11 @@ class _Chunked(torch.autograd.Function):
         targets_N: Tensor,
         counted_N: Tensor,
         smoothing: float,
+        gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(features_ND.dtype, torch.float32)
         weight_cast_VD = cast(weight_VD, features_ND.dtype)
         bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
-        gradient = any(ctx.needs_input_grad[:3])
         by_features_ND = torch.empty_like(features_ND) if gradient else None
         by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
         by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
@@ -122,6 +130,7 @@ class _Chunked(torch.autograd.Function):
         scale = gradients[0]
         return (
             *(None if g is None else g * scale.to(g.dtype) for g in ctx.found),
+            None,
             None,
             None,
             None,

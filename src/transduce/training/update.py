@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -124,10 +125,7 @@ class Update:
         """Add one batch's share in the update's mean loss; its summed loss, detached."""
         settings = self.settings
         moved = (batch.twice() if settings.agreement else batch).to(self.device)
-        if self._casts:
-            # A kernel for all weights at once, here and below, in place of hundreds of small ones.
-            cast_together(self._weights, self._casts)
-        with self._autocast():
+        with self._casting(), self._autocast():
             loss = self.network.batch_loss(moved, settings.smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return loss.total.detach().double()
@@ -135,6 +133,10 @@ class Update:
     def padding_share(self, batch: Batch) -> float:
         """Share of padding among the places that are computed."""
         return batch.padding_share
+
+    def _casting(self) -> AbstractContextManager[None]:
+        """A kernel that casts all weights at once, in place of hundreds of small ones."""
+        return cast_together(self._weights, self._casts) if self._casts else nullcontext()
 
     def _autocast(self) -> torch.autocast:
         half = self.precision != torch.float32
@@ -221,8 +223,7 @@ class PackedUpdate(Update):
         return self._packable[longest]
 
     def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
-        cast_together(self._weights, self._casts)
-        with self._autocast():
+        with self._casting(), self._autocast():
             loss = self.network.packed_loss(
                 packed, self.settings.smoothing, self.settings.agreement
             )

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.linear import column_sums, linear
+from transduce.nn.linear import cast, cast_together, column_sums, linear
 from transduce.nn.residual import dropped
 
 
@@ -61,6 +61,49 @@ def test_under_autocast_it_is_as_near_as_torchs() -> None:
         )
     for mine, theirs in zip(*apart, strict=True):
         assert mine <= 1.5 * theirs
+
+
+def test_copies_in_another_type_live_no_longer_than_their_block() -> None:
+    weight, bias = torch.randn(6, 8, requires_grad=True), torch.randn(6, requires_grad=True)
+    weights = [weight, bias]
+    copies = [torch.empty_like(w, dtype=torch.bfloat16) for w in weights]
+    x = torch.randn(3, 8)
+
+    def product() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return linear(x, weight, bias)
+
+    with cast_together(weights, copies):
+        assert cast(weight, torch.bfloat16) is copies[0]
+        assert cast(weight, torch.float64).dtype == torch.float64
+        before = product()
+    torch.testing.assert_close(before, product())
+    for w in weights:
+        w.grad = torch.ones_like(w)
+    torch.optim.AdamW(weights, lr=0.5, fused=True).step()  # which counts up no version
+    expected = F.linear(x.bfloat16(), weight.bfloat16(), bias.bfloat16())
+    torch.testing.assert_close(product(), expected)
+    assert not torch.equal(product(), before)
+    with pytest.raises(KeyError), cast_together(weights, copies):
+        raise KeyError
+    assert cast(weight, torch.bfloat16) is not copies[0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_column_sums_on_several_streams_at_once() -> None:
+    torch.manual_seed(1)
+    many = [torch.randn(4096, 640, device="cuda") for _ in range(8)]
+    expected = [x.sum(dim=0) for x in many]
+    streams = [torch.cuda.Stream() for _ in many]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        found = []
+        for x, stream in zip(many, streams, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(column_sums(x))
+        torch.cuda.synchronize()
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
 
 
 def test_column_sums() -> None:

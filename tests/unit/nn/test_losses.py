@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from transduce.nn import losses
 from transduce.nn.losses import cross_entropy
+from transduce.nn.softmax import softmax_gradient
 
 B, T, D, V = 3, 5, 8, 11
 
@@ -108,3 +111,49 @@ def test_the_path_of_accelerators_agrees(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(one, other)
     assert (gradients[0][0, 1:] == 0).all()
     assert wiped.correct.item() == 0
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_softmax_of_bfloat16_is_taken_in_float32(smoothing: float) -> None:
+    """Of the logits as they are: what they were rounded by before is not its affair."""
+    torch.manual_seed(4)
+    logits_NV = (torch.randn(400, 300) * 3).bfloat16()
+    targets_N = torch.randint(300, (400,))
+    logits_NV[torch.arange(200), targets_N[:200]] += 20  # probabilities of 0.998 and more
+    exact_NV = logits_NV.double().requires_grad_()
+    expected_N = F.cross_entropy(exact_NV, targets_N, reduction="none", label_smoothing=smoothing)
+    (by_exact_NV,) = torch.autograd.grad(expected_N.sum(), exact_NV)
+    plain_N = F.cross_entropy(exact_NV, targets_N, reduction="none").detach()
+    counted_N = torch.ones(400, dtype=torch.bool)
+    loss_N, nll_N, _, by_logits_NV = softmax_gradient(
+        logits_NV, targets_N, counted_N, smoothing, gradient=True
+    )
+    assert loss_N.dtype == nll_N.dtype == torch.float32
+    torch.testing.assert_close(loss_N.double(), expected_N.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(nll_N.double(), plain_N, rtol=1e-5, atol=1e-6)
+    assert by_logits_NV.dtype == torch.bfloat16
+    torch.testing.assert_close(by_logits_NV.double(), by_exact_NV, rtol=2**-7, atol=3e-7)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_none_is_computed(
+    mode: type[torch.no_grad], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def noted(*inputs: Any) -> Any:
+        asked.append(inputs[-1])
+        return softmax_gradient(*inputs)
+
+    monkeypatch.setattr(losses, "softmax_gradient", noted)
+    *inputs, targets_BT = batch()  # which need gradients
+    learnt = cross_entropy(*inputs, targets_BT, 0.1)
+    with mode():
+        validated = cross_entropy(*inputs, targets_BT, 0.1)
+    assert asked == [True, False]
+    for one, other in zip(learnt, validated, strict=True):
+        torch.testing.assert_close(one, other)
+    assert not validated.total.requires_grad
+    frozen = [tensor.detach() for tensor in inputs]
+    cross_entropy(*frozen, targets_BT, 0.1)
+    assert asked == [True, False, False]
