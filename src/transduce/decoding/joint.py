@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens import END, PAD
-from transduce.decoding.parts import NEVER
 from transduce.decoding.search import Stepper
 from transduce.models.decoders import DecoderState, shared_rows
 from transduce.models.memory import Memory
@@ -133,7 +132,5 @@ class WithLanguage:
 
 
 def weighted(one_RV: Tensor, of_one: float, other_RV: Tensor, of_other: float) -> Tensor:
-    """The sum of two judgements; what either finds impossible is so."""
-    sum_RV = of_one * one_RV + of_other * other_RV
-    # Nobody knows what follows the impossible; such rows have lost already.
-    return sum_RV.nan_to_num(nan=NEVER, posinf=NEVER, neginf=NEVER)
+    """The sum of two judgements; what either finds impossible, −inf or NaN, is so in the sum."""
+    return of_one * one_RV + of_other * other_RV

@@ -51,7 +51,12 @@ class Parts:
             part.reorder(index_R)
 
     def permitted(self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None) -> Tensor:
-        """The log-probabilities with NEVER for what is banned; on its last step a row must end."""
+        """The log-probabilities with NEVER for what is banned; on its last step a row must end.
+
+        All that a search is told passes here, whoever says it: what is NaN or above every number
+        is never written. Nobody knows what follows the impossible; such rows have lost already.
+        """
+        log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
         if self.parts:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
             banned_RV[:, PAD] = True

@@ -74,25 +74,70 @@ def best_token(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> tuple[Tensor,
 def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Each row's highest scores_RC and their places_RC, the highest first.
 
-    A CPU finds the highest score several times as fast as its place: only the blocks that have the
-    highest ones are looked into.
+    On a CPU, of equals the one that stands first; NaN counts as NEVER. It is the same whether the
+    library in C finds them or torch does.
     """
     found = best_places(scores_RX, count)
     if found is not None:
         return found
+    if scores_RX.device.type == "cpu":
+        return best_by_torch(scores_RX, count)
+    scores_RX = scores_RX.nan_to_num(nan=NEVER, posinf=torch.inf, neginf=NEVER)
+    return scores_RX.max(dim=-1, keepdim=True) if count == 1 else scores_RX.topk(count, dim=-1)
+
+
+def best_by_torch(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """What `best` gives on a CPU.
+
+    The highest score is found several times as fast as its place: of many scores only the blocks
+    that have the highest ones are looked into.
+    """
     R, X = scores_RX.shape
     whole = X - X % BLOCK
-    few = scores_RX.numel() < MANY or whole <= 4 * count * BLOCK
-    if few or scores_RX.device.type != "cpu":
-        if count == 1:  # by max, several times as fast as argmax
-            return scores_RX.max(dim=-1, keepdim=True)
-        return scores_RX.topk(count, dim=-1)
+    if scores_RX.numel() < MANY or whole <= 4 * count * BLOCK:
+        return _first_highest(scores_RX, count)
     highest_RN = scores_RX[:, :whole].reshape(R, -1, BLOCK).amax(dim=-1)
-    block_RC = highest_RN.topk(count, dim=-1).indices
+    if bool(highest_RN.isnan().any()):  # the highest of a block beside a NaN is not known
+        return _first_highest(scores_RX, count)
+    # In the order in which they stand: so do the scores inside, and of equals the first is known.
+    block_RC = _first_highest(highest_RN, count)[1].sort(dim=-1).values
     inside_RX = (block_RC[:, :, None] * BLOCK + torch.arange(BLOCK)).flatten(1)
     place_RX = torch.cat([inside_RX, torch.arange(whole, X).expand(R, -1)], dim=1)
-    found_RC, at_RC = scores_RX.gather(1, place_RX).topk(count, dim=-1)
+    found_RC, at_RC = _first_highest(scores_RX.gather(1, place_RX), count)
     return found_RC, place_RX.gather(1, at_RC)
+
+
+def _first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """By torch alone, whose topk takes any of equals, and NaN for the highest of all."""
+    if count == 1:  # by max, several times as fast as argmax; it takes the first of equals
+        found_R1, place_R1 = scores_RX.max(dim=-1, keepdim=True)
+        tied = False
+    else:
+        # One more: if it equals the last, more of its equals may stand anywhere.
+        more = min(count + 1, scores_RX.shape[1])
+        found_RC, place_RC = scores_RX.topk(more, dim=-1)
+        found_R1 = found_RC[:, :1]
+        tied = bool((found_RC[:, 1:] == found_RC[:, :-1]).any())
+    if bool(found_R1.isnan().any()):
+        clean_RX = scores_RX.nan_to_num(nan=NEVER, posinf=torch.inf, neginf=NEVER)
+        return _first_highest(clean_RX, count)
+    if count == 1:
+        return found_R1, place_R1
+    found_RC, place_RC = found_RC[:, :count].contiguous(), place_RC[:, :count].contiguous()
+    if not tied:
+        return found_RC, place_RC
+    # Which places hold the lowest score found: the first that do. Above it all are found already.
+    lowest_R1 = found_RC[:, -1:]
+    X = scores_RX.shape[1]
+    order_X = torch.arange(X, 0, -1, dtype=torch.int32)
+    place_RX = torch.where(scores_RX == lowest_R1, order_X, 0).topk(count, dim=-1).indices
+    above_RC = found_RC > lowest_R1
+    rank_RC = torch.arange(count) - above_RC.sum(dim=-1, keepdim=True)
+    place_RC = torch.where(above_RC, place_RC, place_RX.gather(1, rank_RC.clamp(min=0)))
+    # Among equals the one that stands first comes first.
+    place_RC, first_RC = place_RC.sort(dim=-1)
+    found_RC, rank_RC = found_RC.gather(1, first_RC).sort(dim=-1, descending=True, stable=True)
+    return found_RC, place_RC.gather(1, rank_RC)
 
 
 def sample(

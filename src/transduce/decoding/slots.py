@@ -204,8 +204,7 @@ class Slots:
             for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
         ]
         nbest = self.shape.nbest
-        if nbest == 1:
-            return [[hypothesis] for hypothesis in each]
+        # NaN is no score either: there is nothing where weights are no numbers.
         return [
             [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
             for start in range(0, len(each), nbest)

@@ -1,5 +1,7 @@
 /* The highest of many scores. */
 
+#include <math.h>
+
 #include "vectors.h"
 
 #define AT_ONCE 8 /* vectors that are looked through together */
@@ -15,11 +17,16 @@ static void insert(float *scores, int64_t *places, int64_t last, float score, in
     places[at] = place;
 }
 
+/* Among numbers; where one of them is NaN, it is NaN or the highest of the others. */
 static float highest_of(const float *scores) {
-    Vector most = load(scores);
-    for (int v = 1; v < AT_ONCE; v++) most = higher(most, load(scores + v * LANES));
+    Vector most = all(-INFINITY);
+    /* Where the first of two is NaN, CPUs that do not hand it on give the second. */
+    for (int v = 0; v < AT_ONCE; v++) most = higher(load(scores + v * LANES), most);
     return highest(most);
 }
+
+/* NaN counts as -INFINITY. */
+static float number(float score) { return score == score ? score : -INFINITY; }
 
 /* Of each row its highest scores and their places, the highest first; of equals the one that stands
  * first. */
@@ -28,10 +35,10 @@ void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted,
     const int64_t last = wanted - 1, many = AT_ONCE * LANES;
     for (int64_t r = 0; r < rows; r++, scores += count, found += wanted, places += wanted) {
         int64_t i = 0;
-        for (; i < wanted; i++) insert(found, places, i, scores[i], i);
+        for (; i < wanted; i++) insert(found, places, i, number(scores[i]), i);
         while (i < count) {
             const int64_t end = i + many < count ? i + many : count;
-            if (end - i == many && !(highest_of(scores + i) > found[last])) i = end;
+            if (end - i == many && highest_of(scores + i) <= found[last]) i = end;
             for (; i < end; i++)
                 if (scores[i] > found[last]) insert(found, places, last, scores[i], i);
         }

@@ -71,11 +71,15 @@ class CtcPrefix:
         weights_BNS = (ready_BNS - highest_BN1).exp().float()
         begun_BNV = (weights_BNS @ self.probs_BSV).log().double() + highest_BN1
         # A token can follow itself only after a pause.
-        again_BN = (self.paused_BNE[..., :-1] + self._emission(self.last_BN)).logsumexp(dim=-1)
+        last_BNS, never_BNS = self._emission(self.last_BN)
+        again_BNS = (self.paused_BNE[..., :-1] + last_BNS).masked_fill(never_BNS, -torch.inf)
+        again_BN = again_BNS.logsumexp(dim=-1)
         begun_BNV = begun_BNV.scatter(2, self.last_BN[..., None], again_BN[..., None])
         begun_BNV[..., self.blank] = -torch.inf
         begun_BNV[..., self.end] = torch.logaddexp(self.said_BNE, self.paused_BNE)[..., -1]
-        return (begun_BNV - self.total_BN[..., None]).float()
+        # After a prefix that cannot be, nothing can: not NaN.
+        total_BN1 = self.total_BN[..., None].clamp(min=-1e30)
+        return (begun_BNV - total_BN1).float()
 
     def advance(self, parent_BN: Tensor, token_BN: Tensor) -> CtcPrefix:
         """Prefix n becomes prefix parent_BN[b, n] of the same transcript and one more token."""
@@ -86,9 +90,10 @@ class CtcPrefix:
         same_BN1 = (token_BN == self.last_BN.gather(1, parent_BN))[..., None]
         ready_BNE = torch.logaddexp(said_BNE, paused_BNE)
         ready_BNS = torch.where(same_BN1, paused_BNE, ready_BNE)[..., :-1]
-        token_BNS = self._emission(token_BN)
+        token_BNS, never_BNS = self._emission(token_BN)
         blank_B1S = self.log_probs_BSV[..., self.blank].double().clamp(min=LEAST)[:, None]
-        said_BNS = _held(ready_BNS, token_BNS)
+        said_BNS = _held(ready_BNS, token_BNS).masked_fill(never_BNS, -torch.inf)
+        begun_BNS = (ready_BNS + token_BNS).masked_fill(never_BNS, -torch.inf)
         said_BNE = F.pad(said_BNS, (1, 0), value=-torch.inf)
         paused_BNS = _held(said_BNE[..., :-1], blank_B1S)
         return replace(
@@ -96,7 +101,7 @@ class CtcPrefix:
             said_BNE=said_BNE,
             paused_BNE=F.pad(paused_BNS, (1, 0), value=-torch.inf),
             last_BN=token_BN,
-            total_BN=(ready_BNS + token_BNS).logsumexp(dim=-1),
+            total_BN=begun_BNS.logsumexp(dim=-1),
         )
 
     def select(self, rows_B: Tensor) -> CtcPrefix:
@@ -111,11 +116,15 @@ class CtcPrefix:
             total_BN=self.total_BN[rows_B],
         )
 
-    def _emission(self, token_BN: Tensor) -> Tensor:
-        """ln p of each prefix's token at each frame [B, N, S]."""
+    def _emission(self, token_BN: Tensor) -> tuple[Tensor, Tensor]:
+        """ln p of each prefix's token at each frame [B, N, S], and where it is −∞, as in padding.
+
+        There it is LEAST, for sums that stay finite; what comes of it must be left out.
+        """
         S = self.log_probs_BSV.shape[1]
         index_BSN = token_BN[:, None, :].expand(-1, S, -1)
-        return self.log_probs_BSV.gather(2, index_BSN).mT.double().clamp(min=LEAST)
+        emission_BNS = self.log_probs_BSV.gather(2, index_BSN).mT
+        return emission_BNS.double().clamp(min=LEAST), emission_BNS.isneginf()
 
 
 def _held(enter_BNS: Tensor, emit_BNS: Tensor) -> Tensor:

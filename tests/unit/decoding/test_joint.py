@@ -12,10 +12,11 @@ from torch import Tensor
 
 from tiny_sounds import noise, sound_network
 from transduce.data.batches import collate
-from transduce.data.tokens import BEGIN, END, PAD
+from transduce.data.tokens import END, PAD
 from transduce.decoding.beams import beam
 from transduce.decoding.forced import log_probabilities
 from transduce.decoding.joint import WithCtc, WithLanguage, weighted
+from transduce.decoding.parts import Parts
 from transduce.decoding.search import greedy, sample
 from transduce.models.decoders import DecoderState
 from transduce.models.flat import FlatSteps
@@ -62,9 +63,11 @@ def every_sequence() -> list[tuple[int, ...]]:
     return [ids for n in range(LONGEST + 1) for ids in itertools.product(tokens, repeat=n)]
 
 
-def joint_worth(network: SoundNetwork, row: int, ids: tuple[int, ...]) -> float:
+def joint_worth(
+    network: SoundNetwork, row: int, ids: tuple[int, ...], weight: float = WEIGHT
+) -> float:
     (written,) = log_probabilities(network, [WAVES[row]], [list(ids)])  # type: ignore[list-item]
-    return (1 - WEIGHT) * sum(written) + WEIGHT * ctc_worth(network, row, ids)
+    return (1 - weight) * sum(written) + weight * ctc_worth(network, row, ids)
 
 
 def searched(model: WithCtc | WithLanguage, size: int, nbest: int = 1, power: float = 0.0):  # type: ignore[no-untyped-def]
@@ -74,13 +77,14 @@ def searched(model: WithCtc | WithLanguage, size: int, nbest: int = 1, power: fl
     return beam(model, *source, size, nbest, power)
 
 
+@pytest.mark.parametrize("weight", [WEIGHT, 1.0])
 @pytest.mark.parametrize("flat", [False, True])
-def test_a_wide_beam_finds_the_best_of_all_sequences(flat: bool) -> None:
+def test_a_wide_beam_finds_the_best_of_all_sequences(flat: bool, weight: float) -> None:
     network = network_of()
     steps = FlatSteps(network) if flat else network
-    found = searched(WithCtc(network, steps, WEIGHT), size=60, nbest=25)
+    found = searched(WithCtc(network, steps, weight), size=60, nbest=25)
     for row, hypotheses in enumerate(found):
-        worth = {ids: joint_worth(network, row, ids) for ids in every_sequence()}
+        worth = {ids: joint_worth(network, row, ids, weight) for ids in every_sequence()}
         best = sorted(worth.values(), reverse=True)[:25]
         assert [h.score for h in hypotheses] == pytest.approx(best, abs=2e-4)
         assert len({tuple(h.tokens) for h in hypotheses}) == 25
@@ -123,14 +127,15 @@ def test_neighbours_change_nothing() -> None:
         assert alone.score == pytest.approx(found.score, abs=1e-4)
 
 
-def test_nothing_is_written_that_ctc_has_no_state_for() -> None:
+@pytest.mark.parametrize("weight", [WEIGHT, 1.0])
+def test_nothing_is_written_that_ctc_has_no_state_for(weight: float) -> None:
     """A beam wider than what is possible keeps rows that have lost; they must stay lost."""
     network = network_of()
     short = [noise(0.12, 5)]  # one state
-    batch = collate(short, None)
-    source = batch.source_BS, batch.source_lengths_B, torch.tensor([6])
+    batch = collate([*short, WAVES[0]], None)
+    source = batch.source_BS, batch.source_lengths_B, torch.tensor([6, 2])
     assert network.states_of(len(short[0])) == 1
-    (found,) = beam(WithCtc(network, network, WEIGHT), *source, 12, 12, 0.0)
+    found, _ = beam(WithCtc(network, network, weight), *source, 12, 12, 0.0)
     assert sorted(tuple(h.tokens) for h in found) == [(), (1,), (4,), (5,)]
     assert all(-1e30 < h.score <= 0 for h in found)
 
@@ -171,5 +176,6 @@ def test_a_language_model_is_heard_at_every_token(endless: bool) -> None:
 def test_the_impossible_stays_impossible() -> None:
     one = torch.tensor([[0.0, -torch.inf, -1.0, torch.nan]])
     other = torch.tensor([[-1.0, -1.0, -torch.inf, -1.0]])
-    assert weighted(one, 0.5, other, 0.5).tolist() == [[-0.5, -torch.inf, -torch.inf, -torch.inf]]
-    assert BEGIN != PAD
+    told_RV = F.pad(weighted(one, 0.5, other, 0.5), (4, 0), value=-9.0)
+    permitted_RV = Parts([]).permitted(told_RV, told_RV, None)
+    assert permitted_RV[0, 4:].tolist() == [-0.5, -torch.inf, -torch.inf, -torch.inf]

@@ -19,6 +19,7 @@ from transduce.data.tokens import BEGIN, END, PAD, UNKNOWN
 from transduce.decoding import Hypothesis, beam, beams, search
 from transduce.decoding.search import best, penalty, remaining
 from transduce.models import Network, Vocabulary, build
+from transduce.native import library, why_not
 
 TOKENS = 7  # the four specials and three more
 GOING_ON = (UNKNOWN, 4, 5, 6)
@@ -163,6 +164,68 @@ def test_the_best_places_are_those_of_the_highest(
     assert torch.equal(found_RC, scores_RX.topk(count).values)
     assert torch.equal(scores_RX.gather(1, places_RC), found_RC)
     assert all(len(set(row)) == count for row in places_RC.tolist())
+
+
+def first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """By sorting everything, which keeps the order of equals."""
+    clean_RX = scores_RX.where(~scores_RX.isnan(), -torch.inf)
+    found = clean_RX.sort(dim=-1, descending=True, stable=True)
+    return found.values[:, :count], found.indices[:, :count]
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("different", [1, 3, 60, 10**6])
+def test_of_equals_the_first_and_nan_the_last_whoever_finds_them(
+    native: bool, different: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if native and library() is None:
+        pytest.skip(f"no library: {why_not()}")
+    if not native:
+        monkeypatch.setattr(search, "best_places", lambda scores_RX, count: None)
+    random = torch.Generator().manual_seed(different)
+    for width, count in [(1, 1), (7, 3), (7, 7), (300, 1), (300, 8), (9000, 1), (9000, 5)]:
+        scores_RX = torch.randint(different, (5, width), generator=random).float()
+        scores_RX[1, ::2] = torch.nan
+        scores_RX[2, : -(width // 2)] = -torch.inf
+        scores_RX[3] = torch.nan
+        scores_RX[4, -1] = torch.inf
+        expected = first_highest(scores_RX, count)
+        found = best(scores_RX, count)
+        assert torch.equal(found[0], expected[0]), (width, count)
+        assert torch.equal(found[1], expected[1]), (width, count)
+        assert all(part.is_contiguous() for part in found)
+
+
+class Uncertain:
+    """Sure of one token, and of the others not even that they are numbers."""
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> Prefixes:
+        return Prefixes([(int(row[0]),) for row in source_BS])
+
+    def step(self, tokens_B: Tensor, state: Any) -> tuple[Tensor, Any]:
+        state.rows = [(*row, int(t)) for row, t in zip(state.rows, tokens_B, strict=True)]
+        log_probs_BV = torch.full((len(tokens_B), TOKENS), torch.nan)
+        for row, prefix in enumerate(state.rows):
+            if prefix[0] != 6:  # of which nothing at all is known
+                log_probs_BV[row, END if len(prefix) > 3 else prefix[0]] = -0.5
+                log_probs_BV[row, UNKNOWN] = torch.inf
+        return log_probs_BV, state
+
+
+@pytest.mark.parametrize("way", ["greedy", "beam", "sample"])
+def test_what_is_no_number_is_never_written(way: str) -> None:
+    source = torch.tensor([[4], [6], [5]]), torch.ones(3, dtype=torch.int64), torch.tensor([5] * 3)
+    if way == "greedy":
+        found = search.greedy(Uncertain(), *source, 0.0)
+    elif way == "beam":
+        found = beam(Uncertain(), *source, 3, 2, 0.0)
+    else:
+        found = search.sample(Uncertain(), *source, [1, 2, 3], length_penalty=0.0)
+    assert found == [
+        [Hypothesis([4, 4], -1.5, -1.5)],
+        [],
+        [Hypothesis([5, 5], -1.5, -1.5)],
+    ]
 
 
 def test_those_that_remain_move_as_little_as_may_be() -> None:

@@ -125,6 +125,25 @@ def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> Non
     torch.testing.assert_close(logits_RV.gather(1, chosen_R1).squeeze(1), expected_R)
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+        ),
+    ],
+)
+@torch.inference_mode()
+def test_weights_that_are_nan_find_nothing_and_come_to_an_end(device: str, beam: int) -> None:
+    made = network().to(device)
+    made.head.bias[7] = torch.nan
+    for precision in (torch.float32, torch.bfloat16):
+        assert FastSearch(made, precision).run(jobs(3), beam) == [[], [], []]
+
+
 @torch.inference_mode()
 def test_it_searches_with_the_weights_of_now() -> None:
     """A network that is being trained is searched again and again."""

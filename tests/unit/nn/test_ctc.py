@@ -242,3 +242,20 @@ def test_what_was_said_whole_ends() -> None:
     for token in (1, 1, 2, END):
         assert int(state.next_log_probs()[0, 0].argmax()) == token
         state = state.advance(torch.zeros(1, 1).long(), torch.tensor([[token]]))
+
+
+def test_what_cannot_be_stays_so_beside_a_longer_neighbour() -> None:
+    """In the padding of a short one nothing is said, at whatever price."""
+    torch.manual_seed(3)
+    log_probs_BSV = torch.randn(2, 6, 5).log_softmax(dim=-1)
+    together = CtcPrefix.start(log_probs_BSV, torch.tensor([1, 6]), 1, blank=0, end=END)
+    alone = CtcPrefix.start(log_probs_BSV[:1, :1], torch.tensor([1]), 1, blank=0, end=END)
+    parent_B1, token_B1 = torch.zeros(2, 1, dtype=torch.int64), torch.tensor([[2], [2]])
+    for impossible in (False, True, True):  # one frame says one token, no more
+        together = together.advance(parent_B1, token_B1)
+        alone = alone.advance(parent_B1[:1], token_B1[:1])
+        next_11V = together.next_log_probs()[:1]
+        assert not next_11V.isnan().any()
+        assert bool(together.total_BN[0].isneginf()) == impossible
+        assert bool(next_11V.isneginf().all()) == impossible
+        torch.testing.assert_close(next_11V, alone.next_log_probs())

@@ -89,6 +89,9 @@ def step_kernels() -> dict[str, Any]:
         x += tl.load(bias + place, mask=place < V, other=0.0)
         highest = tl.max(x)
         tl.store(masses + row * chunks + chunk, tl.log(tl.sum(tl.exp(x - highest))) + highest)
+        # NaN is never the best of several, but better than what is banned: a row must still end.
+        # What it is worth stays NaN, by the mass.
+        x = tl.where(x == x, x, -3.0e38)
         size = tl.load(steps + row) + 1
         banned = (place == PAD) | (place == BEGIN) | ((place == END) & (size < least))
         banned |= (place != END) & (size >= tl.load(limits + row // each))
@@ -126,6 +129,7 @@ def step_kernels() -> dict[str, Any]:
         to = row.to(tl.int64) * chunks + chunk
         mass = tl.log(tl.sum(tl.exp(y - highest[:, None]), 1)) + highest
         tl.store(masses + to, mass, mask=known)
+        y = tl.where(y == y, y, -3.0e38)  # as above
         size = tl.load(steps + row, mask=known, other=0) + 1
         last = size >= tl.load(limits + row, mask=known, other=0)
         banned = ((token == PAD) | (token == BEGIN))[None, :]
