@@ -81,7 +81,8 @@ class NativeSteps:
         source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
         states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
-        bytes_wanted = self._library.stack_room(encoder.address, int(lengths_B.sum()), S)
+        rows = int(lengths_B.clamp(0, S).sum())
+        bytes_wanted = self._library.stack_room(encoder.address, rows, S)
         room = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
         told = Sources(
             sources=B,
@@ -95,6 +96,11 @@ class NativeSteps:
             room=room.data_ptr(),
         )
         self._library.encode(encoder.address, ctypes.addressof(told))
+        if told.refused:
+            raise ValueError(
+                f"Source {told.refused} has a token that is not among the {encoder.tokens} of this "
+                f"network, or a length above {S}."
+            )
         return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
     def begin(self, memory: Memory) -> DecoderState:
@@ -129,6 +135,11 @@ class NativeSteps:
             embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
             told.embedded = embedded_RD.data_ptr()
         self._library.decoder_step(self._stack.address, ctypes.addressof(told))
+        if told.refused:
+            raise ValueError(
+                f"Token {int(tokens_R[told.refused - 1])} is not among the {self._stack.tokens} of "
+                f"this network."
+            )
         state.length += 1
         return log_probs_RV, state
 
@@ -228,6 +239,7 @@ class Compiled:
         # Concatenated positions are put on by torch.
         self.embeds = positions is None or positions.combine == "add"
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
+        self.tokens = embedding.table.num_embeddings
         self.turns = Rows(first.self_attention.rotary)
         self._kept: list[object] = []
         layers = (Layer * len(blocks))(*map(self._layer, blocks))
@@ -240,6 +252,7 @@ class Compiled:
             ACTIVATIONS.index(first.feed_forward.activation),
             self._norm(norm),
             self._keep(embedding.table.weight) if self.embeds else None,
+            self.tokens,
             embedding.scale,
             kernel,
         )

@@ -1,6 +1,8 @@
 /* Products of rows with a weight, both in whole numbers of 8 bits. */
 
 #define _GNU_SOURCE
+#include <math.h>
+
 #include "native.h"
 
 #include "kernels.h"
@@ -39,7 +41,7 @@ static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t 
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds, into the lowest bits */
     float most = largest(x, inputs), by = most > 0.0f ? 127.0f / most : 0.0f;
     for (int64_t i = 0; i < inputs; i++) {
-        float rounded = x[i] * by + magic;
+        float rounded = fmaf(x[i], by, magic); /* rounded once, whatever the CPU and compiler */
         int32_t bits;
         memcpy(&bits, &rounded, 4);
         levels[i] = (uint8_t)(bits + offset);

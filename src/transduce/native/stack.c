@@ -22,6 +22,7 @@ typedef struct {
     int32_t norm_before, activation;
     Norm last;
     const float *table; /* of embeddings; NULL: rows come embedded */
+    int64_t tokens;     /* that the table has rows for */
     float table_scale;
     int32_t kernel;
 } Stack;
@@ -97,6 +98,11 @@ static void feed_forward(const Work *work, const Sublayer *sublayer) {
     }
 }
 
+/* Whether a token is in the table; without one, nobody asks. */
+static int is_known(const Stack *stack, int64_t token) {
+    return !stack->table || (token >= 0 && token < stack->tokens);
+}
+
 /* A row's embedding, with the position added that is given. */
 static void embed(Work *work, int64_t row, int64_t token, const float *position) {
     const int64_t width = work->stack->width;
@@ -127,6 +133,7 @@ typedef struct {
     Weight head;
     float *log_probs;
     void *room;
+    int64_t refused; /* set to 1 + the first row whose token is not in the table, else to 0 */
 } Step;
 
 static void attend_to_self(Work *work, const Step *step, int64_t layer) {
@@ -178,10 +185,14 @@ static void find_log_probs(const Work *work, const Weight *head, float *log_prob
     }
 }
 
-/* One more step of all rows. */
-void decoder_step(const Stack *stack, const Step *step) {
+/* One more step of all rows; of none, where one is refused. */
+void decoder_step(const Stack *stack, Step *step) {
     Work work;
     const int64_t rows = step->rows, width = stack->width;
+    step->refused = 0;
+    for (int64_t r = rows; r > 0; r--)
+        if (!is_known(stack, step->tokens[r - 1])) step->refused = r;
+    if (step->refused) return;
     const int64_t places =
         step->step + 1 > step->memory_length ? step->step + 1 : step->memory_length;
     lay_out(&work, stack, rows, places, step->room);
@@ -210,6 +221,7 @@ typedef struct {
     const float *turns;     /* [longest][width of a head] or NULL */
     float *states;          /* [sources][longest][width], zero beyond a source's end */
     void *room;
+    int64_t refused; /* set to 1 + the first source that has no such length or token, else to 0 */
 } Sources;
 
 static void attend_within(Work *work, const Sources *sources, int64_t layer) {
@@ -233,11 +245,24 @@ static void attend_within(Work *work, const Sources *sources, int64_t layer) {
     leave(work, &stack->layer[layer].own, work->normed);
 }
 
-/* An encoder's states; sources lie one after the other, nothing padded, while it works. */
-void encode(const Stack *stack, const Sources *sources) {
+static int is_source(const Stack *stack, const Sources *sources, int64_t source) {
+    const int64_t length = sources->lengths[source];
+    if (length < 0 || length > sources->longest) return 0;
+    for (int64_t s = 0; s < length; s++)
+        if (!is_known(stack, sources->tokens[source * sources->longest + s])) return 0;
+    return 1;
+}
+
+/* An encoder's states; sources lie one after the other, nothing padded, while it works. Of none,
+ * where one is refused. */
+void encode(const Stack *stack, Sources *sources) {
     Work work;
     const int64_t width = stack->width, longest = sources->longest;
     int64_t rows = 0;
+    sources->refused = 0;
+    for (int64_t b = sources->sources; b > 0; b--)
+        if (!is_source(stack, sources, b - 1)) sources->refused = b;
+    if (sources->refused) return;
     for (int64_t b = 0; b < sources->sources; b++) rows += sources->lengths[b];
     lay_out(&work, stack, rows, longest, sources->room);
     for (int64_t b = 0, row = 0; b < sources->sources; b++)

@@ -33,6 +33,7 @@ class Stack(ctypes.Structure):
         ("activation", c_int32),
         ("last", Norm),
         ("table", Address),
+        ("tokens", c_int64),
         ("table_scale", c_float),
         ("kernel", c_int32),
     )
@@ -56,6 +57,7 @@ class Step(ctypes.Structure):
         ("head", Weight),
         ("log_probs", Address),
         ("room", Address),
+        ("refused", c_int64),
     )
 
 
@@ -70,4 +72,5 @@ class Sources(ctypes.Structure):
         ("turns", Address),
         ("states", Address),
         ("room", Address),
+        ("refused", c_int64),
     )

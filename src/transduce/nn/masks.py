@@ -57,12 +57,14 @@ class Mask:
     window: (back, ahead): a query sees position τ where p - back ≤ τ ≤ p + ahead.
     visible_BTS: bool, True where a key may be seen; anything that broadcasts to [B, T, S].
     segments: a query sees keys of its own sequence alone; causality then holds within each.
+    further: other segmentations, which a query's keys have to be of one sequence in as well.
     """
 
     causal: bool = False
     window: tuple[int, int] | None = None
     visible_BTS: Tensor | None = None
     segments: Segments | None = None
+    further: tuple[Segments, ...] = ()
 
     def __post_init__(self) -> None:
         if self.window is not None and min(self.window) < 0:
@@ -77,12 +79,19 @@ class Mask:
             )
 
     def __and__(self, other: Mask) -> Mask:
+        # Each once: one and the same may be in both.
+        every = list(dict.fromkeys([*self._segmentations, *other._segmentations]))
         return Mask(
             causal=self.causal or other.causal,
             window=_both_windows(self.window, other.window),
             visible_BTS=_both_visible(self.visible_BTS, other.visible_BTS),
-            segments=self.segments or other.segments,
+            segments=every[0] if every else None,
+            further=tuple(every[1:]),
         )
+
+    @property
+    def _segmentations(self) -> list[Segments]:
+        return [] if self.segments is None else [self.segments, *self.further]
 
     def repeat(self, times: int) -> Mask:
         """The mask of a batch in which each row comes so many times in a row."""
@@ -103,7 +112,7 @@ class Mask:
 
     @property
     def _plain(self) -> bool:
-        return self.window is None and self.visible_BTS is None
+        return self.window is None and self.visible_BTS is None and not self.further
 
     def dense(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor | None:
         """The mask as a bool tensor of three dimensions that broadcasts to [B, T, S].
@@ -112,8 +121,8 @@ class Mask:
         there are more queries than keys.
         """
         visible_BTS = self.visible_BTS
-        if self.segments is not None:
-            visible_BTS = _both_visible(visible_BTS, self.segments.dense(T, S))
+        for segments in self._segmentations:
+            visible_BTS = _both_visible(visible_BTS, segments.dense(T, S))
         if visible_BTS is not None:
             visible_BTS = visible_BTS.to(device)
             visible_BTS = visible_BTS.view((1,) * (3 - visible_BTS.dim()) + visible_BTS.shape)

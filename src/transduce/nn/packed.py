@@ -1,14 +1,12 @@
 """Weights for use alone, laid out once as the CPU's matrix units read them, in fewer bits or not.
 
 bfloat16 halves what a product reads from memory and runs on AMX tiles; int8 quarters it: each row
-of a weight has a scale of its own, and inputs are scaled as they come: by the library in C each row
-by itself, by torch, where there is no such library, all of a batch together.
+of a weight has a scale of its own, and inputs are scaled as they come, each row by itself. Where
+there is no library in C, torch finds the same numbers, though no faster than those of float32.
 """
 
 from __future__ import annotations
 
-import platform
-import warnings
 from collections.abc import Callable
 
 import torch
@@ -19,7 +17,7 @@ from transduce.native import Product, library
 
 KINDS = ("float32", "bfloat16", "int8")
 FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
-X86 = platform.machine().lower() in ("x86_64", "amd64")
+EXACT = 1024  # levels whose products float32 adds up without rounding: 1024 x 127 x 127 < 2^24
 LEAST = 1e-12  # of what is divided by
 
 # x Wᵀ + b, in the type of x; then max(0, ·) if wanted, or the sum with another tensor.
@@ -133,22 +131,39 @@ def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """By torch's own engines, which find the inputs' levels inside, of a batch together."""
+    """The library's numbers, but for the rounding of the last sum.
+
+    Levels are multiplied as float32, which has room for their sums: torch's own engines for 8 bits
+    scale the inputs of a batch together, so that neighbours count, saturate on some CPUs, and are
+    slower than this on others.
+    """
     levels_FD, scale_F = levels_of(weight_FD)
-    torch.backends.quantized.engine = "x86" if X86 else "qnnpack"
-    zero_F = torch.zeros(len(scale_F), dtype=torch.int64)
-    with warnings.catch_warnings():  # of the end of this, as long as nothing replaces it
-        warnings.simplefilter("ignore", UserWarning)
-        made_FD = torch._make_per_channel_quantized_tensor(levels_FD, scale_F.double(), zero_F, 0)
-    packed = torch.ops.quantized.linear_prepack(made_FD, None if bias_F is None else bias_F.float())
-    product = torch.ops.quantized.linear_dynamic.default
-    rectified = torch.ops.quantized.linear_relu_dynamic.default
+    chunks_FC = [chunk_FC.float() for chunk_FC in levels_FD.split(EXACT, dim=1)]
+    bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F.float()
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        y: Tensor = rectified(x, packed, False) if relu else product(x, packed, False)
-        return y if added is None else y.add_(added)
+        levels_BTD, scale_BT1 = input_levels(x)
+        parts = zip(levels_BTD.split(EXACT, dim=-1), chunks_FC, strict=True)
+        first, *others = (F.linear(x_BTC, weight_FC) for x_BTC, weight_FC in parts)
+        if others:  # whole numbers: in float32 their sum could be too large to be exact
+            first = torch.stack([part.int() for part in (first, *others)]).sum(dim=0).float()
+        y = first * (scale_BT1 * scale_F) + bias_F
+        y = y.relu_() if relu else y
+        y = y if added is None else y.add_(added)
+        return y.to(x.dtype)
 
     return multiply
+
+
+def input_levels(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row as whole numbers from -127 to 127, and what they are to be multiplied by."""
+    x = x.float()
+    most = x.abs().amax(dim=-1, keepdim=True)
+    # As the library rounds: a true quotient, not a reciprocal's multiple, and of a product, which
+    # is exact in float64, the whole number that is nearest.
+    by = torch.where(most > 0, torch.full_like(most, 127) / most, 0.0)
+    levels = (x.double() * by).round().float()
+    return levels.nan_to_num_(nan=0.0), most / 127
 
 
 def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:

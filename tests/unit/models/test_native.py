@@ -195,3 +195,26 @@ def test_who_watches_sees_every_step() -> None:
             _, state = steps.step(torch.arange(5, 5 + B), state)
     assert lens.weights["decoder.blocks.0.cross_attention"].shape == (B, 2, 3, 9)
     assert lens.weights["encoder.blocks.1.self_attention"].shape == (B, 2, 9, 9)
+
+
+@pytest.mark.parametrize("wrong", [V, V + 10**9, -1])
+@torch.inference_mode()
+def test_tokens_that_the_network_has_not_are_refused(wrong: int) -> None:
+    steps = NativeSteps(packed(network(), "int8"))
+    source_BS, lengths_B = source()
+    for row in (0, 3):
+        broken_BS = source_BS.clone()
+        broken_BS[row, 0] = wrong
+        with pytest.raises(ValueError, match=f"Source {row + 1} has a token"):
+            steps.start(broken_BS, lengths_B)
+    broken_BS = source_BS.clone()
+    broken_BS[1, 5] = wrong  # beyond its end nothing is read
+    state = steps.start(broken_BS, lengths_B)
+    with pytest.raises(ValueError, match="Source 2 has"):
+        steps.start(source_BS, torch.tensor([6, 10, 3, 9, 4, 2]))
+    tokens_R = torch.full((B,), 5)
+    tokens_R[4] = wrong
+    with pytest.raises(ValueError, match=f"Token {wrong} is not among the {V}"):
+        steps.step(tokens_R, state)
+    right, _ = steps.step(torch.full((B,), 5), state)
+    assert right.isfinite().all()

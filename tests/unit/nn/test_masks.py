@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transduce.nn.masks import Mask, causal, padding, window
+from transduce.nn.masks import Mask, Segments, causal, padding, window
 
 
 def brute_force(mask: Mask, B: int, T: int, S: int) -> Tensor:
@@ -120,3 +120,19 @@ def test_mistakes_are_told() -> None:
         Mask(visible_BTS=torch.ones(1, 1, 3))
     with pytest.raises(ValueError, match="5 queries and only 3 keys"):
         causal().dense(5, 3)
+
+
+def test_of_two_segmentations_neither_is_lost() -> None:
+    one = Segments(torch.tensor([0, 3, 6]), torch.tensor([0, 4, 8]), 4)
+    other = Segments(torch.tensor([0, 2, 6]), torch.tensor([0, 5, 8]), 5)
+    third = Segments(torch.tensor([0, 6]), torch.tensor([0, 1, 8]), 7)
+    together = Mask(segments=one) & Mask(segments=other) & (causal() & Mask(segments=third))
+    expected = one.dense(6, 8) & other.dense(6, 8) & third.dense(6, 8)
+    expected &= causal().dense(6, 8)
+    found = together.dense(6, 8)
+    assert found is not None
+    assert torch.equal(found, expected)
+    assert not together.only_segments  # kernels that know one of them do not apply
+    same = Mask(segments=one) & Mask(segments=one)
+    assert same.only_segments
+    assert same.segments is one
