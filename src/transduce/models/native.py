@@ -142,7 +142,9 @@ class NativeSteps:
             return state
         assert isinstance(state, TransformerState)
         found = NativeState(self._shape, tokens_BT.new_zeros(len(tokens_BT)))
-        found.recall([cache.stored() for cache in state.caches if cache.length])
+        if state.caches[0].length:
+            found.recall([cache.stored() for cache in state.caches])
+            self._tell(found)
         return found
 
     @property
