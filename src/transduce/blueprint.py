@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
+from transduce.nn.activation import ACTIVATIONS
 from transduce.part import Misfit, Part, Share
+
+if TYPE_CHECKING:
+    ActivationName = str
+else:
+    ActivationName = Literal[tuple(ACTIVATIONS)]
 
 
 class _Transformer(Part):
@@ -15,9 +21,7 @@ class _Transformer(Part):
     layers: PositiveInt = Field(6, description="blocks one upon the other")
     heads: PositiveInt = Field(8, description="attention heads; they divide the width")
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
-    activation: Literal["relu", "gelu", "swiglu"] = Field(
-        "relu", description="between them; swiglu has a gate"
-    )
+    activation: ActivationName = Field("relu", description="between them; swiglu has a gate")
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="before each sublayer (trains easily) or after it (the paper)"

@@ -22,8 +22,7 @@ from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
-from transduce.models.flat import has_flat_steps
-from transduce.models.native import steps_of
+from transduce.models.native import has_steps, steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
@@ -112,7 +111,7 @@ class Transducer(Writer, task="transduce"):
     def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
-        if not has_flat_steps(network):
+        if not has_steps(network):
             return network
         if self._packed is None or network is not self._packed.network:  # its weights may change
             return steps_of(network)

@@ -22,6 +22,7 @@ from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
+from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.blocks import DecoderBlock, EncoderBlock, FeedForward
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.storage import make_folder
@@ -104,17 +105,16 @@ def _specification(model: Transducer) -> Any:
 
 def _shape(specs: Any, part: recipe.Encoder | recipe.Decoder) -> dict[str, Any]:
     assert isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder)
-    activations = specs.common_spec.Activation
+    activation = ACTIVATIONS[part.activation]
+    known = specs.common_spec.Activation
     shape = {
         "num_layers": part.layers,
         "num_heads": part.heads,
         "pre_norm": part.norm_position == "pre",
-        "activation": {
-            "relu": activations.RELU,
-            "gelu": activations.GELU,
-            "swiglu": activations.SWISH,
-        }[part.activation],
-        "ffn_glu": part.activation == "swiglu",
+        "activation": {"relu": known.RELU, "gelu": known.GELU, "silu": known.SWISH}[
+            activation.function
+        ],
+        "ffn_glu": activation.gated,
         "rms_norm": part.norm == "rms",
     }
     if part.positions == "rotary":  # 0: all features of a head, in neighbouring pairs
@@ -150,7 +150,7 @@ def _fill_cross(spec: Any, attention: MultiHeadAttention) -> None:
 
 def _fill_feed_forward(spec: Any, layer: FeedForward) -> None:
     _fill_linear(spec.linear_1, layer.contract)
-    if layer.activation != "swiglu":
+    if not ACTIVATIONS[layer.activation].gated:
         _fill_linear(spec.linear_0, layer.expand)
         return
     (gate_FD, value_FD), (gate_F, value_F) = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,7 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.network import Network
-from transduce.nn.blocks import EncoderBlock, Residual
+from transduce.nn.blocks import Block, EncoderBlock
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.positions import Rotary
 from transduce.storage import make_folder
@@ -117,17 +117,15 @@ class EncoderGraph(nn.Module):
     def forward(self, source_BS: Tensor, mask_BS: Tensor) -> Tensor:
         position_S = torch.arange(source_BS.shape[1])
         x_BSD = self.front(source_BS, position_S)
+
+        def attend(x_BSD: Tensor, attention: MultiHeadAttention) -> Tensor:
+            query_BSD, keys_BSD, values_BSD = attention.in_projection(x_BSD).chunk(3, dim=-1)
+            query_BSD = self.turns(query_BSD, position_S, attention.heads)
+            keys_BSD = self.turns(keys_BSD, position_S, attention.heads)
+            return _attended(attention, query_BSD, keys_BSD, values_BSD, mask_BS)
+
         for block in cast("Sequence[EncoderBlock]", self.encoder.blocks):
-            attention = block.self_attention
-
-            def attend(x_BSD: Tensor, attention: MultiHeadAttention = attention) -> Tensor:
-                query_BSD, keys_BSD, values_BSD = attention.in_projection(x_BSD).chunk(3, dim=-1)
-                query_BSD = self.turns(query_BSD, position_S, attention.heads)
-                keys_BSD = self.turns(keys_BSD, position_S, attention.heads)
-                return _attended(attention, query_BSD, keys_BSD, values_BSD, mask_BS)
-
-            x_BSD = _around(block.self_attention_residual, x_BSD, attend)
-            x_BSD = _around(block.feed_forward_residual, x_BSD, block.feed_forward)
+            x_BSD = _through(block, x_BSD, {"self_attention": attend})
         states_BSD = _normed(self.encoder.norm, x_BSD)
         return torch.stack([block.project_memory(states_BSD) for block in self.decoder.stack])
 
@@ -151,23 +149,20 @@ class StepGraph(nn.Module):
         mask_BS: Tensor,
     ) -> tuple[Tensor, Tensor]:
         x_B1D = self.front(tokens_B[:, None], position_1)
-        new_past = []
-        for layer, block in enumerate(self.decoder.stack):
-            own, cross = block.self_attention, block.cross_attention
-            assert cross is not None
+        new_past: list[Tensor] = []
 
-            def attend_to_self(
-                x_B1D: Tensor, own: MultiHeadAttention = own, layer: int = layer
-            ) -> Tensor:
-                query_B1D, keys_B1D, values_B1D = own.in_projection(x_B1D).chunk(3, dim=-1)
-                query_B1D = self.turns(query_B1D, position_1, own.heads)
-                keys_B1D = self.turns(keys_B1D, position_1, own.heads)
-                new_B1E = torch.cat((keys_B1D, values_B1D), dim=-1)
-                new_past.append(torch.cat((past_LBTE[layer], new_B1E), dim=1))
-                return _attended(own, query_B1D, *new_past[-1].chunk(2, dim=-1))
+        def attend_to_self(x_B1D: Tensor, own: MultiHeadAttention) -> Tensor:
+            query_B1D, keys_B1D, values_B1D = own.in_projection(x_B1D).chunk(3, dim=-1)
+            query_B1D = self.turns(query_B1D, position_1, own.heads)
+            keys_B1D = self.turns(keys_B1D, position_1, own.heads)
+            new_B1E = torch.cat((keys_B1D, values_B1D), dim=-1)
+            new_past.append(torch.cat((past_LBTE[len(new_past)], new_B1E), dim=1))
+            return _attended(own, query_B1D, *new_past[-1].chunk(2, dim=-1))
+
+        for layer, block in enumerate(self.decoder.stack):
 
             def attend_to_source(
-                x_B1D: Tensor, cross: MultiHeadAttention = cross, layer: int = layer
+                x_B1D: Tensor, cross: MultiHeadAttention, layer: int = layer
             ) -> Tensor:
                 D = cross.width
                 weight_DD, bias_D = cross.in_projection.weight[:D], cross.in_projection.bias[:D]
@@ -175,9 +170,11 @@ class StepGraph(nn.Module):
                 keys_BSD, values_BSD = memory_LBSE[layer].chunk(2, dim=-1)
                 return _attended(cross, query_B1D, keys_BSD, values_BSD, mask_BS)
 
-            x_B1D = _around(block.self_attention_residual, x_B1D, attend_to_self)
-            x_B1D = _around(block.cross_attention_residual, x_B1D, attend_to_source)
-            x_B1D = _around(block.feed_forward_residual, x_B1D, block.feed_forward)
+            x_B1D = _through(
+                block,
+                x_B1D,
+                {"self_attention": attend_to_self, "cross_attention": attend_to_source},
+            )
         logits_BV = self.head(_normed(self.decoder.norm, x_B1D).squeeze(1))
         return torch.log_softmax(logits_BV, dim=-1), torch.stack(new_past)
 
@@ -250,10 +247,20 @@ def _attended(
     return output_BTD
 
 
-def _around(residual: Residual, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-    if residual.norm_position == "pre":
-        return x + sublayer(_normed(residual.norm, x))
-    return _normed(residual.norm, x + sublayer(x))
+Attend = Callable[[Tensor, MultiHeadAttention], Tensor]
+
+
+def _through(block: Block, x: Tensor, attend: Mapping[str, Attend]) -> Tensor:
+    """A block's sublayers, each in its residual."""
+    for sublayer in block.sublayers:
+        norm, pre = sublayer.residual.norm, sublayer.residual.norm_position == "pre"
+        entered = _normed(norm, x) if pre else x
+        if sublayer.kind == "feed_forward":
+            left = sublayer.feed_forward(entered)
+        else:
+            left = attend[sublayer.kind](entered, sublayer.attention)
+        x = x + left if pre else _normed(norm, x + left)
+    return x
 
 
 def _normed(norm: nn.Module, x: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from transduce.models.learner import Learner
 from transduce.models.lens import attentions
 from transduce.models.memory import Memory
 from transduce.models.network import Network
-from transduce.nn.blocks import ACTIVATIONS, DecoderBlock, Residual
+from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.blocks import DecoderBlock, Residual, Sublayer
 from transduce.nn.packed import Multiply, PackedWeight
 
 ROOM = 32  # steps that a store has room for at first; it grows by doubling
@@ -45,7 +46,7 @@ class FlatSteps:
     def __init__(self, network: Network) -> None:
         assert isinstance(network.decoder, TransformerDecoder)
         self.network, self.decoder = network, network.decoder
-        self.layers = [Layer(block) for block in self.decoder.stack]
+        self.layers = [flat_layer(block) for block in self.decoder.stack]
         self.norm = _norm(self.decoder.norm)
         self.attentions = list(attentions(network).values())
 
@@ -57,7 +58,7 @@ class FlatSteps:
         if any(attention.watch is not None for attention in self.attentions):
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
-        L, H = len(self.layers), self.layers[0].heads
+        L, H = len(self.layers), self.decoder.stack[0].self_attention.heads
         dtype = memory.states_BSD.dtype
         memory_LCBHSK = torch.empty(L, 2, B, H, S, D // H, dtype=dtype)
         for block, layer_CBHSK in zip(self.decoder.stack, memory_LCBHSK, strict=True):
@@ -81,9 +82,13 @@ class FlatSteps:
         x_RD = self.decoder.embedding(tokens_R[:, None], start=t).squeeze(1)
         for number, layer in enumerate(self.layers):
             pair = slice(2 * number, 2 * number + 2)
-            x_RD = layer.attend_to_self(x_RD, t, slots_RH1K[pair], pasts_RHTK[pair])
-            x_RD = layer.attend_to_source(x_RD, sources_BHSK[pair], state.hidden_B11S)
-            x_RD = layer.feed_forward(x_RD)
+            for part in layer:
+                if isinstance(part, SelfAttention):
+                    x_RD = part(x_RD, t, slots_RH1K[pair], pasts_RHTK[pair])
+                elif isinstance(part, CrossAttention):
+                    x_RD = part(x_RD, sources_BHSK[pair], state.hidden_B11S)
+                else:
+                    x_RD = part(x_RD)
         state.length += 1
         logits_RV = self.network.head(self.norm(x_RD))
         return torch.log_softmax(logits_RV.float(), dim=-1), state
@@ -137,58 +142,8 @@ def take_rows(store: Tensor, dim: int, index_R: Tensor) -> Tensor:
 Pair = tuple[Tensor, ...]  # keys and values
 
 
-class Layer:
-    """A decoder block, its parts laid out for single steps."""
-
-    def __init__(self, block: DecoderBlock) -> None:
-        own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
-        assert cross is not None
-        self.heads, self.rotary = own.heads, own.rotary
-        self.own = Sublayer(block.self_attention_residual, own.in_projection, own.out_projection)
-        self.cross = Sublayer(
-            block.cross_attention_residual, cross.in_projection, cross.out_projection, own.width
-        )
-        self.relu = feed_forward.activation == "relu"
-        self.activation = ACTIVATIONS[feed_forward.activation]
-        self.position_wise = Sublayer(
-            block.feed_forward_residual, feed_forward.expand, feed_forward.contract
-        )
-
-    def attend_to_self(self, x_RD: Tensor, t: int, slots_RH1K: Pair, past_RHTK: Pair) -> Tensor:
-        """Step t. Its keys and values are written into the slots, the last places of the past."""
-        R, H = x_RD.shape[0], self.heads
-        projected_R3H1K = self.own.enter(x_RD).view(R, 3, H, 1, -1)
-        if self.rotary is not None:
-            turning_RH1K = projected_R3H1K[:, :2].flatten(1, 2)
-            projected_R3H1K[:, :2] = self.rotary.rotate(turning_RH1K, t).view(R, 2, H, 1, -1)
-        query_RH1K, key_RH1K, value_RH1K = projected_R3H1K.unbind(1)
-        slots_RH1K[0].copy_(key_RH1K)
-        slots_RH1K[1].copy_(value_RH1K)
-        keys_RHTK, values_RHTK = past_RHTK
-        context_RH1K = F.scaled_dot_product_attention(query_RH1K, keys_RHTK, values_RHTK)
-        return self.own.leave(context_RH1K.reshape(R, -1), x_RD)
-
-    def attend_to_source(
-        self, x_RD: Tensor, source_BHSK: Pair, hidden_B11S: Tensor | None
-    ) -> Tensor:
-        """The rows of one source are its queries: it is read once for all of them."""
-        R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
-        query_BHNK = self.cross.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
-        keys_BHSK, values_BHSK = source_BHSK
-        context_BHNK = F.scaled_dot_product_attention(
-            query_BHNK, keys_BHSK, values_BHSK, hidden_B11S
-        )
-        return self.cross.leave(context_BHNK.transpose(1, 2).reshape(R, -1), x_RD)
-
-    def feed_forward(self, x_RD: Tensor) -> Tensor:
-        hidden_RF = self.position_wise.enter(x_RD, self.relu)
-        if not self.relu:
-            hidden_RF = self.activation(hidden_RF)
-        return self.position_wise.leave(hidden_RF, x_RD)
-
-
-class Sublayer:
-    """What is between a residual's ends: into it, and out of it onto what went in."""
+class FlatSublayer:
+    """Into a sublayer of a block, and out of it onto what went in."""
 
     def __init__(
         self, residual: Residual, into: nn.Linear, out_of: nn.Linear, rows: int | None = None
@@ -204,6 +159,73 @@ class Sublayer:
     def leave(self, y_RF: Tensor, x_RD: Tensor) -> Tensor:
         summed_RD = self.out_of(y_RF, False, x_RD)
         return summed_RD if self.pre else self.norm(summed_RD)
+
+
+class SelfAttention(FlatSublayer):
+    def __init__(self, sublayer: Sublayer) -> None:
+        attention = sublayer.attention
+        super().__init__(sublayer.residual, attention.in_projection, attention.out_projection)
+        self.heads, self.rotary = attention.heads, attention.rotary
+
+    def __call__(self, x_RD: Tensor, t: int, slots_RH1K: Pair, past_RHTK: Pair) -> Tensor:
+        """Step t. Its keys and values are written into the slots, the last places of the past."""
+        R, H = x_RD.shape[0], self.heads
+        projected_R3H1K = self.enter(x_RD).view(R, 3, H, 1, -1)
+        if self.rotary is not None:
+            turning_RH1K = projected_R3H1K[:, :2].flatten(1, 2)
+            projected_R3H1K[:, :2] = self.rotary.rotate(turning_RH1K, t).view(R, 2, H, 1, -1)
+        query_RH1K, key_RH1K, value_RH1K = projected_R3H1K.unbind(1)
+        slots_RH1K[0].copy_(key_RH1K)
+        slots_RH1K[1].copy_(value_RH1K)
+        keys_RHTK, values_RHTK = past_RHTK
+        context_RH1K = F.scaled_dot_product_attention(query_RH1K, keys_RHTK, values_RHTK)
+        return self.leave(context_RH1K.reshape(R, -1), x_RD)
+
+
+class CrossAttention(FlatSublayer):
+    def __init__(self, sublayer: Sublayer) -> None:
+        attention, width = sublayer.attention, sublayer.attention.width
+        super().__init__(
+            sublayer.residual, attention.in_projection, attention.out_projection, width
+        )
+        self.heads = attention.heads
+
+    def __call__(self, x_RD: Tensor, source_BHSK: Pair, hidden_B11S: Tensor | None) -> Tensor:
+        """The rows of one source are its queries: it is read once for all of them."""
+        R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
+        query_BHNK = self.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
+        keys_BHSK, values_BHSK = source_BHSK
+        context_BHNK = F.scaled_dot_product_attention(
+            query_BHNK, keys_BHSK, values_BHSK, hidden_B11S
+        )
+        return self.leave(context_BHNK.transpose(1, 2).reshape(R, -1), x_RD)
+
+
+class FeedForward(FlatSublayer):
+    def __init__(self, sublayer: Sublayer) -> None:
+        feed_forward = sublayer.feed_forward
+        super().__init__(sublayer.residual, feed_forward.expand, feed_forward.contract)
+        self.relu = feed_forward.activation == "relu"
+        self.activation = ACTIVATIONS[feed_forward.activation]
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        hidden_RF = self.enter(x_RD, self.relu)
+        if not self.relu:
+            hidden_RF = self.activation(hidden_RF)
+        return self.leave(hidden_RF, x_RD)
+
+
+FlatLayer = list[SelfAttention | CrossAttention | FeedForward]
+FLAT: dict[str, Callable[[Sublayer], SelfAttention | CrossAttention | FeedForward]] = {
+    "self_attention": SelfAttention,
+    "cross_attention": CrossAttention,
+    "feed_forward": FeedForward,
+}
+
+
+def flat_layer(block: DecoderBlock) -> FlatLayer:
+    """A decoder block, its sublayers laid out for single steps."""
+    return [FLAT[sublayer.kind](sublayer) for sublayer in block.sublayers]
 
 
 def _product(layer: nn.Linear, rows: int | None = None) -> Multiply:

@@ -41,6 +41,19 @@ def padding_mask(lengths_B: Tensor, length: int, device: torch.device) -> Mask |
     return padding(lengths_B.to(device, non_blocking=True), length)
 
 
+def lengths_seen(memory: Memory) -> Tensor | None:
+    """How many of its first states a decoder may see of each source; None where others are hidden
+    than those beyond an end."""
+    B, S, _ = memory.states_BSD.shape
+    visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
+    if visible_B1S is None:
+        return memory.states_BSD.new_full((B,), S, dtype=torch.int64)
+    lengths_B = visible_B1S.sum(dim=(1, 2)).expand(B).contiguous()
+    place_S = torch.arange(S, device=lengths_B.device)
+    ends_early = torch.equal(visible_B1S[:, 0], place_S < lengths_B[:, None])
+    return lengths_B if ends_early else None
+
+
 def reorder_mask(mask: Mask | None, index_B: Tensor) -> Mask | None:
     """The mask of the rows at index_B."""
     if mask is None or mask.visible_BTS is None:

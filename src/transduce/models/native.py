@@ -1,6 +1,6 @@
 """A Transformer searched by the library in C: a decoder's step is one call, the encoder another.
 
-For networks packed in int8, where there is such a library; see native/.
+For networks packed in float32 or int8, where there is such a library; see native/.
 
 What is past stays where it was written: a row of a search knows where each of its steps lies, and
 only that is reordered.
@@ -14,27 +14,55 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from transduce.models.decoders import DecoderState, TransformerDecoder
+from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
-from transduce.models.flat import ROOM, FlatSteps
+from transduce.models.flat import ROOM, FlatSteps, has_flat_steps
+from transduce.models.language import LanguageNetwork
+from transduce.models.learner import Learner
 from transduce.models.lens import attentions
-from transduce.models.memory import Memory, padding_mask
+from transduce.models.memory import Memory, lengths_seen, padding_mask
+from transduce.models.native_recurrent import NativeRecurrentSteps, has_native_recurrent_steps
 from transduce.models.network import Network
 from transduce.native import Product, library
 from transduce.native.product import Kernel, Weight
-from transduce.native.stack import ACTIVATIONS, Layer, Norm, Sources, Stack, Step, Sublayer
-from transduce.nn.blocks import DecoderBlock, EncoderBlock, Residual
+from transduce.native.stack import FUNCTIONS, KINDS, Norm, Sources, Stack, Step, Sublayer
+from transduce.nn import blocks
+from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.packed import PackedWeight
 from transduce.nn.positions import Learned, Waves
 
-
-def steps_of(network: Network) -> FlatSteps | NativeSteps:
-    """What searches a network that has_flat_steps: the library if it can, else torch."""
-    return NativeSteps(network) if has_native_steps(network) else FlatSteps(network)
+Searched = Network | LanguageNetwork
 
 
-def has_native_steps(network: Network) -> bool:
+def has_steps(network: Learner) -> bool:
+    """Whether a network is searched by other means than its own modules: on a CPU, a Transformer
+    with a source; or anything that the library knows."""
+    on_cpu = next(network.parameters()).device.type == "cpu"
+    if not on_cpu or not isinstance(network, Network | LanguageNetwork):
+        return False
+    return has_flat_steps(network) or library() is not None
+
+
+def steps_of(network: Network) -> NativeSteps | NativeRecurrentSteps | FlatSteps | Network:
+    """What searches a network on a CPU: the library if it can, else torch."""
+    return _native(network) or (FlatSteps(network) if has_flat_steps(network) else network)
+
+
+def reader_of(
+    network: LanguageNetwork,
+) -> NativeSteps | NativeRecurrentSteps | LanguageNetwork:
+    """The same of a language model."""
+    return _native(network) or network
+
+
+def _native(network: Searched) -> NativeSteps | NativeRecurrentSteps | None:
+    if has_native_steps(network):
+        return NativeSteps(network)
+    return NativeRecurrentSteps(network) if has_native_recurrent_steps(network) else None
+
+
+def has_native_steps(network: Searched) -> bool:
     """Whether its decoder's products are all the library's."""
     if not isinstance(network.decoder, TransformerDecoder):
         return False
@@ -45,7 +73,7 @@ def has_native_steps(network: Network) -> bool:
 class NativeSteps:
     """Searched in place of a network; while an attention is watched, the network itself is."""
 
-    def __init__(self, network: Network, kernel: Kernel = Kernel.BEST) -> None:
+    def __init__(self, network: Searched, kernel: Kernel = Kernel.BEST) -> None:
         assert isinstance(network.decoder, TransformerDecoder)
         made = library()
         assert made is not None
@@ -62,12 +90,12 @@ class NativeSteps:
 
     def _compiled_encoder(self, kernel: Kernel) -> Compiled | None:
         """A network that reads sound has more before its encoder."""
-        network, encoder = self.network, self.network.encoder
-        if type(network) is not Network or not isinstance(encoder, TransformerEncoder):
+        network = self.network
+        if type(network) is not Network or not isinstance(network.encoder, TransformerEncoder):
             return None
-        if not all(map(_is_packed, encoder.stack)):
+        if not all(map(_is_packed, network.encoder.stack)):
             return None
-        return Compiled(network.front, encoder.stack, encoder.norm, kernel)
+        return Compiled(network.front, network.encoder.stack, network.encoder.norm, kernel)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
         return self.begin(self.encode(source_BS, lengths_B))
@@ -76,6 +104,7 @@ class NativeSteps:
         """What network.encode gives, zero beyond the ends of sources."""
         encoder = self._encoder
         if encoder is None or self._is_watched():
+            assert isinstance(self.network, Network)
             return self.network.encode(source_BS, lengths_B)
         B, S = source_BS.shape
         source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
@@ -105,17 +134,29 @@ class NativeSteps:
 
     def begin(self, memory: Memory) -> DecoderState:
         """What steps start from that have this memory."""
-        B, S, _ = memory.states_BSD.shape
-        lengths_B = memory.states_BSD.new_full((B,), S, dtype=torch.int64)
-        visible_B1S = None if memory.mask is None else memory.mask.dense(1, S)
-        if visible_B1S is not None:
-            lengths_B = visible_B1S.sum(dim=(1, 2)).expand(B).contiguous()
-            place_S = torch.arange(S, device=lengths_B.device)
-            ends_early = torch.equal(visible_B1S[:, 0], place_S < lengths_B[:, None])
-        if self._is_watched() or (visible_B1S is not None and not ends_early):
+        lengths_B = lengths_seen(memory)
+        if lengths_B is None or self._is_watched():
             return self.decoder.start(memory)
         projected = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
-        return NativeState(projected, lengths_B)
+        return NativeState(self._shape, lengths_B, projected)
+
+    def read(self, tokens_BT: Tensor) -> DecoderState:
+        """What steps of a language model start from that has read these tokens, in one pass."""
+        assert isinstance(self.network, LanguageNetwork)
+        state = self.network.read(tokens_BT)
+        if self._is_watched():
+            return state
+        assert isinstance(state, TransformerState)
+        found = NativeState(self._shape, tokens_BT.new_zeros(len(tokens_BT)))
+        if state.caches[0].length:
+            found.recall([cache.stored() for cache in state.caches])
+            self._tell(found)
+        return found
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Layers, and numbers of keys and values of one place."""
+        return len(self.decoder.stack), 2 * self._stack.width
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_RV of the token after tokens_R, in float32."""
@@ -162,19 +203,36 @@ class NativeSteps:
 class NativeState:
     """What each row has read and written; E keys and values of one place."""
 
-    def __init__(self, memory: Sequence[Tensor], lengths_B: Tensor) -> None:
-        """memory: of each layer the keys and values_BSE of the sources."""
+    def __init__(
+        self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
+    ) -> None:
+        """shape: layers and E. memory: of each layer the keys and values_BSE of the sources, which
+        a language model has not."""
         self._kept = [layer_BSE.float().contiguous() for layer_BSE in memory]
         self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
-        self.memory_length, self.lengths_B = memory[0].shape[1], lengths_B
+        self.memory_length = memory[0].shape[1] if memory else 0
+        self.lengths_B = lengths_B
         self.length = 0
         # The first column is the row of the memory, those after it the places of the past.
         source_B = torch.arange(len(lengths_B), dtype=torch.int32, device=lengths_B.device)
         self.origins_RT = source_B[:, None]
-        self.past_TLRE = self._kept[0].new_empty(0, len(memory), 0, memory[0].shape[2])
+        layers, E = shape
+        self.past_TLRE = lengths_B.new_empty(0, layers, 0, E, dtype=torch.float32)
         self.room = self.past_TLRE
-        self._log_probs_RV = self._kept[0].new_empty(0, 0)
+        self._log_probs_RV = self.past_TLRE.new_empty(0, 0)
         self.told = Step()
+
+    def recall(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Begin with the keys and values_BHTK of steps that were read elsewhere."""
+        for number, (keys_BHTK, values_BHTK) in enumerate(layers):
+            B, _, T, _ = keys_BHTK.shape
+            while len(self.past_TLRE) < T or self.past_TLRE.shape[2] < B:
+                self.length = len(self.past_TLRE)
+                self.grow(B)
+            both = [x_BHTK.permute(2, 0, 1, 3).flatten(2) for x_BHTK in (keys_BHTK, values_BHTK)]
+            self.past_TLRE[:T, number] = torch.cat(both, dim=-1)
+            self.origins_RT[:, 1 : 1 + T] = self.origins_RT[:, :1]
+            self.length = T
 
     def has_to_grow(self, rows: int) -> bool:
         T, _, most_rows, _ = self.past_TLRE.shape
@@ -194,7 +252,7 @@ class NativeState:
     def room_for(self, rows: int, vocabulary: int) -> Tensor:
         """For log-probabilities_RV, the same at every step: new memory is slow at first."""
         if rows > len(self._log_probs_RV):
-            self._log_probs_RV = self._kept[0].new_empty(rows, vocabulary)
+            self._log_probs_RV = self.past_TLRE.new_empty(rows, vocabulary)
         return self._log_probs_RV[:rows]
 
     def reorder(self, index_R: Tensor) -> None:
@@ -229,27 +287,30 @@ class Compiled:
     def __init__(
         self,
         embedding: TokenEmbedding,
-        blocks: Sequence[EncoderBlock | DecoderBlock],
+        stack: Sequence[blocks.Block],
         norm: nn.Module,
         kernel: Kernel,
     ) -> None:
-        first = blocks[0]
-        self.embedding, self.width = embedding, first.self_attention.width
+        first = stack[0].sublayers[0].attention
+        self.embedding, self.width = embedding, first.width
         positions = embedding.positions
         # Concatenated positions are put on by torch.
         self.embeds = positions is None or positions.combine == "add"
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
         self.tokens = embedding.table.num_embeddings
-        self.turns = Rows(first.self_attention.rotary)
+        self.turns = Rows(first.rotary)
         self._kept: list[object] = []
-        layers = (Layer * len(blocks))(*map(self._layer, blocks))
+        sublayers = [
+            self._sublayer(sublayer, number)
+            for number, block in enumerate(stack)
+            for sublayer in block.sublayers
+        ]
         self._stack = Stack(
-            layers,
-            len(blocks),
+            (Sublayer * len(sublayers))(*sublayers),
+            len(sublayers),
+            len(stack),
             self.width,
-            first.self_attention.heads,
-            first.self_attention_residual.norm_position == "pre",
-            ACTIVATIONS.index(first.feed_forward.activation),
+            first.heads,
             self._norm(norm),
             self._keep(embedding.table.weight) if self.embeds else None,
             self.tokens,
@@ -258,30 +319,22 @@ class Compiled:
         )
         self.address = ctypes.addressof(self._stack)
 
-    def _layer(self, block: EncoderBlock | DecoderBlock) -> Layer:
-        own = self._sublayer(
-            block.self_attention_residual,
-            block.self_attention.in_projection.weight,
-            block.self_attention.out_projection.weight,
+    def _sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Sublayer:
+        function, gated = FUNCTIONS[0], False
+        if sublayer.kind == "feed_forward":
+            activation = ACTIVATIONS[sublayer.feed_forward.activation]
+            function, gated = activation.function, activation.gated
+        into, out_of = _weights(sublayer)
+        return Sublayer(
+            KINDS.index(sublayer.kind),
+            sublayer.residual.norm_position == "pre",
+            FUNCTIONS.index(function),
+            gated,
+            layer,
+            self._norm(sublayer.residual.norm),
+            self._weight(into),
+            self._weight(out_of),
         )
-        feed_forward = self._sublayer(
-            block.feed_forward_residual,
-            block.feed_forward.expand.weight,
-            block.feed_forward.contract.weight,
-        )
-        if isinstance(block, EncoderBlock):
-            return Layer(own, Sublayer(), feed_forward)
-        attention = block.cross_attention
-        assert attention is not None
-        cross = self._sublayer(
-            block.cross_attention_residual,
-            attention.in_projection.weight[: attention.width],
-            attention.out_projection.weight,
-        )
-        return Layer(own, cross, feed_forward)
-
-    def _sublayer(self, residual: Residual, into: object, out_of: object) -> Sublayer:
-        return Sublayer(self._norm(residual.norm), self._weight(into), self._weight(out_of))
 
     def _weight(self, packed: object) -> Weight:
         product = _product(packed)
@@ -302,17 +355,29 @@ class Compiled:
         return kept.data_ptr()
 
 
+def _weights(sublayer: blocks.Sublayer) -> tuple[object, object]:
+    """Those of the products into a sublayer and out of it, as one step needs them."""
+    if sublayer.kind == "feed_forward":
+        return sublayer.feed_forward.expand.weight, sublayer.feed_forward.contract.weight
+    attention = sublayer.attention
+    into: object = attention.in_projection.weight
+    if sublayer.kind == "cross_attention":  # keys and values of the source are made once
+        into = attention.in_projection.weight[: attention.width]
+    return into, attention.out_projection.weight
+
+
 def _is_packed(block: nn.Module) -> bool:
-    """Whether all its products are the library's."""
-    if not isinstance(block, EncoderBlock | DecoderBlock):
+    """Whether all its products are the library's, and its activation one that it knows."""
+    if not isinstance(block, blocks.Block):
         return False
-    own, feed_forward = block.self_attention, block.feed_forward
-    layers = [own.in_projection, own.out_projection, feed_forward.expand, feed_forward.contract]
-    weights: list[object] = [layer.weight for layer in layers]
-    cross = block.cross_attention if isinstance(block, DecoderBlock) else None
-    if cross is not None:
-        weights += [cross.in_projection.weight[: cross.width], cross.out_projection.weight]
-    return feed_forward.activation in ACTIVATIONS and all(map(is_native, weights))
+    return all(
+        all(map(is_native, _weights(sublayer)))
+        and (
+            sublayer.kind != "feed_forward"
+            or ACTIVATIONS[sublayer.feed_forward.activation].function in FUNCTIONS
+        )
+        for sublayer in block.sublayers
+    )
 
 
 def is_native(weight: object) -> bool:
@@ -321,7 +386,7 @@ def is_native(weight: object) -> bool:
 
 def _product(weight: object) -> Product | None:
     """The library's product of a weight that is packed for it."""
-    if not isinstance(weight, PackedWeight) or weight.kind != "int8":
+    if not isinstance(weight, PackedWeight):
         return None
     multiply = weight.pack()
     return multiply if isinstance(multiply, Product) else None

@@ -11,7 +11,7 @@ from torch import nn
 from transduce.models.fingerprint import Fingerprint
 from transduce.models.learner import Learner
 from transduce.models.network import Head
-from transduce.nn.blocks import DecoderBlock, EncoderBlock
+from transduce.nn.blocks import Block
 from transduce.nn.packed import PackedWeight
 
 Learned = TypeVar("Learned", bound=Learner)
@@ -31,7 +31,7 @@ def packed(network: Learned, kind: str) -> Learned:
     if kind == "bfloat16":
         copied = copied.to(torch.bfloat16)
     for module in copied.modules():
-        if isinstance(module, EncoderBlock | DecoderBlock):
+        if isinstance(module, Block):
             _pack_block(module, kind)
         elif isinstance(module, Head):
             _pack(module, kind)
@@ -50,16 +50,18 @@ class PackedCopy(Generic[Learned]):
         return self._fingerprint.fits(network)
 
 
-def _pack_block(block: EncoderBlock | DecoderBlock, kind: str) -> None:
-    _pack(block.self_attention.in_projection, kind)
-    _pack(block.self_attention.out_projection, kind)
-    if isinstance(block, DecoderBlock) and block.cross_attention is not None:
-        width = block.cross_attention.width
+def _pack_block(block: Block, kind: str) -> None:
+    for sublayer in block.sublayers:
+        if sublayer.kind == "feed_forward":
+            _pack(sublayer.feed_forward.expand, kind)
+            _pack(sublayer.feed_forward.contract, kind)
+            continue
+        attention = sublayer.attention
         # Queries are of the target, keys and values of the source: two products.
-        _pack(block.cross_attention.in_projection, kind, slice(None, width), slice(width, None))
-        _pack(block.cross_attention.out_projection, kind)
-    _pack(block.feed_forward.expand, kind)
-    _pack(block.feed_forward.contract, kind)
+        width = attention.width
+        apart = (slice(None, width), slice(width, None))
+        _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
+        _pack(attention.out_projection, kind)
 
 
 def _pack(module: nn.Module, kind: str, *slices: slice) -> None:

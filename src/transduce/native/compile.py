@@ -17,7 +17,7 @@ from pathlib import Path
 
 from transduce.storage import default_cache_folder
 
-SOURCES = ("products.c", "parts.c", "stack.c", "best.c")
+SOURCES = ("products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
 HEADERS = ("native.h", "kernels.h", "vectors.h", "parts.h")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
@@ -106,7 +106,9 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.stack_room.restype = number
     made.find_best.argtypes = [Address, number, number, number, Address, Address]
     made.find_best.restype = None
-    for work in (made.decoder_step, made.encode):
+    made.recurrent_room.argtypes = [Address, number, number]
+    made.recurrent_room.restype = number
+    for work in (made.decoder_step, made.encode, made.recurrent_step):
         work.argtypes = [Address, Address]
-        work.restype = None
+        work.restype = kind
     return made

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "vectors.h"
+
 #if defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #elif defined(__AVX2__)
@@ -156,5 +158,32 @@ INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int3
     _mm512_storeu_si512(sums, _mm512_sub_epi32(all, offset));
 }
 #endif
+
+/* ---------------------------------------------------------------------------------- in float32 */
+
+#define VECTORS (BLOCK / LANES) /* of one block of outputs */
+#define ROWS 6 /* at a time: their sums fill most registers */
+
+/* Sums in float32 of some rows and blocks, each over the inputs from first to last. */
+INLINE void float32(const float *x, const float *weights, int64_t depth, const int rows,
+                    const int blocks, float *sums) {
+    Vector sum[ROWS][4][VECTORS];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < VECTORS; v++) sum[r][b][v] = (Vector){0};
+    for (int64_t k = 0; k < depth; k++)
+        UNROLL for (int b = 0; b < blocks; b++) {
+            const float *place = weights + (b * depth + k) * BLOCK;
+            Vector w[VECTORS];
+            if (rows == 1) __builtin_prefetch(place + AHEAD / 4);
+            UNROLL for (int v = 0; v < VECTORS; v++) w[v] = load(place + v * LANES);
+            UNROLL for (int r = 0; r < rows; r++)
+                UNROLL for (int v = 0; v < VECTORS; v++) sum[r][b][v] += x[r * depth + k] * w[v];
+        }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int b = 0; b < blocks; b++)
+            UNROLL for (int v = 0; v < VECTORS; v++)
+                store(sums + (r * blocks + b) * BLOCK + v * LANES, sum[r][b][v]);
+}
 
 #endif

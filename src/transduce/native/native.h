@@ -23,6 +23,7 @@ typedef struct {
     const float *scale;
     const float *bias;
     int64_t outputs, inputs;
+    const float *numbers; /* in float32, in place of levels: [outputs / 16][inputs][16] */
 } Weight;
 
 static inline int64_t padded(int64_t count, int64_t step) {
@@ -33,7 +34,8 @@ static inline int64_t padded(int64_t count, int64_t step) {
 int64_t product_room(int64_t rows, int64_t inputs);
 
 /* y = x Wᵀ + b, then max(0, y) or y + added, which may be y itself. A row of y depends on that row
- * of x alone: each row has levels of its own. `room` begins at a multiple of 64. */
+ * of x alone, to the bit: in int8 each row has levels of its own, and in float32 the products of a
+ * row are added in one order, however many rows there are. `room` begins at a multiple of 64. */
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
               float *y, void *room, int32_t kernel);
 

@@ -38,8 +38,7 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
     }
 }
 
-/* Scores to weights that sum to one; as many as fill whole vectors may be written. */
-static void softmax(float *scores, int64_t count) {
+void softmax(float *scores, int64_t count) {
     const int64_t whole = padded(count, LANES);
     for (int64_t i = count; i < whole; i++) scores[i] = -1e30f;
     Vector most = load(scores), sum = {0};
@@ -115,14 +114,18 @@ static inline Vector gelu(Vector x) {
     return x * pick(x > 0.0f, 1.0f - beyond, beyond);
 }
 
-void activate(float *x, int64_t rows, int64_t hidden, int32_t activation) {
-    const int64_t wide = activation == IS_SWIGLU ? 2 * hidden : hidden;
+void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_t gated) {
+    const int64_t wide = gated ? 2 * hidden : hidden;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < hidden; i += LANES) {
             const int64_t some = hidden - i < LANES ? hidden - i : LANES;
             Vector y = load_some(x + r * wide + i, some, 0.0f);
-            y = activation == IS_GELU ? gelu(y) : silu(y);
-            if (activation == IS_SWIGLU) y *= load_some(x + r * wide + hidden + i, some, 0.0f);
+            switch (activation) {
+            case IS_RELU: y = higher(y, all(0.0f)); break;
+            case IS_GELU: y = gelu(y); break;
+            default: y = silu(y);
+            }
+            if (gated) y *= load_some(x + r * wide + hidden + i, some, 0.0f);
             store_some(x + r * hidden + i, y, some);
         }
 }
@@ -142,4 +145,18 @@ void log_softmax(float *x, int64_t count) {
     }
     const float taken = top + logf(total((sum[0] + sum[1]) + (sum[2] + sum[3])));
     for (i = 0; i < count; i++) x[i] -= taken;
+}
+
+#define FEWEST 48 /* rows whose log-probabilities are made together, where there are so many */
+
+void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
+                    int32_t kernel) {
+    const int64_t width = head->inputs, vocabulary = head->outputs;
+    const int64_t at_once = width / 4 < FEWEST ? FEWEST : width / 4;
+    for (int64_t first = 0; first < rows; first += at_once) {
+        const int64_t some = rows - first < at_once ? rows - first : at_once;
+        float *found = log_probs + first * vocabulary;
+        multiply(head, x + first * width, some, NOTHING, 0, found, room, kernel);
+        for (int64_t r = 0; r < some; r++) log_softmax(found + r * vocabulary, vocabulary);
+    }
 }

@@ -42,38 +42,55 @@ class Weight(ctypes.Structure):
         ("bias", Address),
         ("outputs", ctypes.c_int64),
         ("inputs", ctypes.c_int64),
+        ("numbers", Address),
     )
 
 
 class Product:
-    """x Wᵀ + b of a weight in levels from -127 to 127.
+    """x Wᵀ + b of a weight that is laid out for the library; no row depends on another.
 
-    Inputs are made levels as they come, each row by itself: no row depends on another.
+    From `int8`, a weight in levels from -127 to 127, where inputs are made levels as they come,
+    each row by itself; or from `float32`.
     """
 
     def __init__(
-        self,
+        self, library: ctypes.CDLL, weight: Weight, kept: tuple[Tensor, ...], kernel: Kernel
+    ) -> None:
+        """kept: the tensors that the weight points to."""
+        self.weight, self._kept = weight, kept
+        self._address = ctypes.addressof(self.weight)
+        self._library, self._kernel = library, kernel
+
+    @classmethod
+    def int8(
+        cls,
         library: ctypes.CDLL,
         levels_FD: Tensor,
         scale_F: Tensor,
         bias_F: Tensor | None,
         kernel: Kernel = Kernel.BEST,
-    ) -> None:
+    ) -> Product:
         outputs, inputs = levels_FD.shape
         more, deeper = -outputs % PADDED, -inputs % PADDED
-        bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F
         padded_FD = F.pad(levels_FD, (0, deeper, 0, more))
         blocks = padded_FD.view(-1, BLOCK, (inputs + deeper) // 4, 4)
-        totals_F = padded_FD.sum(dim=1, dtype=torch.int32)
-        self._kept = (
+        kept = (
             blocks.transpose(1, 2).contiguous(),
-            totals_F,
+            padded_FD.sum(dim=1, dtype=torch.int32),
             F.pad(scale_F.float(), (0, more)).contiguous(),
-            F.pad(bias_F.float(), (0, more)).contiguous(),
+            _padded_bias(bias_F, outputs, more),
         )
-        self.weight = Weight(*(part.data_ptr() for part in self._kept), outputs, inputs)
-        self._address = ctypes.addressof(self.weight)
-        self._library, self._kernel = library, kernel
+        weight = Weight(*(part.data_ptr() for part in kept), outputs, inputs, None)
+        return cls(library, weight, kept, kernel)
+
+    @classmethod
+    def float32(cls, library: ctypes.CDLL, weight_FD: Tensor, bias_F: Tensor | None) -> Product:
+        outputs, inputs = weight_FD.shape
+        more = -outputs % PADDED
+        blocks = F.pad(weight_FD.float(), (0, 0, 0, more)).view(-1, BLOCK, inputs)
+        numbers, bias_F = blocks.transpose(1, 2).contiguous(), _padded_bias(bias_F, outputs, more)
+        weight = Weight(None, None, None, bias_F.data_ptr(), outputs, inputs, numbers.data_ptr())
+        return cls(library, weight, (numbers, bias_F), Kernel.BEST)
 
     def __call__(self, x: Tensor, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """In the type of x; then max(0, ·) if wanted, or the sum with another tensor."""
@@ -95,3 +112,7 @@ class Product:
             self._kernel,
         )
         return y_RF.to(x.dtype)
+
+
+def _padded_bias(bias_F: Tensor | None, outputs: int, more: int) -> Tensor:
+    return torch.zeros(outputs + more) if bias_F is None else F.pad(bias_F.float(), (0, more))

@@ -16,6 +16,7 @@
 #define BLOCKS 4   /* that outputs are padded to */
 #define TILE 16    /* rows of an AMX tile; levels of inputs are padded to them */
 #define AMX_FROM 8 /* rows; fewer are done before the tiles are set up */
+#define NEAR 64    /* rows of float32 that weights are read once for */
 
 /* ------------------------------------------------------------------------- levels of inputs */
 
@@ -97,6 +98,26 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
         finish_as(NOTHING, ending, sums, stride, row, rows, first, BLOCK);
 }
 
+/* The same of sums in float32, which have no scale. */
+static __attribute__((noinline)) void finish_float32(const Ending *ending, const float *sums,
+                                                     int64_t stride, int64_t row, int64_t rows,
+                                                     int64_t block) {
+    const Weight *weight = ending->weight;
+    const int64_t first = block * BLOCK, left = weight->outputs - first;
+    const int64_t width = left < BLOCK ? left : BLOCK;
+    for (int64_t i = 0; i < width; i += LANES) {
+        const int64_t some = width - i < LANES ? width - i : LANES;
+        const Vector bias = load(weight->bias + first + i);
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t place = (row + r) * weight->outputs + first + i;
+            Vector y = load(sums + r * stride + i) + bias;
+            if (ending->then == RELU) y = higher(y, all(0.0f));
+            if (ending->then == ADD) y += load_some(ending->added + place, some, 0.0f);
+            store_some(ending->y + place, y, some);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------ rows and blocks in turn */
 
 #if MOST > 4
@@ -144,6 +165,53 @@ WALK(by_avx2, avx2, 1)
 WALK(by_vnni, vnni, 4)
 WALK(by_vnni_of_one, vnni_of_one, 1)
 #endif
+
+/* The same in float32. Some rows at a time, which stay near while all weights go by. */
+#define WALK_FLOAT32(name, BREADTH)                                                              \
+    static void name(const Ending *ending, const float *x, int64_t rows) {                       \
+        const Weight *weight = ending->weight;                                                   \
+        const int64_t depth = weight->inputs;                                                    \
+        float sums[ROWS * BREADTH * BLOCK];                                                      \
+        for (int64_t start = 0; start < rows; start += NEAR) {                                   \
+            const int64_t stop = rows - start < NEAR ? rows : start + NEAR;                      \
+            for (int64_t b = 0; b * BLOCK < weight->outputs; b += BREADTH) {                     \
+                const float *w = weight->numbers + b * BLOCK * depth;                            \
+                for (int64_t r = start, some; r < stop; r += some) {                             \
+                    const float *from = x + r * depth;                                           \
+                    const int64_t left = stop - r;                                               \
+                    some = left < ROWS ? left : left == ROWS + 1 ? ROWS / 2 : ROWS;              \
+                    switch (some) {                                                              \
+                    case 1: float32(from, w, depth, 1, BREADTH, sums); break;                    \
+                    case 2: float32(from, w, depth, 2, BREADTH, sums); break;                    \
+                    case 3: float32(from, w, depth, 3, BREADTH, sums); break;                    \
+                    case 4: float32(from, w, depth, 4, BREADTH, sums); break;                    \
+                    case 5: float32(from, w, depth, 5, BREADTH, sums); break;                    \
+                    default: float32(from, w, depth, ROWS, BREADTH, sums);                       \
+                    }                                                                            \
+                    for (int64_t i = 0; i < BREADTH; i++)                                        \
+                        finish_float32(ending, sums + i * BLOCK, BREADTH * BLOCK, r, some,       \
+                                       b + i);                                                   \
+                }                                                                                \
+            }                                                                                    \
+        }                                                                                        \
+    }
+
+#if LANES == 16
+WALK_FLOAT32(by_float32, 4) /* 24 of 32 registers are sums */
+#else
+WALK_FLOAT32(by_float32, 1)
+#endif
+
+/* One row alone waits for its sums unless there are many of them. */
+static void by_float32_of_one(const Ending *ending, const float *x) {
+    const int64_t depth = ending->weight->inputs;
+    float sums[BLOCKS * BLOCK];
+    for (int64_t b = 0; b * BLOCK < ending->weight->outputs; b += BLOCKS) {
+        float32(x, ending->weight->numbers + b * BLOCK * depth, depth, 1, BLOCKS, sums);
+        for (int64_t i = 0; i < BLOCKS; i++)
+            finish_float32(ending, sums + i * BLOCK, BLOCK, 0, 1, b + i);
+    }
+}
 
 /* ---------------------------------------------------------------------------------------- AMX */
 
@@ -286,6 +354,14 @@ int64_t product_room(int64_t rows, int64_t inputs) {
 
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
               float *y, void *room, int32_t kernel) {
+    if (weight->numbers) {
+        const Ending ending = {weight, 0, added, y, then};
+        if (rows == 1)
+            by_float32_of_one(&ending, x);
+        else
+            by_float32(&ending, x, rows);
+        return;
+    }
     const int64_t depth = padded(weight->inputs, 64);
     uint8_t *levels = room;
     float *scale = (float *)(levels + room_for_levels(rows, depth));

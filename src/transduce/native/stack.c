@@ -5,21 +5,21 @@
 #include "vectors.h"
 
 #define AT_ONCE 128 /* rows of a feed-forward layer */
-#define FEWEST 48   /* rows whose log-probabilities are made together, where there are so many */
 
+enum kind { SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD };
+
+/* As a block says of its sublayers. */
 typedef struct {
+    int32_t kind, norm_before;
+    int32_t activation, gated; /* of a feed-forward layer */
+    int64_t layer;             /* whose keys and values it reads */
     Norm norm;
     Weight into, out_of;
 } Sublayer;
 
 typedef struct {
-    Sublayer own, cross, position_wise;
-} Layer;
-
-typedef struct {
-    const Layer *layer;
-    int64_t layers, width, heads;
-    int32_t norm_before, activation;
+    const Sublayer *sublayer; /* of all layers, in the order in which they run */
+    int64_t sublayers, layers, width, heads;
     Norm last;
     const float *table; /* of embeddings; NULL: rows come embedded */
     int64_t tokens;     /* that the table has rows for */
@@ -41,10 +41,11 @@ typedef struct {
 static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places, char *room) {
     const int64_t some = rows < AT_ONCE ? rows : AT_ONCE;
     int64_t end = 0, wide = rows * 3 * stack->width, product = product_room(rows, stack->width);
-    for (int64_t i = 0; i < stack->layers; i++) {
-        const Sublayer *last = &stack->layer[i].position_wise;
-        const int64_t hidden = some * last->into.outputs;
-        const int64_t levels = product_room(some, last->out_of.inputs);
+    for (int64_t i = 0; i < stack->sublayers; i++) {
+        const Sublayer *sublayer = &stack->sublayer[i];
+        if (sublayer->kind != FEED_FORWARD) continue;
+        const int64_t hidden = some * sublayer->into.outputs;
+        const int64_t levels = product_room(some, sublayer->out_of.inputs);
         wide = hidden > wide ? hidden : wide;
         product = levels > product ? levels : product;
     }
@@ -69,7 +70,7 @@ int64_t stack_room(const Stack *stack, int64_t rows, int64_t places) {
 static void enter(const Work *work, const Sublayer *sublayer, int32_t then) {
     const Stack *stack = work->stack;
     const float *x = work->x;
-    if (stack->norm_before) {
+    if (sublayer->norm_before) {
         normalise(&sublayer->norm, x, work->rows, stack->width, work->normed);
         x = work->normed;
     }
@@ -81,19 +82,20 @@ static void leave(const Work *work, const Sublayer *sublayer, const float *y) {
     const Stack *stack = work->stack;
     float *x = work->x;
     multiply(&sublayer->out_of, y, work->rows, ADD, x, x, work->product, stack->kernel);
-    if (!stack->norm_before) normalise(&sublayer->norm, x, work->rows, stack->width, x);
+    if (!sublayer->norm_before) normalise(&sublayer->norm, x, work->rows, stack->width, x);
 }
 
 /* Some rows at a time: their hidden layer is still near when it is read again. */
 static void feed_forward(const Work *work, const Sublayer *sublayer) {
-    const int32_t activation = work->stack->activation;
+    const int relu = sublayer->activation == IS_RELU && !sublayer->gated;
     for (int64_t first = 0; first < work->rows; first += AT_ONCE) {
         Work some = *work;
         some.x += first * work->stack->width;
         some.rows = work->rows - first < AT_ONCE ? work->rows - first : AT_ONCE;
-        enter(&some, sublayer, activation == IS_RELU ? RELU : NOTHING);
-        if (activation != IS_RELU)
-            activate(some.wide, some.rows, sublayer->out_of.inputs, activation);
+        enter(&some, sublayer, relu ? RELU : NOTHING);
+        if (!relu)
+            activate(some.wide, some.rows, sublayer->out_of.inputs, sublayer->activation,
+                     sublayer->gated);
         leave(&some, sublayer, some.wide);
     }
 }
@@ -136,12 +138,12 @@ typedef struct {
     int64_t refused; /* set to 1 + the first row whose token is not in the table, else to 0 */
 } Step;
 
-static void attend_to_self(Work *work, const Step *step, int64_t layer) {
+static void attend_to_self(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
     const int64_t width = stack->width, slot = step->most_rows * 2 * width;
     const int64_t all_layers = stack->layers * slot;
-    float *past = step->past + layer * slot;
-    enter(work, &stack->layer[layer].own, NOTHING);
+    float *past = step->past + sublayer->layer * slot;
+    enter(work, sublayer, NOTHING);
     for (int64_t r = 0; r < work->rows; r++) {
         float *query = work->wide + r * 3 * width;
         const int32_t *origins = step->origins + r * (1 + step->most_steps) + 1;
@@ -152,37 +154,22 @@ static void attend_to_self(Work *work, const Step *step, int64_t layer) {
         attend(query, work->places, step->step + 1, width, stack->heads, work->scores,
                work->normed + r * width);
     }
-    leave(work, &stack->layer[layer].own, work->normed);
+    leave(work, sublayer, work->normed);
 }
 
-static void attend_to_source(Work *work, const Step *step, int64_t layer) {
+static void attend_to_source(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
     const int64_t width = stack->width;
-    enter(work, &stack->layer[layer].cross, NOTHING);
+    enter(work, sublayer, NOTHING);
     for (int64_t r = 0; r < work->rows; r++) {
         const int64_t source = step->origins[r * (1 + step->most_steps)];
-        const float *first = step->memory[layer] + source * step->memory_length * 2 * width;
+        const float *first = step->memory[sublayer->layer] + source * step->memory_length * 2 * width;
         const int64_t length = step->lengths[source];
         for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * width;
         attend(work->wide + r * width, work->places, length, width, stack->heads, work->scores,
                work->normed + r * width);
     }
-    leave(work, &stack->layer[layer].cross, work->normed);
-}
-
-/* The log-probabilities of the tokens that may come next, of some rows at a time: scores are still
- * near when they are read again. So many rows that the weights, a byte each, which are read for all
- * of them once, are no more than their scores, of four. */
-static void find_log_probs(const Work *work, const Weight *head, float *log_probs) {
-    const int64_t width = work->stack->width, vocabulary = head->outputs;
-    const int64_t at_once = width / 4 < FEWEST ? FEWEST : width / 4;
-    for (int64_t first = 0; first < work->rows; first += at_once) {
-        const int64_t some = work->rows - first < at_once ? work->rows - first : at_once;
-        float *found = log_probs + first * vocabulary;
-        multiply(head, work->x + first * width, some, NOTHING, 0, found, work->product,
-                 work->stack->kernel);
-        for (int64_t r = 0; r < some; r++) log_softmax(found + r * vocabulary, vocabulary);
-    }
+    leave(work, sublayer, work->normed);
 }
 
 /* One more step of all rows; of none, where one is refused. */
@@ -201,13 +188,16 @@ void decoder_step(const Stack *stack, Step *step) {
         if (stack->table) embed(&work, r, step->tokens[r], step->position);
     }
     if (!stack->table) memcpy(work.x, step->embedded, sizeof(float) * (size_t)(rows * width));
-    for (int64_t layer = 0; layer < stack->layers; layer++) {
-        attend_to_self(&work, step, layer);
-        attend_to_source(&work, step, layer);
-        feed_forward(&work, &stack->layer[layer].position_wise);
+    for (int64_t i = 0; i < stack->sublayers; i++) {
+        const Sublayer *sublayer = &stack->sublayer[i];
+        switch (sublayer->kind) {
+        case SELF_ATTENTION: attend_to_self(&work, step, sublayer); break;
+        case CROSS_ATTENTION: attend_to_source(&work, step, sublayer); break;
+        default: feed_forward(&work, sublayer);
+        }
     }
     if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
-    find_log_probs(&work, &step->head, step->log_probs);
+    find_log_probs(&step->head, work.x, rows, step->log_probs, work.product, stack->kernel);
 }
 
 /* ------------------------------------------------------------------------------- whole sources */
@@ -224,10 +214,10 @@ typedef struct {
     int64_t refused; /* set to 1 + the first source that has no such length or token, else to 0 */
 } Sources;
 
-static void attend_within(Work *work, const Sources *sources, int64_t layer) {
+static void attend_within(Work *work, const Sources *sources, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
     const int64_t width = stack->width, size = width / stack->heads;
-    enter(work, &stack->layer[layer].own, NOTHING);
+    enter(work, sublayer, NOTHING);
     float *first = work->wide, *context = work->normed;
     for (int64_t b = 0; b < sources->sources; b++) {
         const int64_t length = sources->lengths[b];
@@ -242,7 +232,7 @@ static void attend_within(Work *work, const Sources *sources, int64_t layer) {
         first += length * 3 * width;
         context += length * width;
     }
-    leave(work, &stack->layer[layer].own, work->normed);
+    leave(work, sublayer, work->normed);
 }
 
 static int is_source(const Stack *stack, const Sources *sources, int64_t source) {
@@ -275,9 +265,12 @@ void encode(const Stack *stack, Sources *sources) {
                 memcpy(work.x + row * width, sources->embedded + place * width,
                        sizeof(float) * (size_t)width);
         }
-    for (int64_t layer = 0; layer < stack->layers; layer++) {
-        attend_within(&work, sources, layer);
-        feed_forward(&work, &stack->layer[layer].position_wise);
+    for (int64_t i = 0; i < stack->sublayers; i++) {
+        const Sublayer *sublayer = &stack->sublayer[i];
+        if (sublayer->kind == FEED_FORWARD)
+            feed_forward(&work, sublayer);
+        else
+            attend_within(&work, sources, sublayer);
     }
     if (stack->last.weight) normalise(&stack->last, work.x, rows, width, work.x);
     const float *state = work.x;

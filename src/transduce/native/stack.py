@@ -8,7 +8,8 @@ from ctypes import c_float, c_int32, c_int64
 from transduce.native.compile import Address
 from transduce.native.product import Weight
 
-ACTIVATIONS = ("relu", "gelu", "swiglu")
+FUNCTIONS = ("relu", "gelu", "silu")  # of activations, as numbered in parts.h
+KINDS = ("self_attention", "cross_attention", "feed_forward")
 
 
 class Norm(ctypes.Structure):
@@ -16,21 +17,25 @@ class Norm(ctypes.Structure):
 
 
 class Sublayer(ctypes.Structure):
-    _fields_ = (("norm", Norm), ("into", Weight), ("out_of", Weight))
-
-
-class Layer(ctypes.Structure):
-    _fields_ = (("own", Sublayer), ("cross", Sublayer), ("position_wise", Sublayer))
+    _fields_ = (
+        ("kind", c_int32),
+        ("norm_before", c_int32),
+        ("activation", c_int32),
+        ("gated", c_int32),
+        ("layer", c_int64),
+        ("norm", Norm),
+        ("into", Weight),
+        ("out_of", Weight),
+    )
 
 
 class Stack(ctypes.Structure):
     _fields_ = (
-        ("layer", ctypes.POINTER(Layer)),
+        ("sublayer", ctypes.POINTER(Sublayer)),
+        ("sublayers", c_int64),
         ("layers", c_int64),
         ("width", c_int64),
         ("heads", c_int64),
-        ("norm_before", c_int32),
-        ("activation", c_int32),
         ("last", Norm),
         ("table", Address),
         ("tokens", c_int64),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
@@ -17,21 +17,7 @@ from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Rotary
 from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
 
-
-def swiglu(gated_BTF: Tensor) -> Tensor:
-    """silu(gate) · value, the two halves of the input; Shazeer 2020, https://arxiv.org/abs/2002.05202."""
-    gate_BTF, value_BTF = gated_BTF.chunk(2, dim=-1)
-    return F.silu(gate_BTF) * value_BTF
-
-
 Flow = TypeVar("Flow", Tensor, Stream)
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "silu": F.silu,
-    "swiglu": swiglu,
-}
 
 
 class FeedForward(nn.Module):
@@ -50,7 +36,7 @@ class FeedForward(nn.Module):
                 f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation}."
             )
         self.activation = activation
-        self.expand = nn.Linear(width, 2 * hidden if activation == "swiglu" else hidden)
+        self.expand = nn.Linear(width, ACTIVATIONS[activation].columns(hidden))
         self.dropout = dropout
         self.contract = nn.Linear(hidden, width)
 
@@ -108,8 +94,50 @@ class Residual(nn.Module):
         return normalise(self.norm, Stream(x_BTD, sublayer(x_BTD), dropout), half=False)
 
 
-class EncoderBlock(nn.Module):
+class Sublayer(NamedTuple):
+    """One sublayer of a block inside its residual: all that a runtime has to know of it."""
+
+    kind: Literal["self_attention", "cross_attention", "feed_forward"]
+    body: nn.Module
+    residual: Residual
+
+    @property
+    def attention(self) -> MultiHeadAttention:
+        assert isinstance(self.body, MultiHeadAttention)
+        return self.body
+
+    @property
+    def feed_forward(self) -> FeedForward:
+        assert isinstance(self.body, FeedForward)
+        return self.body
+
+
+class Block(nn.Module):
+    """Sublayers one after the other, each in a residual.
+
+    `sublayers` is the only place that says which they are and in which order. The passes below
+    read it, and so do the runtimes: flat steps, the C library, ONNX.
+    """
+
+    kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
+
+    @property
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        return tuple(
+            Sublayer(kind, getattr(self, kind), getattr(self, f"{kind}_residual"))
+            for kind in self.kinds
+        )
+
+    def _pass(self, x: Flow, sublayers: Mapping[str, Callable[[Tensor], Tensor]]) -> Flow:
+        for kind, _, residual in self.sublayers:
+            x = residual(x, sublayers[kind])
+        return x
+
+
+class EncoderBlock(Block):
     """Self-attention, then feed-forward, each in a residual; Vaswani et al. 2017, section 3.1."""
+
+    kinds = ("self_attention", "feed_forward")
 
     def __init__(
         self,
@@ -133,12 +161,11 @@ class EncoderBlock(nn.Module):
 
     def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
         """x_BSD to the same shape; `mask` says which positions each position may see."""
-        x_BSD = self.self_attention_residual(x_BSD, partial(self.self_attention, mask=mask))
-        output_BSD: Flow = self.feed_forward_residual(x_BSD, self.feed_forward)
-        return output_BSD
+        attend = partial(self.self_attention, mask=mask)
+        return self._pass(x_BSD, {"self_attention": attend, "feed_forward": self.feed_forward})
 
 
-class DecoderBlock(nn.Module):
+class DecoderBlock(Block):
     """Masked self-attention, attention to the memory, feed-forward, each in a residual.
 
     Vaswani et al. 2017, section 3.1. With cross=False there is no memory: a block of a language
@@ -161,6 +188,9 @@ class DecoderBlock(nn.Module):
         cross: bool = True,
     ) -> None:
         super().__init__()
+        self.kinds = ("self_attention", "cross_attention", "feed_forward")
+        if not cross:
+            self.kinds = ("self_attention", "feed_forward")
         self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
         self.self_attention_residual = Residual(width, norm, norm_position, dropout)
         self.cross_attention: MultiHeadAttention | None = None
@@ -196,21 +226,22 @@ class DecoderBlock(nn.Module):
                 "cross=False takes none."
             )
 
-        attend_to_self = partial(self.self_attention, mask=mask, cache=cache)
-        x_BTD = self.self_attention_residual(x_BTD, attend_to_self)
+        inner: dict[str, Callable[[Tensor], Tensor]] = {
+            "self_attention": partial(self.self_attention, mask=mask, cache=cache),
+            "feed_forward": self.feed_forward,
+        }
         if memory_BS2D is not None and self.cross_attention is not None:
-            attend_to_memory = partial(
+            inner["cross_attention"] = partial(
                 self.cross_attention.attend, memory_BS2D=memory_BS2D, mask=memory_mask
             )
-            x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
-        output_BTD: Flow = self.feed_forward_residual(x_BTD, self.feed_forward)
-        return output_BTD
+        return self._pass(x_BTD, inner)
 
     def step(self, x_R1D: Flow, own: OwnPast, source: SourcePast | None = None) -> Flow:
         """One more step [R, 1, D]: what `forward` gives for it after all that is past."""
-        x_R1D = self.self_attention_residual(x_R1D, partial(self.self_attention.step, past=own))
+        inner: dict[str, Callable[[Tensor], Tensor]] = {
+            "self_attention": partial(self.self_attention.step, past=own),
+            "feed_forward": self.feed_forward,
+        }
         if source is not None and self.cross_attention is not None:
-            attend_to_source = partial(self.cross_attention.step, past=source)
-            x_R1D = self.cross_attention_residual(x_R1D, attend_to_source)
-        output_R1D: Flow = self.feed_forward_residual(x_R1D, self.feed_forward)
-        return output_R1D
+            inner["cross_attention"] = partial(self.cross_attention.step, past=source)
+        return self._pass(x_R1D, inner)

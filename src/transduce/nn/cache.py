@@ -29,6 +29,12 @@ class KeyValueCache:
         self.length = end
         return self._keys_BHCK[:, :, :end], self._values_BHCK[:, :, :end]
 
+    def stored(self) -> tuple[Tensor, Tensor]:
+        """All keys and all values so far, each [B, H, S, K]; there must be some."""
+        assert self._keys_BHCK is not None
+        assert self._values_BHCK is not None
+        return self._keys_BHCK[:, :, : self.length], self._values_BHCK[:, :, : self.length]
+
     def reorder(self, index_B: Tensor) -> None:
         """Row b becomes the old row index_B[b]; the batch takes the length of the index.
 

@@ -88,6 +88,14 @@ def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """By the library in C where there is one, else by torch."""
+    native = library() if weight_FD.dtype == torch.float32 else None
+    if native is None:
+        return float32_by_torch(weight_FD, bias_F)
+    return Product.float32(native, weight_FD, bias_F)
+
+
+def float32_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     plain = as_it_is(weight_FD, bias_F)
     if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return plain
@@ -105,7 +113,9 @@ def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     if has_bfloat16():
         return reordered(weight_FD.bfloat16(), bias_F)
     # Other CPUs are faster at the same numbers so.
-    exact = float32(weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float())
+    exact = float32_by_torch(
+        weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float()
+    )
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         added = None if added is None else added.float()
@@ -127,7 +137,7 @@ def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     native = library()
     if native is None:
         return int8_by_torch(weight_FD, bias_F)
-    return Product(native, *levels_of(weight_FD), bias_F)
+    return Product.int8(native, *levels_of(weight_FD), bias_F)
 
 
 def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:

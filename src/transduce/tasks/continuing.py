@@ -20,6 +20,7 @@ from transduce.decoding.search import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.models.language import LanguageNetwork, build_language
+from transduce.models.native import has_steps, reader_of
 from transduce.recipe import Recipe
 from transduce.tasks.model import checked, ready
 from transduce.tasks.writing import Ids, Writer
@@ -138,7 +139,13 @@ class LanguageModel(Writer, task="continue"):
     def _stepper(self, settings: Settings) -> Continued:
         network = self._search_network
         assert isinstance(network, LanguageNetwork)
-        return Continued(network, self.window)
+        if not has_steps(network):
+            return Continued(network, self.window)
+        if self._packed is None or network is not self._packed.network:  # its weights may change
+            return Continued(reader_of(network), self.window)
+        if not isinstance(self._steps, Continued):
+            self._steps = Continued(reader_of(network), self.window)
+        return self._steps
 
     def _as_language(self, settings: Settings) -> tuple[Continued, bool]:
         return self._stepper(settings), self.endless

@@ -26,8 +26,8 @@ from transduce.decoding.search import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models import Learner, Lens
-from transduce.models.flat import has_flat_steps
 from transduce.models.lens import attentions
+from transduce.models.native import has_steps
 from transduce.models.packed import PackedCopy
 from transduce.nn.packed import KINDS
 from transduce.rules import RULES
@@ -260,7 +260,7 @@ class Writer(Model):
             return self.network
         kind = "float32" if self.precision == "auto" else self.precision
         watched = any(part.watch is not None for part in attentions(self.network).values())
-        if kind == "float32" and (watched or not has_flat_steps(self.network)):
+        if kind == "float32" and (watched or not has_steps(self.network)):
             return self.network
         if self._packed is None:
             self._packed = PackedCopy(self.network, kind)

@@ -40,7 +40,7 @@ def test_sums_of_whole_numbers_are_exact(kernel: Kernel) -> None:
     found = with_kernel(kernel)
     for outputs, inputs in SHAPES:
         levels_FD, _, _ = weight(outputs, inputs)
-        product = Product(found, levels_FD, torch.ones(outputs), None, kernel)
+        product = Product.int8(found, levels_FD, torch.ones(outputs), None, kernel)
         for rows in ROWS:
             x_RD = torch.randint(-127, 128, (rows, inputs)).float()
             x_RD[:, rows % inputs] = 127.0  # so that a level is a whole number
@@ -52,7 +52,7 @@ def test_sums_of_whole_numbers_are_exact(kernel: Kernel) -> None:
 def test_the_largest_levels_do_not_overflow(kernel: Kernel) -> None:
     levels_FD = torch.full((40, 4096), -127, dtype=torch.int8)
     levels_FD[::2] = 127
-    product = Product(with_kernel(kernel), levels_FD, torch.ones(40), None, kernel)
+    product = Product.int8(with_kernel(kernel), levels_FD, torch.ones(40), None, kernel)
     x_RD = torch.full((33, 4096), 127.0)
     x_RD[::3] = -127.0
     # Beyond 2^24 a float has gaps.
@@ -65,8 +65,8 @@ def test_the_largest_levels_do_not_overflow(kernel: Kernel) -> None:
 def test_what_every_kernel_finds_is_the_same_to_the_bit(kernel: Kernel) -> None:
     parts = weight(70, 130)
     x_RD, added_RF = torch.randn(37, 130), torch.randn(37, 70)
-    plain = Product(made(), *parts, Kernel.PLAIN)
-    other = Product(with_kernel(kernel), *parts, kernel)
+    plain = Product.int8(made(), *parts, Kernel.PLAIN)
+    other = Product.int8(with_kernel(kernel), *parts, kernel)
     for relu, added in [(False, None), (True, None), (False, added_RF)]:
         assert torch.equal(other(x_RD, relu, added), plain(x_RD, relu, added))
 
@@ -78,7 +78,7 @@ def test_a_product_and_what_follows_it() -> None:
     most_BT1 = x_BTD.double().abs().amax(dim=-1, keepdim=True)
     levels_BTD = (x_BTD.double() * 127 / most_BT1.clamp(min=1e-9)).round()
     expected_BTF = (levels_BTD @ levels_FD.double().T) * (most_BT1 / 127) * scale_F + bias_F
-    product = Product(made(), levels_FD, scale_F, bias_F)
+    product = Product.int8(made(), levels_FD, scale_F, bias_F)
     for found, expected in [
         (product(x_BTD), expected_BTF),
         (product(x_BTD, True), expected_BTF.relu()),
@@ -90,7 +90,7 @@ def test_a_product_and_what_follows_it() -> None:
 @pytest.mark.parametrize("kernel", [Kernel.BEST, *KERNELS], ids=lambda kernel: kernel.name)
 def test_a_row_is_the_same_alone_and_among_others(kernel: Kernel) -> None:
     found = made() if kernel is Kernel.BEST else with_kernel(kernel)
-    product = Product(found, *weight(70, 130), kernel)
+    product = Product.int8(found, *weight(70, 130), kernel)
     x_RD = torch.randn(37, 130) * torch.logspace(-3, 3, 37)[:, None]
     together_RF = product(x_RD)
     for row in range(37):

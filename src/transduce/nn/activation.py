@@ -1,0 +1,45 @@
+"""The activations of feed-forward layers, each described once, for every runtime.
+
+A new one whose function all runtimes know is one line in `ACTIVATIONS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Activation:
+    """f(x); or, gated, f(gate) · value of the two halves of x (Shazeer 2020,
+    https://arxiv.org/abs/2002.05202)."""
+
+    function: str
+    """Its name in torch.nn.functional."""
+    gated: bool = False
+
+    def __call__(self, x_BTF: Tensor) -> Tensor:
+        from torch.nn import functional
+
+        function = getattr(functional, self.function)
+        if not self.gated:
+            activated_BTF: Tensor = function(x_BTF)
+            return activated_BTF
+        gate_BTF, value_BTF = x_BTF.chunk(2, dim=-1)
+        gated_BTF: Tensor = function(gate_BTF) * value_BTF
+        return gated_BTF
+
+    def columns(self, hidden: int) -> int:
+        """How wide its input is where its output is `hidden` wide."""
+        return 2 * hidden if self.gated else hidden
+
+
+ACTIVATIONS = {
+    "relu": Activation("relu"),
+    "gelu": Activation("gelu"),
+    "silu": Activation("silu"),
+    "swiglu": Activation("silu", gated=True),
+}
