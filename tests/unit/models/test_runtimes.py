@@ -214,24 +214,14 @@ def test_language_models(options: dict[str, Any], read: int) -> None:
 
 @needs_c
 def test_a_token_that_is_not_in_the_vocabulary_is_refused() -> None:
+    side = {"kind": "recurrent"}
+    recurrent = made({"width": 16, "encoder": side, "decoder": side})
     with torch.inference_mode():
-        for steps in (
-            steps_of(packed(transformer(), "float32")),
-            steps_of(
-                packed(
-                    made(
-                        {
-                            "width": 16,
-                            **dict.fromkeys(("encoder", "decoder"), {"kind": "recurrent"}),
-                        }
-                    ),
-                    "float32",
-                )
-            ),
-        ):
+        for network in (transformer(), recurrent):
+            steps = steps_of(packed(network, "float32"))
             state = steps.start(*source())
             for bad in (V, -1):
-                with pytest.raises(ValueError, match="vocabulary"):
+                with pytest.raises(ValueError, match="vocabulary|not among"):
                     steps.step(torch.full((B,), bad), state)
 
 
