@@ -103,7 +103,7 @@ class ConformerEncoder(Part):
 class _Convolutional(Part):
     kind: Literal["convolutional"] = Field("convolutional", description="gated convolutions")
     layers: PositiveInt = Field(4, description="blocks one upon the other")
-    kernel: PositiveInt = Field(3, description="tokens that a convolution sees")
+    kernel: PositiveInt = Field(3, description="tokens that a convolution sees; odd in an encoder")
     positions: Literal["sinusoidal", "learned", "none"] = Field(
         "sinusoidal", description="added to the embeddings; learned: as in the paper"
     )
@@ -111,7 +111,7 @@ class _Convolutional(Part):
 
 
 class ConvolutionalEncoder(_Convolutional):
-    """A token sees its neighbours, with each layer more of them (Gehring et al. 2017)."""
+    """Encoder: a token sees its neighbours, with each layer more of them (Gehring et al. 2017)."""
 
     @model_validator(mode="after")
     def _kernel_has_a_middle(self) -> Self:
@@ -120,7 +120,7 @@ class ConvolutionalEncoder(_Convolutional):
 
 
 class ConvolutionalDecoder(_Convolutional):
-    """Sees the last tokens, and attends to the source in every layer (Gehring et al. 2017)."""
+    """Decoder: sees the last tokens, and attends to the source in every layer."""
 
 
 class PooledEncoder(Part):
