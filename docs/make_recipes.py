@@ -7,7 +7,13 @@ from pathlib import Path
 
 from transduce.cookbook import Section, parse_recipe, sections
 from transduce.presets import PRESETS
-from transduce.recipe import RecurrentDecoder, RecurrentEncoder, TransformerEncoder
+from transduce.recipe import (
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+)
 
 PAGE = Path(__file__).with_name("recipes.md")
 DATA = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
@@ -39,6 +45,12 @@ def presets() -> str:
         if isinstance(encoder, TransformerEncoder):
             shape = f"{encoder.heads} heads, feed-forward {encoder.feed_forward}"
             cells = [f"{part.layers} Transformer blocks, {shape}" for part in (encoder, decoder)]
+        elif isinstance(encoder, ConvolutionalEncoder):
+            assert isinstance(decoder, ConvolutionalDecoder)
+            cells = [
+                f"{part.layers} convolutional blocks, kernel {part.kernel}"
+                for part in (encoder, decoder)
+            ]
         else:
             assert isinstance(encoder, RecurrentEncoder)
             assert isinstance(decoder, RecurrentDecoder)

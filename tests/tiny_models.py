@@ -27,8 +27,8 @@ def tiny(
 ) -> Transducer:
     """`banned`: PAD and BEGIN have next to no probability, as after training."""
     shape = {"layers": 2, "heads": 2, "feed_forward": 24}
-    recurrent = {"kind": "recurrent"}
-    sides = [part if part == recurrent else shape | (part or {}) for part in (encoder, decoder)]
+    others = ({"kind": "recurrent"}, {"kind": "convolutional"})
+    sides = [part if part in others else shape | (part or {}) for part in (encoder, decoder)]
     settings = Recipe.model_validate(
         {
             "data": {

@@ -25,6 +25,7 @@ ENCODERS = {
     "transformer": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32}",
     "beside": "{kind: transformer, layers: 1, heads: 2, feed_forward: 32, combine: concatenate}",
     "recurrent": "{kind: recurrent, cell: gru}",
+    "convolutional": "{kind: convolutional, layers: 2, kernel: 5}",
 }
 RECIPE = """
 data:

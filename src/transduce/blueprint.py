@@ -59,7 +59,15 @@ class TransformerDecoder(_Transformer):
 
 Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
 Score = Literal[
-    "cosine", "additive", "location", "general", "dot", "scaled-dot", "additive-free", "none"
+    "cosine",
+    "additive",
+    "location-aware",
+    "location",
+    "general",
+    "dot",
+    "scaled-dot",
+    "additive-free",
+    "none",
 ]
 
 
@@ -92,9 +100,31 @@ class ConformerEncoder(Part):
 
     @model_validator(mode="after")
     def _kernel_has_a_middle(self) -> Self:
-        if self.kernel % 2 == 0:
-            raise Misfit("kernel", f"is {self.kernel}; it must be odd, to have a middle")
+        _check_odd("kernel", self.kernel)
         return self
+
+
+class _Convolutional(Part):
+    kind: Literal["convolutional"] = Field("convolutional", description="gated convolutions")
+    layers: PositiveInt = Field(4, description="blocks one upon the other")
+    kernel: PositiveInt = Field(3, description="tokens that a convolution sees; odd in an encoder")
+    positions: Literal["sinusoidal", "learned", "none"] = Field(
+        "sinusoidal", description="added to the embeddings; learned: as in the paper"
+    )
+    max_positions: PositiveInt = Field(1024, description="longest sequence for learned positions")
+
+
+class ConvolutionalEncoder(_Convolutional):
+    """Encoder: a token sees its neighbours, with each layer more of them (Gehring et al. 2017)."""
+
+    @model_validator(mode="after")
+    def _kernel_has_a_middle(self) -> Self:
+        _check_odd("kernel", self.kernel)
+        return self
+
+
+class ConvolutionalDecoder(_Convolutional):
+    """Decoder: sees the last tokens, and attends to the source in every layer."""
 
 
 class PooledEncoder(Part):
@@ -110,7 +140,10 @@ class RecurrentDecoder(Part):
     cell: Cell = Field("lstm", description="the recurrent unit")
     layers: PositiveInt = Field(1, description="layers one upon the other")
     attention: Score = Field(
-        "general", description="alignment score; none: the encoder's final state is all it gets"
+        "general",
+        description="alignment score; none: the encoder's final state is all it gets; "
+        "location-aware: additive, and knows where it attended before (Chorowski 2015; for "
+        "speech); location: by the target state alone (Luong 2015)",
     )
     context: Literal["input", "output", "both"] = Field(
         "output", description="where the attended source enters: the next input, the output"
@@ -118,7 +151,23 @@ class RecurrentDecoder(Part):
     max_positions: PositiveInt = Field(
         1024, description="longest source that location attention can point into"
     )
+    location_filters: PositiveInt = Field(
+        10, description="filters of location-aware attention over its weights of the last step"
+    )
+    location_kernel: PositiveInt = Field(
+        51, description="source states that such a filter sees; odd"
+    )
     skip: bool = Field(False, description="input to every layer, output from every layer")
+
+    @model_validator(mode="after")
+    def _kernel_has_a_middle(self) -> Self:
+        _check_odd("location_kernel", self.location_kernel)
+        return self
+
+
+def _check_odd(key: str, kernel: int) -> None:
+    if kernel % 2 == 0:
+        raise Misfit(key, f"is {kernel}; it must be odd, to have a middle")
 
 
 def _kind(value: Any) -> str:
@@ -131,12 +180,14 @@ Encoder = Annotated[
     Annotated[TransformerEncoder, Tag("transformer")]
     | Annotated[ConformerEncoder, Tag("conformer")]
     | Annotated[RecurrentEncoder, Tag("recurrent")]
+    | Annotated[ConvolutionalEncoder, Tag("convolutional")]
     | Annotated[PooledEncoder, Tag("pooled")],
     Discriminator(_kind),
 ]
 Decoder = Annotated[
     Annotated[TransformerDecoder, Tag("transformer")]
-    | Annotated[RecurrentDecoder, Tag("recurrent")],
+    | Annotated[RecurrentDecoder, Tag("recurrent")]
+    | Annotated[ConvolutionalDecoder, Tag("convolutional")],
     Discriminator(_kind),
 ]
 

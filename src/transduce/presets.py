@@ -15,6 +15,12 @@ def _recurrent(width: int, layers: int, cell: str, **decoder: Any) -> dict[str, 
     return {"width": width, "encoder": dict(part), "decoder": {**part, **decoder}}
 
 
+def _convolutional(width: int, encoder: int, decoder: int) -> dict[str, Any]:
+    part = {"kind": "convolutional", "kernel": 3}
+    layers = {"encoder": encoder, "decoder": decoder}
+    return {"width": width, **{side: {**part, "layers": n} for side, n in layers.items()}}
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "transformer-tiny": _transformer(128, 2, 4, 512),
     "transformer-small": _transformer(256, 3, 4, 1024),
@@ -41,4 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         256, 2, "lstm-peephole", attention="additive", context="output", skip=True
     ),
     "rnn-attention": _recurrent(256, 1, "elman", attention="dot", context="output"),
+    # Gehring et al. 2017: the authors' shapes for IWSLT 2014 and for WMT 2016 English-Romanian
+    "convolutional-small": _convolutional(256, 4, 3),
+    "convolutional-base": _convolutional(512, 20, 20),
 }

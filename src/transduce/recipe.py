@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 from transduce.blueprint import (
     Characters,
     ConformerEncoder,
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
     Decoder,
     Encoder,
     Model,
@@ -50,6 +52,8 @@ __all__ = [
     "Column",
     "Columns",
     "ConformerEncoder",
+    "ConvolutionalDecoder",
+    "ConvolutionalEncoder",
     "Corpus",
     "Data",
     "Decode",

@@ -32,6 +32,7 @@ COMMON = [
 FAMILIES = {
     "transformer": ["model.preset=transformer-tiny", "model.width=48"],
     "recurrent": ["model.preset=gru-attention", "model.width=48"],
+    "convolutional": ["model.preset=convolutional-small", "model.width=48"],
 }
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"beam": 1},

@@ -1,4 +1,4 @@
-"""Golden losses: the first 50 of four small recipes must not change without a commit that says so.
+"""Golden losses: the first 50 of a few small recipes must not change without a commit that says so.
 
 To renew them: python tests/integration/test_golden.py
 """
@@ -41,6 +41,15 @@ RECIPES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "gru-attention": ("reverse", ["model.preset=gru-attention", "model.width=32"]),
+    "convolutional": ("reverse", ["model.preset=convolutional-small", "model.width=32"]),
+    "location-aware": (
+        "copy",
+        [
+            "model.width=32",
+            "model.encoder={kind: convolutional, layers: 2, kernel: 5, positions: learned}",
+            "model.decoder={kind: recurrent, cell: gru, attention: location-aware, context: both}",
+        ],
+    ),
     "peephole-attention": ("copy", ["model.preset=peephole-attention", "model.width=32"]),
 }
 

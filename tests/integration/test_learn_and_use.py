@@ -106,11 +106,10 @@ def test_check_finds_the_data_fit(task: Path) -> None:
         pytest.param("rnn-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("peephole-attention", 90.0, marks=pytest.mark.slow),
         ("lstm-seq2seq", 80.0),
+        ("convolutional-small", 90.0),
     ],
 )
-def test_recurrent_families_learn_it_too(
-    task: Path, tmp_path: Path, preset: str, least: float
-) -> None:
+def test_other_families_learn_it_too(task: Path, tmp_path: Path, preset: str, least: float) -> None:
     text = (task / "tiny.yaml").read_text()
     body = text.replace("  encoder: {feed_forward: 64}\n  decoder: {feed_forward: 64}\n", "")
     recipe_file = task / f"{preset}.yaml"

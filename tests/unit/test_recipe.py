@@ -131,6 +131,24 @@ def test_a_name_stays_inside_runs(name: str) -> None:
             "my.yaml:8: decode.coverage is 0.2, but it is counted by attention to the source",
         ),
         ("validation: {metric: blue}\n", "; did you mean bleu?"),
+        (
+            "model:\n  encoder:\n    kind: convolutional\n    kernel: 4\n",
+            "my.yaml:7: model.encoder.kernel is 4; it must be odd, to have a middle",
+        ),
+        (
+            "model:\n  decoder:\n    kind: recurrent\n    location_kernel: 10\n",
+            "my.yaml:7: model.decoder.location_kernel is 10; it must be odd, to have a middle",
+        ),
+        (
+            "  max_length: 64\nmodel:\n"
+            "  decoder: {kind: convolutional, positions: learned, max_positions: 64}\n",
+            "my.yaml:6: model.decoder.max_positions is 64, but data.max_length lets 65 tokens",
+        ),
+        (
+            "model: {decoder: {kind: convolutional, heads: 4}}\n",
+            "my.yaml:4: model.decoder.heads is a key of kind transformer, but model.decoder is of "
+            "kind convolutional",
+        ),
     ],
 )
 def test_what_does_not_go_together(text: str, said: str) -> None:
@@ -206,7 +224,7 @@ def test_keys_that_mean_nothing_to_a_task_are_told(task: str, override: str, sai
 
 def test_any_encoder_goes_with_any_task() -> None:
     for task in (name for name, rules in RULES.items() if "model.encoder" not in rules.without):
-        for kind in ("pooled", "recurrent", "transformer"):
+        for kind in ("pooled", "recurrent", "transformer", "convolutional"):
             read(f"task: {task}\ndata: {FILES}\nmodel: {{encoder: {{kind: {kind}}}}}\n")
 
 

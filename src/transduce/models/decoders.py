@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
+from transduce.models.convolutional import ConvolutionalDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.memory import Memory, reorder_mask
 from transduce.models.stack import build_last_norm, build_stack
@@ -23,6 +24,7 @@ from transduce.nn.attention import SCORES, Attention
 from transduce.nn.blocks import DecoderBlock
 from transduce.nn.cache import KeyValueCache
 from transduce.nn.cells import State
+from transduce.nn.location_aware import LocationAware, LocationAwareAttention
 from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places
@@ -171,12 +173,16 @@ class Seen:
     keys_BSD: Tensor
     values_BSD: Tensor
     mask: Mask | None
+    weights_BS: Tensor | None = None
+    """The last weights, for location-aware attention; None before the first step."""
 
     def reorder(self, index_B: Tensor) -> None:
         self.query_BD = self.query_BD[index_B]
         self.keys_BSD = self.keys_BSD[index_B]
         self.values_BSD = self.values_BSD[index_B]
         self.mask = reorder_mask(self.mask, index_B)
+        if self.weights_BS is not None:
+            self.weights_BS = self.weights_BS[index_B]
 
 
 class RecurrentDecoder(nn.Module):
@@ -204,12 +210,7 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.alone = alone
-        self.attention: Attention | None = None
-        if settings.attention != "none" and not alone:
-            room = (
-                {"max_length": settings.max_positions} if settings.attention == "location" else {}
-            )
-            self.attention = Attention(SCORES[settings.attention](width, width, **room))
+        self.attention = None if alone else _build_attention(settings, width)
         attends = self.attention is not None
         self.context_in_input = attends and settings.context in ("input", "both")
         self.context_in_output = attends and settings.context in ("output", "both")
@@ -276,7 +277,11 @@ class RecurrentDecoder(nn.Module):
         seen = state.seen
         if self.attention is None or seen is None:
             return query_BTD
-        context: Tensor = self.attention(query_BTD, seen.keys_BSD, seen.values_BSD, seen.mask)
+        source = (seen.keys_BSD, seen.values_BSD, seen.mask)
+        if isinstance(self.attention, LocationAwareAttention):
+            context, seen.weights_BS = self.attention.along(query_BTD, *source, seen.weights_BS)
+        else:
+            context = self.attention(query_BTD, *source)
         return context
 
     def _say(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:
@@ -293,3 +298,35 @@ class RecurrentDecoder(nn.Module):
         start_BE = torch.tanh(self.bridge(memory.mean_BD()))
         states = start_BE.chunk(self.bridge.out_features // memory.states_BSD.shape[2], dim=-1)
         return [tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts)]
+
+
+def _build_attention(settings: recipe.RecurrentDecoder, width: int) -> Attention | None:
+    if settings.attention == "none":
+        return None
+    if settings.attention == "location-aware":
+        filters, kernel = settings.location_filters, settings.location_kernel
+        score = LocationAware(width, width, filters=filters, kernel=kernel)
+        return LocationAwareAttention(score)
+    room = {"max_length": settings.max_positions} if settings.attention == "location" else {}
+    return Attention(SCORES[settings.attention](width, width, **room))
+
+
+# ------------------------------------------------------------------------------------- any kind
+
+Decoder = TransformerDecoder | RecurrentDecoder | ConvolutionalDecoder
+
+
+def build_decoder(
+    settings: recipe.Decoder,
+    width: int,
+    dropout: float,
+    embedding: TokenEmbedding,
+    final: tuple[str, int] | None = None,
+    alone: bool = False,
+) -> Decoder:
+    """`final` and `alone`: see RecurrentDecoder."""
+    if isinstance(settings, recipe.RecurrentDecoder):
+        return RecurrentDecoder(settings, width, dropout, embedding, final, alone)
+    if isinstance(settings, recipe.ConvolutionalDecoder):
+        return ConvolutionalDecoder(settings, width, dropout, embedding, alone)
+    return TransformerDecoder(settings, width, dropout, embedding, alone)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
+from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
 from transduce.models.stack import build_last_norm, build_stack
 from transduce.nn.blocks import EncoderBlock
@@ -118,7 +119,9 @@ class PooledEncoder(nn.Module):
         return Memory(x_BSD, lengths_B, mask)
 
 
-Encoder = TransformerEncoder | ConformerEncoder | RecurrentEncoder | PooledEncoder
+Encoder = (
+    TransformerEncoder | ConformerEncoder | RecurrentEncoder | ConvolutionalEncoder | PooledEncoder
+)
 
 
 def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
@@ -126,6 +129,8 @@ def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encod
         return RecurrentEncoder(settings, width, dropout)
     if isinstance(settings, recipe.ConformerEncoder):
         return ConformerEncoder(settings, width, dropout)
+    if isinstance(settings, recipe.ConvolutionalEncoder):
+        return ConvolutionalEncoder(settings, width, dropout)
     if isinstance(settings, recipe.PooledEncoder):
         return PooledEncoder()
     return TransformerEncoder(settings, width, dropout)

@@ -7,7 +7,12 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.packing import Packed
-from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
+from transduce.models.decoders import (
+    Decoder,
+    DecoderState,
+    TransformerDecoder,
+    build_decoder,
+)
 from transduce.models.learner import Learner
 from transduce.models.network import Head, build_front
 from transduce.nn.losses import Loss
@@ -18,7 +23,7 @@ from transduce.nn.multihead import MultiHeadAttention, packs
 class LanguageNetwork(Learner):
     """Says which token comes next, trained by `loss`; reads by `read`, writes by `step`."""
 
-    def __init__(self, decoder: TransformerDecoder | RecurrentDecoder, head: Head) -> None:
+    def __init__(self, decoder: Decoder, head: Head) -> None:
         super().__init__()
         self.decoder = decoder
         self.head = head
@@ -40,7 +45,7 @@ class LanguageNetwork(Learner):
         return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, agreement)
 
     def packs(self, longest: int) -> bool:
-        if isinstance(self.decoder, RecurrentDecoder):
+        if not isinstance(self.decoder, TransformerDecoder):
             return False
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
         return all(packs(a.width // a.heads, longest, a.dropout) for a in attentions)
@@ -69,10 +74,6 @@ def build_language(settings: recipe.Model, vocabulary: int) -> LanguageNetwork:
     width, dropout = settings.width, settings.dropout
     assert settings.decoder is not None  # the recipe holds this
     front = build_front(vocabulary, width, settings.decoder, dropout)
-    decoder: TransformerDecoder | RecurrentDecoder
-    if isinstance(settings.decoder, recipe.RecurrentDecoder):
-        decoder = RecurrentDecoder(settings.decoder, width, dropout, front, alone=True)
-    else:
-        decoder = TransformerDecoder(settings.decoder, width, dropout, front, alone=True)
+    decoder = build_decoder(settings.decoder, width, dropout, front, alone=True)
     tied = None if settings.tie == "none" else front.table
     return LanguageNetwork(decoder, Head(width, vocabulary, tied))

@@ -18,12 +18,14 @@ class Memory:
     `lengths_B` stays on the CPU, so that nothing waits for the device to learn it.
     `mask` hides the padding; it is None where there is none, which is faster.
     `final` is a recurrent encoder's last state of each layer, both directions joined.
+    `values_BSD` is what a convolutional decoder averages; None: the states.
     """
 
     states_BSD: Tensor
     lengths_B: Tensor
     mask: Mask | None
     final: list[State] | None = None
+    values_BSD: Tensor | None = None
 
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""

@@ -11,7 +11,8 @@ from transduce import recipe
 from transduce.data.packing import Packed
 from transduce.data.tokens import PAD
 from transduce.errors import ModelError
-from transduce.models.decoders import DecoderState, RecurrentDecoder, TransformerDecoder
+from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder, build_decoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import (
     ConformerEncoder,
@@ -79,7 +80,7 @@ class Network(Learner):
         self,
         front: TokenEmbedding,
         encoder: Encoder,
-        decoder: TransformerDecoder | RecurrentDecoder,
+        decoder: Decoder,
         head: Head,
     ) -> None:
         super().__init__()
@@ -169,20 +170,14 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
     return Network(front, encoder, *build_writer(settings, target_front))
 
 
-def build_writer(
-    settings: recipe.Model, front: TokenEmbedding
-) -> tuple[TransformerDecoder | RecurrentDecoder, Head]:
+def build_writer(settings: recipe.Model, front: TokenEmbedding) -> tuple[Decoder, Head]:
     """A decoder and its head upon the embeddings of the target's tokens."""
     width, dropout = settings.width, settings.dropout
     final = None
     if isinstance(settings.encoder, recipe.RecurrentEncoder):
         final = (settings.encoder.cell, settings.encoder.layers)
-    decoder: TransformerDecoder | RecurrentDecoder
-    if isinstance(settings.decoder, recipe.RecurrentDecoder):
-        decoder = RecurrentDecoder(settings.decoder, width, dropout, front, final)
-    else:
-        assert settings.decoder is not None  # the recipe holds this
-        decoder = TransformerDecoder(settings.decoder, width, dropout, front)
+    assert settings.decoder is not None  # the recipe holds this
+    decoder = build_decoder(settings.decoder, width, dropout, front, final)
     tied = None if settings.tie == "none" else front.table
     return decoder, Head(width, front.table.num_embeddings, tied)
 
@@ -203,6 +198,13 @@ def build_front(
 def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:
     if isinstance(part, recipe.ConformerEncoder):
         return Positioned(Sinusoidal(width)) if part.positions == "sinusoidal" else None
+    if isinstance(part, recipe.ConvolutionalEncoder | recipe.ConvolutionalDecoder):
+        if part.positions == "none":
+            return None
+        if part.positions == "sinusoidal":
+            return Positioned(Sinusoidal(width))
+        # As large as the embeddings, as in the paper.
+        return Positioned(Learned(width, part.max_positions, std=1.0))
     if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
         return None
     inner = width // 2 if part.combine == "concatenate" else width
@@ -224,7 +226,8 @@ def packs_all(network: nn.Module, longest: int) -> bool:
     Recurrent networks go along each sequence, convolutions across borders, and not every attention
     has a kernel for this.
     """
-    along = (RecurrentEncoder, ConformerEncoder, RecurrentDecoder)
+    convolutions = (ConformerEncoder, ConvolutionalEncoder, ConvolutionalDecoder)
+    along = (RecurrentEncoder, RecurrentDecoder, *convolutions)
     if any(isinstance(part, along) for part in network.children()):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]

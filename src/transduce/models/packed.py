@@ -8,21 +8,23 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
+from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.fingerprint import Fingerprint
 from transduce.models.learner import Learner
 from transduce.models.network import Head
 from transduce.nn.blocks import Block
+from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, GatedConvolution
 from transduce.nn.packed import PackedWeight
 
 Learned = TypeVar("Learned", bound=Learner)
 
 
 def packed(network: Learned, kind: str) -> Learned:
-    """A copy whose Transformer blocks and output layer multiply in float32, bfloat16 or int8.
+    """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
-    What is not a matrix of theirs stays as it is: in bfloat16 all else is of that type too; beside
-    int8, embeddings, norms, biases and sums are in float32. With float32 they are the network's
-    own.
+    These are Transformers' and convolutional ones. What is not a matrix of theirs stays as it is:
+    in bfloat16 all else is of that type too; beside int8, embeddings, norms, biases and sums are in
+    float32. With float32 they are the network's own.
     """
     kept = list(network.parameters()) if kind == "float32" else []
     copied = deepcopy(network, {id(parameter): parameter for parameter in kept}).eval()
@@ -35,6 +37,14 @@ def packed(network: Learned, kind: str) -> Learned:
             _pack_block(module, kind)
         elif isinstance(module, Head):
             _pack(module, kind)
+        elif isinstance(module, GatedConvolution):
+            _pack(module.product, kind)
+        elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
+            _pack(module.into, kind)
+            _pack(module.out_of, kind)
+        elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
+            _pack(module.query_projection, kind)
+            _pack(module.context_projection, kind)
     return copied
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 from transduce.recipe import (
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
     Decoder,
     Encoder,
     Model,
@@ -12,6 +14,8 @@ from transduce.recipe import (
     TransformerDecoder,
     TransformerEncoder,
 )
+
+LIMITED = (TransformerEncoder, TransformerDecoder, ConvolutionalEncoder, ConvolutionalDecoder)
 
 
 def source_room(model: Model) -> int:
@@ -24,6 +28,6 @@ def source_room(model: Model) -> int:
 
 def room_of(part: Encoder | Decoder | None) -> int:
     """The longest sequence that a part has positions for."""
-    if isinstance(part, TransformerEncoder | TransformerDecoder) and part.positions == "learned":
+    if isinstance(part, LIMITED) and part.positions == "learned":
         return part.max_positions
     return sys.maxsize

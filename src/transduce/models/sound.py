@@ -11,7 +11,7 @@ from transduce import recipe
 from transduce.data.batches import Batch
 from transduce.data.sounds import FULL_SCALE
 from transduce.data.tokens import PAD
-from transduce.models.decoders import RecurrentDecoder, TransformerDecoder
+from transduce.models.decoders import Decoder
 from transduce.models.encoders import Encoder, build_encoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.models.network import (
@@ -110,7 +110,7 @@ class SoundNetwork(Network):
         self,
         front: SoundFront,
         encoder: Encoder,
-        decoder: TransformerDecoder | RecurrentDecoder,
+        decoder: Decoder,
         head: Head,
         ctc: nn.Linear | None,
         ctc_weight: float,

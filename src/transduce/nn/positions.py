@@ -118,12 +118,12 @@ class Learned(nn.Module):
     https://arxiv.org/abs/1705.03122
     """
 
-    def __init__(self, width: int, max_length: int) -> None:
+    def __init__(self, width: int, max_length: int, std: float = 0.02) -> None:
         super().__init__()
         self.width = width
         self.max_length = max_length
         self.table_TD = nn.Parameter(torch.empty(max_length, width))
-        nn.init.normal_(self.table_TD, std=0.02)
+        nn.init.normal_(self.table_TD, std=std)
 
     def forward(self, length: int, start: int = 0) -> Tensor:
         """The vectors [T, D] of positions start … start + length − 1; ValueError past the last."""

@@ -20,7 +20,11 @@ from transduce.decoding.search import greedy, sample
 from transduce.models.language import LanguageNetwork
 
 VOCABULARY = 7
-KINDS: dict[str, dict[str, Any] | None] = {"transformer": None, "lstm": LSTM}
+KINDS: dict[str, dict[str, Any] | None] = {
+    "transformer": None,
+    "lstm": LSTM,
+    "convolutional": {"kind": "convolutional", "layers": 2, "kernel": 2},
+}
 
 
 @given(st.integers(0, 60), st.integers(1, 12))

@@ -445,6 +445,14 @@ MODELS = {
         "encoder": {"kind": "recurrent", "cell": "gru"},
         "decoder": {"kind": "recurrent", "cell": "gru", "context": "both"},
     },
+    "convolutional": {
+        "encoder": {"kind": "convolutional", "layers": 2},
+        "decoder": {"kind": "convolutional", "layers": 2},
+    },
+    "location-aware": {
+        "encoder": {"kind": "convolutional", "layers": 1},
+        "decoder": {"kind": "recurrent", "cell": "gru", "attention": "location-aware"},
+    },
     "fixed context": {
         "encoder": {"kind": "recurrent", "reverse": True, "bidirectional": False},
         "decoder": {"kind": "recurrent", "attention": "none"},

@@ -241,6 +241,8 @@ def test_no_stream_no_partner_no_weights(tmp_path: Path) -> None:
     [
         ({"kind": "recurrent"}, {}, "this model's encoder is recurrent"),
         ({}, {"kind": "recurrent"}, "this model's decoder is recurrent"),
+        ({"kind": "convolutional"}, {}, "this model's encoder is convolutional"),
+        ({}, {"kind": "convolutional"}, "this model's decoder is convolutional"),
         ({"combine": "concatenate"}, {}, "this model's encoder concatenates"),
     ],
 )

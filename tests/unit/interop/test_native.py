@@ -26,6 +26,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "modern": ({"norm": "rms", "activation": "swiglu"}, {"positions": "rotary"}, "target"),
     "untied": ({"positions": "learned"}, {"norm_position": "post"}, "none"),
     "recurrent": ({"kind": "recurrent"}, {"kind": "recurrent"}, "target"),
+    "convolutional": ({"kind": "convolutional"}, {"kind": "convolutional"}, "all"),
 }
 
 

@@ -60,6 +60,8 @@ def test_the_model_stays_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="this model's decoder is recurrent"):
         export(tiny({}, {"kind": "recurrent"}), tmp_path)
+    with pytest.raises(ModelError, match="this model's encoder is convolutional"):
+        export(tiny({"kind": "convolutional"}, {"kind": "convolutional"}), tmp_path)
     export(tiny(), tmp_path)
     with pytest.raises(ModelError, match="ONNX Runtime cannot count coverage"):
         open_model(tmp_path).run(SOURCES, coverage=0.2)

@@ -20,7 +20,17 @@ from transduce.presets import PRESETS
 WIDTH, VOCABULARY = 16, Vocabulary(11, 13)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 LENGTHS = torch.tensor([5, 2, 7, 1])
-SCORES = ("cosine", "additive", "location", "general", "dot", "scaled-dot", "additive-free", "none")
+SCORES = (
+    "cosine",
+    "additive",
+    "location-aware",
+    "location",
+    "general",
+    "dot",
+    "scaled-dot",
+    "additive-free",
+    "none",
+)
 
 
 def transformer(**settings: Any) -> dict[str, Any]:
@@ -29,6 +39,10 @@ def transformer(**settings: Any) -> dict[str, Any]:
 
 def recurrent(**settings: Any) -> dict[str, Any]:
     return {"kind": "recurrent", **settings}
+
+
+def convolutional(**settings: Any) -> dict[str, Any]:
+    return {"kind": "convolutional", "layers": 2, **settings}
 
 
 def network(
@@ -57,7 +71,7 @@ def preset(name: str, dtype: torch.dtype) -> Network:
 
 
 def small(name: str) -> list[str]:
-    if PRESETS[name]["encoder"]["kind"] == "recurrent":
+    if PRESETS[name]["encoder"]["kind"] != "transformer":
         return []
     return ["model.encoder.heads=2", "model.decoder.heads=2"]
 
@@ -169,6 +183,16 @@ HYBRIDS = {
     "rotary to gru": (transformer(positions="rotary"), recurrent(cell="gru", context="both")),
     "one layer to three": (recurrent(layers=1), recurrent(layers=3)),
     "gru to lstm": (recurrent(cell="gru"), recurrent(cell="lstm-peephole")),
+    "convolutional to lstm": (convolutional(), recurrent(layers=2, context="both")),
+    "convolutional to transformer": (convolutional(kernel=5), transformer()),
+    "convolutional to fixed context": (convolutional(), recurrent(attention="none")),
+    "convolutional to location-aware": (
+        convolutional(),
+        recurrent(attention="location-aware", location_kernel=3),
+    ),
+    "transformer to convolutional": (transformer(), convolutional()),
+    "gru to convolutional": (recurrent(cell="gru"), convolutional(kernel=4)),
+    "pooled to convolutional": ({"kind": "pooled"}, convolutional()),
     "reversed to transformer": (recurrent(bidirectional=False, reverse=True), transformer()),
 }
 
@@ -331,7 +355,7 @@ def test_a_long_decoding_outgrows_its_cache_and_goes_on() -> None:
 def test_a_state_can_be_reordered_before_its_first_step() -> None:
     """As beam search does, to have several hypotheses of each source."""
     index_B = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3])
-    for decoder in (transformer(), recurrent(context="both")):
+    for decoder in (transformer(), recurrent(context="both"), convolutional()):
         net = network(transformer(), decoder)
         state = net.start(batch(), LENGTHS)
         state.reorder(index_B)

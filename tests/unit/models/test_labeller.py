@@ -24,6 +24,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "pooled": {"kind": "pooled"},
     "recurrent": {"kind": "recurrent", "cell": "gru"},
     "transformer": {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 16},
+    "convolutional": {"kind": "convolutional", "layers": 2, "kernel": 5},
 }
 
 
@@ -190,6 +191,7 @@ def test_two_passes_without_dropout_agree(pooled: bool) -> None:
 def test_what_does_not_pack_says_so() -> None:
     assert not labeller(pooled=True, pool="attention").packs(16)
     assert not labeller(pooled=False, encoder="recurrent").packs(16)
+    assert not labeller(pooled=False, encoder="convolutional").packs(16)
     assert not labeller(pooled=False, characters={"width": 4}).packs(16)
 
 

@@ -42,8 +42,17 @@ def recurrent(cell: str = "lstm", **decoder: Any) -> LanguageNetwork:
     return network({**shape, **decoder})
 
 
+def convolutional(**decoder: Any) -> LanguageNetwork:
+    return network({"kind": "convolutional", "layers": 2, **decoder})
+
+
 NETWORKS = {name: (lambda name=name: transformer(name)) for name in TRANSFORMERS} | {
     cell: (lambda cell=cell: recurrent(cell, skip=cell == "lstm")) for cell in CELLS
+}
+NETWORKS |= {
+    "convolutional": convolutional,
+    "convolutional, learned": lambda: convolutional(kernel=4, positions="learned"),
+    "convolutional, no positions": lambda: convolutional(layers=3, positions="none"),
 }
 
 
@@ -100,14 +109,19 @@ def test_nothing_sees_what_is_to_come(kind: str) -> None:
 
 
 def test_a_decoder_alone_has_no_parameter_for_a_source() -> None:
-    for net in (transformer(), recurrent()):
+    for net in (transformer(), recurrent(), convolutional()):
         names = [name for name, _ in net.named_parameters()]
         assert not [name for name in names if "cross" in name or "bridge" in name]
+        assert not [name for name in names if "query" in name or "context" in name]
     # embedding and its tied head; qkv and output, two layers of feed-forward, norms, each with bias
     D, F, V = WIDTH, 24, VOCABULARY
     block = (3 * D * D + 3 * D) + (D * D + D) + (2 * D * F + F + D) + 2 * 2 * D
     count = sum(p.numel() for p in transformer().parameters())
     assert count == V * D + V + 2 * block + 2 * D
+    # two linear layers around blocks of one product, each with bias
+    block = 3 * D * 2 * D + 2 * D
+    count = sum(p.numel() for p in convolutional().parameters())
+    assert count == V * D + V + 2 * (D * D + D) + 2 * block
 
 
 @pytest.mark.parametrize("kind", ["sinusoidal", "rotary", "learned"])

@@ -16,7 +16,17 @@ LENGTHS = torch.tensor([5, 2])
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0]])
 TARGET = torch.tensor([[2, 5, 6, 7], [2, 9, 4, 6]])
 TRANSFORMER = {"kind": "transformer", "layers": 2, "heads": 2, "feed_forward": 24}
-SCORES = ("cosine", "additive", "location", "general", "dot", "scaled-dot", "additive-free")
+SCORES = (
+    "cosine",
+    "additive",
+    "location-aware",
+    "location",
+    "general",
+    "dot",
+    "scaled-dot",
+    "additive-free",
+)
+CONVOLUTIONAL = {"kind": "convolutional", "layers": 2}
 
 
 def network(encoder: Any = TRANSFORMER, decoder: Any = TRANSFORMER) -> Network:
@@ -127,6 +137,20 @@ def test_recurrent_attention_is_seen_alike_for_every_score(score: str, context: 
     with Lens(net, "decoder.attention") as stepping:
         run_by_steps(net)
     close(stepping.weights["decoder.attention"], weights_BHTS)
+
+
+def test_every_convolutional_layer_has_its_own_attention_to_the_source() -> None:
+    net = network(CONVOLUTIONAL, CONVOLUTIONAL)
+    assert list(attentions(net)) == CROSS
+    with Lens(net, "decoder.*.cross_attention") as lens:
+        run(net)
+    with Lens(net) as stepping:
+        run_by_steps(net)
+    for name in CROSS:
+        assert lens.weights[name].shape == (2, 1, 4, 5)
+        check_weights(lens.weights[name])
+        close(stepping.weights[name], lens.weights[name])
+    assert not torch.allclose(lens.weights[CROSS[0]], lens.weights[CROSS[1]])
 
 
 def test_steps_are_joined_as_one_pass_would_show_them() -> None:
