@@ -127,7 +127,9 @@ class Recipe(Part):
         )
         if rules is None:
             return values
-        filled = {"metrics": list(rules.judged_by), **values}
+        # Parts made in Python are filled in as those of a file are.
+        given = {key: _as_given(value) for key, value in values.items()}
+        filled = {"metrics": list(rules.judged_by), **given}
         if _names_sound(filled.get("data")):
             filled = {"sound": {}, **filled}
         absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
@@ -295,6 +297,13 @@ class Recipe(Part):
 def _names_sound(data: Any) -> bool:
     train = data.get("train") if isinstance(data, dict) else None
     return isinstance(train, dict | Recordings) and corpus_form(train) == "sound"
+
+
+def _as_given(value: Any) -> Any:
+    """Of a part, the keys that were given."""
+    if not isinstance(value, Part):
+        return value
+    return {name: getattr(value, name) for name in value.model_fields_set}
 
 
 def _below(under: Mapping[str, Any], values: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from transduce.cookbook.explain import COMMAND_LINE, Complaints, Dotted, explain, nearest
-from transduce.cookbook.keys import show
 from transduce.errors import RecipeError
 from transduce.presets import PRESETS
 from transduce.recipe import Recipe
-from transduce.rules import RULES
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -96,7 +94,6 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
     # A preset of the command line first: what else stands there goes on top of it.
     for override in sorted(overrides, key=lambda one: not one.startswith("model.preset=")):
         _override(values, override, complaints)
-    _expand_preset(values, complaints)
     recipe = None
     try:
         recipe = Recipe.model_validate(values)
@@ -200,33 +197,3 @@ def _value(text: str, parts: Dotted, complaints: Complaints) -> Any:
         if path[: len(parts)] == parts:
             complaints.lines[path] = COMMAND_LINE
     return value
-
-
-def _expand_preset(values: dict[str, Any], complaints: Complaints) -> None:
-    """Put the preset's shape below the recipe's own keys; of the name nothing is left."""
-    model = values.get("model")
-    if not isinstance(model, dict):
-        return
-    name = model.pop("preset", None)
-    if name is None:
-        return
-    if str(name) in PRESETS:
-        rules = RULES.get(str(values.get("task", "transduce")))
-        without = rules.without if rules else ()
-        shape = {k: v for k, v in PRESETS[str(name)].items() if f"model.{k}" not in without}
-        values["model"] = _merge(shape, model)
-        return
-    near = nearest(str(name), PRESETS, f"; there are {', '.join(PRESETS)}")
-    complaints.add(("model", "preset"), f"there is no preset {show(name)}{near}")
-
-
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`; a part of another kind replaces, it does not mix."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = value
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            kind = old.get("kind")
-            merged[key] = _merge(old, value) if value.get("kind", kind) == kind else value
-    return merged
