@@ -206,13 +206,10 @@ def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
 
 def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
     """What stands in a column of tags: V;PST;3, or with | or spaces between them."""
-    tags = SEPARATOR.sub(" ", cell).split()
-    for tag in tags:
-        try:
-            plain_tag(tag)
-        except Misfit as misfit:
-            raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
-    return tuple(tags)
+    try:
+        return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
+    except Misfit as misfit:
+        raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
 
 
 def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:

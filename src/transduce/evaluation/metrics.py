@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from transduce.data.forms import composed
 from transduce.errors import DataError, RecipeError
 
 HIGHER_IS_BETTER: dict[str, bool] = {
@@ -109,6 +110,8 @@ def measure(
     `bootstrap` resamples of the items (Koehn 2004, https://aclanthology.org/W04-3250); 0 for none.
     The same seed draws the same items for every metric.
 
+    Both are compared in the Unicode form NFC: é is one character, however it was written.
+
     - bleu, chrf, ter: sacrebleu's, with its defaults; `details["signature"]` says which.
     - wer, cer, per: edits per 100 words, characters (spaces inside count) or phones (what white
       space separates) of the closest reference: the one with fewest edits, the first of equals.
@@ -120,11 +123,14 @@ def measure(
     Raises `DataError` where items or references are missing, `RecipeError` for an unknown name.
     """
     _check(names, hypotheses, references)
+    hypotheses = [composed(text) for text in hypotheses]
+    references = [[composed(text) for text in accepted] for accepted in references]
     metrics = {}
     for name in dict.fromkeys(names):
         statistics, score, details = _MEASURES[name](name, hypotheses, references)
         low, high = interval(statistics, score, bootstrap, seed)
         value = score(statistics.sum(axis=0))
+        details |= {"unicode": "NFC"}
         metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
     return metrics
 

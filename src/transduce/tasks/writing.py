@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.data.forms import settled
 from transduce.data.tokens import END
 from transduce.decoding import wishes
 from transduce.decoding.choice import least_risk, rescored
@@ -187,6 +188,8 @@ class Writer(Model):
                 break
             written.append(token)
             text = self._text(source, encoded, written)
+            if self.target_tokens.form is not None:
+                text = settled(text)  # an accent may follow the last letter
             # A character of several bytes is not whole yet: wait for the rest.
             if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
                 yield text[len(shown) :]

@@ -69,8 +69,8 @@ class Watch:
             step = standing.step - len(seen) + 1 + worst
             yield (
                 f"warning: the loss jumped to {record['objective']:.4g}, it was about "
-                f"{guard.mean:.4g}; highest was update {step} with {seen[worst].objective_per_token:.4g}"
-                f"{self._where(step)}"
+                f"{guard.mean:.4g}; highest was update {step} with "
+                f"{seen[worst].objective_per_token:.4g}{self._where(step)}"
             )
         self.lines = {}
 
