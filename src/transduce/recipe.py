@@ -40,7 +40,7 @@ from transduce.pairs import (
     plain_tag,
 )
 from transduce.part import Misfit, Part
-from transduce.regime import Average, Decode, MetricName, Train, Validation
+from transduce.regime import Average, BleuTokenizer, Decode, MetricName, Train, Validation
 from transduce.rules import RULES
 from transduce.sound import SUBSAMPLING, Sound
 
@@ -116,6 +116,12 @@ class Recipe(Part):
     decode: Decode = Field(Decode(), description="how it is used")
     metrics: list[MetricName] = Field(
         ["bleu", "chrf"], description="how it is judged; each task has metrics of its own"
+    )
+    bleu_tokenizer: BleuTokenizer = Field(
+        "auto",
+        description="how BLEU finds words, by sacrebleu's names; auto: as the language of the "
+        "targets asks where the recipe shows it (pair: en-zh, train.ja), else 13a; ja-mecab, "
+        "ko-mecab and flores200 need an extra: pip install 'transduce[ja]', [ko], [flores]",
     )
 
     @model_validator(mode="before")

@@ -13,6 +13,7 @@ import torch
 from transduce.cookbook import nearest
 from transduce.corpora import splits_of
 from transduce.data.batches import ordered
+from transduce.data.bleu import bleu_tokenizer, make_bleu, unfit
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
 from transduce.data.corpus import Pair, called, is_running, read_pairs, sound_of
@@ -22,7 +23,7 @@ from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
 from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
@@ -55,6 +56,8 @@ class Evaluation:
     """Under which the folder's metrics.json has it."""
     skipped: int = 0
     """Pairs that could not be judged: with another number of labels than of words."""
+    warning: str = ""
+    """What makes a metric say little."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
@@ -107,7 +110,9 @@ def judge(
     labels = RULES[model.recipe.task].labels
     if labels == "none":
         references = [item.references for item in items]
-        return measure(metrics, [answer.text for answer in answers], references, bootstrap)
+        texts = [answer.text for answer in answers]
+        tokenizer = bleu_tokenizer(model.recipe)
+        return measure(metrics, texts, references, bootstrap, bleu_tokenizer=tokenizer)
     judged = []
     for item, answer in zip(items, answers, strict=True):
         reference = item.references[0]
@@ -117,6 +122,18 @@ def judge(
         known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
         judged.append(Labelled(answer.labels, right, answer.probabilities, known))
     return measure_labels(metrics, judged, bootstrap)
+
+
+def check_bleu(recipe: Recipe, metrics: Sequence[str], items: Sequence[Item]) -> str:
+    """What to say of BLEU's tokenizer before anything is decoded; empty if it fits.
+
+    Raises RecipeError where it is not on this machine.
+    """
+    if "bleu" not in metrics:
+        return ""
+    tokenizer = bleu_tokenizer(recipe)
+    make_bleu(tokenizer)
+    return unfit(tokenizer, (item.references[0] for item in items))
 
 
 def evaluate(
@@ -349,6 +366,7 @@ def evaluate_folder(
         what = "with as many labels as words" if pairs else "with a source and a target"
         raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.alternatives)
+    warning = check_bleu(model.recipe, names, items)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
     if with_models:
@@ -356,7 +374,10 @@ def evaluate_folder(
         facts["models"] = 1 + len(with_models)
         split = f"{split}-{facts['models']}-models"
     evaluation = replace(
-        evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
+        evaluate(model, items, names, **asked),
+        name=split,
+        skipped=len(pairs) - len(right),
+        warning=warning,
     )
     tell(evaluation)
     write_evaluation(folder, split, evaluation, **facts)

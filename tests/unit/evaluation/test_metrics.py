@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import get_args
 from unicodedata import normalize
 
@@ -56,6 +57,7 @@ def value(name: str, hypotheses: list[str], references: list[list[str]]) -> floa
 PUBLIC = {
     "bleu": sacrebleu.corpus_bleu,
     "chrf": sacrebleu.corpus_chrf,
+    "chrf++": partial(sacrebleu.corpus_chrf, word_order=2),
     "ter": sacrebleu.corpus_ter,
 }
 
