@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,29 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
         explain(error, values, complaints)
     if recipe is None or complaints.found:
         raise RecipeError(str(complaints))
+    return placed(recipe, folder, name)
+
+
+def with_overrides(recipe: Recipe, overrides: Iterable[str], free: Sequence[str]) -> Recipe:
+    """The recipe of a trained model with some keys set anew; relative paths start here.
+
+    Raises RecipeError for a key that is not among `free` (or below one that ends in a dot).
+    """
+    given = list(overrides)
+    for override in given:
+        key = override.partition("=")[0].strip()
+        if not any(key == one or (one[-1] == "." and key.startswith(one)) for one in free):
+            keys = ", ".join(one + "…" if one[-1] == "." else one for one in free)
+            raise RecipeError(
+                f"on the command line: {key or repr(override)} is settled once a model is trained; "
+                f"what can be set here: {keys}"
+            )
+    name = "the model's recipe"
+    return parse_recipe(dump_recipe(recipe), name, Path.cwd(), given) if given else recipe
+
+
+def placed(recipe: Recipe, folder: Path, name: str = "the recipe") -> Recipe:
+    """The recipe with data.folder in full, starting at `folder`. Raises RecipeError."""
     try:
         start = folder / Path(recipe.data.folder or "").expanduser()
     except RuntimeError:  # ~someone, who is not there
