@@ -121,7 +121,7 @@ def ours(size: Size, device: torch.device, precision: torch.dtype) -> System:
 
     def step(batch: Batch) -> Tensor:
         set_learning_rate(optimizer, RATE)
-        loss, norm = update([batch])
+        loss, norm, _ = update([batch])
         if device.type == "cpu" and not math.isfinite(float(norm)):
             raise FloatingPointError("the gradient is no longer finite")
         update.apply()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
 from transduce.nn.activation import ACTIVATIONS
 from transduce.part import Misfit, Part, Share
+from transduce.presets import PRESETS, spelt_out
 
 if TYPE_CHECKING:
     ActivationName = str
@@ -219,8 +221,16 @@ class NGrams(Part):
     )
 
 
+def _preset(name: str) -> str:
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
+        raise Misfit("", f"is {name}; there is no such preset; {hint}")
+    return name
+
+
 class Model(Part):
-    preset: Annotated[str, "the name of a preset"] | None = Field(
+    preset: Annotated[str, AfterValidator(_preset), "the name of a preset"] | None = Field(
         None, description="a shape by name; the other keys override it"
     )
     width: PositiveInt = Field(512, description="width of embeddings and hidden states")
@@ -248,6 +258,11 @@ class Model(Part):
     word_dropout: Share = Field(
         0.0, description="words whose embedding is that of unknown ones, while it learns labels"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt_out(cls, values: Any) -> Any:
+        return spelt_out(values) if isinstance(values, dict) else values
 
     @property
     def parts(self) -> dict[str, Encoder | Decoder]:

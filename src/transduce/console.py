@@ -228,6 +228,8 @@ def print_metrics(evaluation: Evaluation) -> None:
             f"than of words; mend their lines",
             file=sys.stderr,
         )
+    if evaluation.warning:
+        print(f"transduce: {evaluation.warning}", file=sys.stderr)
     if unknown:
         print(
             f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "

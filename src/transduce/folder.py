@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,3 +95,18 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
+
+
+def entry_name(folder: Path, name: str, of: Mapping[str, Any]) -> str:
+    """The key of metrics.json for results called `name`: the name, or NAME-2 where it is taken.
+
+    `of` are the facts that tell results of one name apart, such as their files; what has been
+    measured of the same before is measured anew.
+    """
+    values = read_metrics(folder)
+    tried = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(key for key in tried if key not in values or _holds(values[key], of))
+
+
+def _holds(entry: Any, facts: Mapping[str, Any]) -> bool:
+    return isinstance(entry, dict) and all(entry.get(key) == facts[key] for key in facts)

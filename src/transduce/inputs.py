@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.cookbook import nearest
+from transduce.data.forms import composed
 from transduce.data.tags import with_tags
 from transduce.errors import DataError, ModelError
 
@@ -57,7 +58,7 @@ def check_tags(model: Model, tags: Sequence[str]) -> None:
     for tag in tags:
         if not known:
             raise ModelError(f"the model knows no tags, {tag} among them; leave --tag out")
-        if tag not in known:
+        if composed(tag) not in known:
             near = nearest(tag, known, f"; it knows {', '.join(list(known)[:20])}")
             raise ModelError(f"the model knows no tag {tag}{near}")
 

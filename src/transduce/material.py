@@ -24,7 +24,8 @@ class Tokens(Part):
     lowercase: bool = Field(False, description="lower-case before cutting")
     normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(
         "none",
-        description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ",
+        description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ; "
+        "outputs are written in the form that the training targets have",
     )
     bpe_dropout: Share = Field(
         0.0,

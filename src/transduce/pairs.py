@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 from pydantic import (
     AfterValidator,
@@ -25,7 +26,8 @@ Column = Annotated[NonNegativeInt | str, "a number from 0, or a name"]
 
 
 def plain_tag(tag: str) -> str:
-    """The tag itself; a Misfit where it cannot be one."""
+    """The tag itself, é as one character; a Misfit where it cannot be one."""
+    tag = normalize("NFC", tag)
     # It becomes the token <tag>, and may be none of the four that every vocabulary has.
     if not tag or any(sign.isspace() or sign in "<>" for sign in tag):
         raise Misfit("", f"is {tag!r}; it must be one word without < and >")

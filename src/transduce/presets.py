@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -51,3 +52,26 @@ PRESETS: dict[str, dict[str, Any]] = {
     "convolutional-small": _convolutional(256, 4, 3),
     "convolutional-base": _convolutional(512, 20, 20),
 }
+
+
+def spelt_out(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a model, its preset's shape below them; of the name nothing is left.
+
+    A preset that there is not stays where it is: the key itself says so.
+    """
+    shape = PRESETS.get(str(model.get("preset")))
+    if shape is None:
+        return dict(model)
+    return _merge(shape, {key: value for key, value in model.items() if key != "preset"})
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`; a part of another kind replaces, it does not mix."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            kind = old.get("kind")
+            merged[key] = _merge(old, value) if value.get("kind", kind) == kind else value
+    return merged

@@ -42,7 +42,7 @@ from transduce.pairs import (
     plain_tag,
 )
 from transduce.part import Misfit, Part
-from transduce.regime import Average, Decode, MetricName, Train, Validation
+from transduce.regime import Average, BleuTokenizer, Decode, MetricName, Train, Validation
 from transduce.rules import RULES
 from transduce.sound import SUBSAMPLING, Sound
 
@@ -121,6 +121,12 @@ class Recipe(Part):
     metrics: list[MetricName] = Field(
         ["bleu", "chrf"], description="how it is judged; each task has metrics of its own"
     )
+    bleu_tokenizer: BleuTokenizer = Field(
+        "auto",
+        description="how BLEU finds words, by sacrebleu's names; auto: as the language of the "
+        "targets asks where the recipe shows it (pair: en-zh, train.ja), else 13a; ja-mecab, "
+        "ko-mecab and flores200 need an extra: pip install 'transduce[ja]', [ko], [flores]",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -131,7 +137,9 @@ class Recipe(Part):
         )
         if rules is None:
             return values
-        filled = {"metrics": list(rules.judged_by), **values}
+        # Parts made in Python are filled in as those of a file are.
+        given = {key: _as_given(value) for key, value in values.items()}
+        filled = {"metrics": list(rules.judged_by), **given}
         if _names_sound(filled.get("data")):
             filled = {"sound": {}, **filled}
         absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
@@ -299,6 +307,13 @@ class Recipe(Part):
 def _names_sound(data: Any) -> bool:
     train = data.get("train") if isinstance(data, dict) else None
     return isinstance(train, dict | Recordings) and corpus_form(train) == "sound"
+
+
+def _as_given(value: Any) -> Any:
+    """Of a part, the keys that were given."""
+    if not isinstance(value, Part):
+        return value
+    return {name: getattr(value, name) for name in value.model_fields_set}
 
 
 def _below(under: Mapping[str, Any], values: Any) -> Any:

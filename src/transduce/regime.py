@@ -76,6 +76,7 @@ class Train(Part):
 MetricName = Literal[
     "bleu",
     "chrf",
+    "chrf++",
     "ter",
     "wer",
     "cer",
@@ -89,6 +90,11 @@ MetricName = Literal[
     "perplexity",
     "bits_per_character",
     "bits_per_byte",
+]
+
+
+BleuTokenizer = Literal[
+    "auto", "13a", "zh", "ja-mecab", "ko-mecab", "flores200", "char", "intl", "none"
 ]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-TEXT_METRICS = ("bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy")
+TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "wer", "cer", "per", "exact", "accuracy")
 SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH = ("decode", "validation.beam")
-NOT_OF_LABELS = ("data.alternatives", *SEARCH)
+NOT_OF_LABELS = ("data.alternatives", "bleu_tokenizer", *SEARCH)
 LABELLING = ("model.pool", "model.characters", "model.ngrams", "model.word_dropout")
 
 
@@ -62,6 +62,7 @@ RULES: dict[str, Rules] = {
         without=(
             "model.encoder",
             "data.alternatives",
+            "bleu_tokenizer",
             "validation.limit",
             "validation.beam",
             "decode.coverage",

@@ -58,7 +58,7 @@ def first_losses(name: str, folder: Path) -> list[float]:
     recipe, settings = RECIPES[name]
     train(load_recipe(recipe, [*COMMON, *settings]), folder / name)
     log = read_log(folder / name / "log.jsonl")
-    return [round(record["loss"], 6) for record in log if record["kind"] == "train"]
+    return [round(record["objective"], 6) for record in log if record["kind"] == "train"]
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -11,8 +11,11 @@ import pytest
 
 from transduce.cookbook import load_recipe
 from transduce.errors import DataError, TrainingError
+from transduce.evaluation.evaluate import evaluate_folder
+from transduce.recipe import Columns, Data, Model, Recipe, Tokens, TokensOfSides, Train
 from transduce.training import train
 from transduce.training.log import read_log
+from transduce.transducer import load
 
 SHORT = ["train.steps=40", "validation.every=20", "validation.limit=5", "train.log_every=10"]
 
@@ -26,6 +29,30 @@ def test_a_streamed_corpus_teaches_too(task: Path, tmp_path: Path) -> None:
     train(recipe, tmp_path / "run")
     told = losses(tmp_path / "run")
     assert told[-1] < told[0]
+
+
+def test_a_recipe_made_in_python_is_kept_as_one_of_a_file(
+    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its preset counts, and what it is evaluated on is found from anywhere."""
+    monkeypatch.chdir(task)
+    recipe = Recipe(
+        data=Data(
+            train=Columns(file="train.tsv"),
+            valid=Columns(file="valid.tsv", limit=5),
+            test=Columns(file="test.tsv", limit=5),
+            tokens=TokensOfSides(both=Tokens(level="character")),
+        ),
+        model=Model(preset="transformer-tiny", width=32),
+        train=Train(steps=2, tokens=256),
+        metrics=["exact"],
+    )
+    train(recipe, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    model = load(tmp_path / "run")
+    assert (model.recipe.model.width, model.recipe.model.parts["encoder"].layers) == (32, 2)
+    assert model.recipe.data.folder == str(task)
+    assert len(evaluate_folder(model, tmp_path / "run").items) == 5
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])

@@ -93,10 +93,13 @@ def complaint(text: str, *overrides: str) -> str:
             "kind recurrent; leave it out, or set model.encoder.kind: transformer",
         ),
         ("model: {decoder: {cell: gru}}\n", "or set model.decoder.kind: recurrent"),
-        ("model: {preset: transformer-tny}\n", "there is no preset transformer-tny; did you mean "),
+        (
+            "model: {preset: transformer-tny}\n",
+            "model.preset is transformer-tny; there is no such preset; did you mean ",
+        ),
         (
             "model: {preset: zzz}\n",
-            "my.yaml:4: there is no preset zzz; there are transformer-tiny,",
+            "my.yaml:4: model.preset is zzz; there is no such preset; there are transformer-tiny,",
         ),
         (
             "metrics:\n- bleu\n- chfr\n",
@@ -243,7 +246,7 @@ def test_an_override_needs_key_and_value(override: str) -> None:
         ("metrics.0=bleu", "it must be a list of"),
         (
             "model.preset=gru-atention",
-            "there is no preset gru-atention; did you mean gru-attention",
+            "there is no such preset; did you mean gru-attention",
         ),
     ],
 )

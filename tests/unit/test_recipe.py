@@ -9,7 +9,8 @@ import pytest
 
 from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.errors import RecipeError
-from transduce.recipe import Columns, Named, ParallelFiles, Recipe, Recordings
+from transduce.presets import PRESETS
+from transduce.recipe import Columns, Data, Model, Named, ParallelFiles, Recipe, Recordings
 from transduce.rules import RULES
 
 DATA = """data:
@@ -186,6 +187,38 @@ def test_a_task_fills_in_what_is_not_said() -> None:
         assert parse_recipe(dump_recipe(recipe), "again", Path("/data")) == recipe
     source = f"task: classify\ndata: {FILES}\n"
     assert read(source, "data.tokens.source.level=word").data.tokens.target.level == "label"
+
+
+SIDES = {"file": "a.tsv"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("task", ["transduce", "classify", "tag"])
+def test_a_preset_is_the_same_from_python_and_from_yaml(preset: str, task: str) -> None:
+    written = read(f"task: {task}\ndata: {FILES}\nmodel: {{preset: {preset}, dropout: 0.3}}\n")
+    model = {"preset": preset, "dropout": 0.3}
+    made = Recipe(task=task, data={"train": SIDES, "valid": SIDES}, model=model)  # type: ignore[arg-type]
+    assert made.model == written.model
+    assert made.model.preset is None
+    if task == "transduce":
+        assert Model(preset=preset, dropout=0.3) == written.model
+    assert dump_recipe(made).count("preset: null") == 1
+
+
+def test_a_preset_that_there_is_not_is_told_in_python_too() -> None:
+    with pytest.raises(ValueError, match=r"there is no such preset; did you mean transformer-tiny"):
+        Model(preset="transformer-tny")
+
+
+def test_parts_made_in_python_are_filled_in_as_the_task_has_it() -> None:
+    table = Columns(file="a.tsv")
+    made = Recipe(task="classify", data=Data(train=table, valid=table), model=Model(width=64))
+    assert made.model.decoder is None
+    assert made.model.width == 64
+    assert made.data.tokens.target is not None
+    assert made.data.tokens.target.level == "label"
+    recordings = Recordings(file="a.tsv", audio="path")
+    assert Recipe(data=Data(train=recordings, valid=recordings)).sound is not None
 
 
 @pytest.mark.parametrize(

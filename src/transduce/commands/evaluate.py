@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from transduce.commands.options import (
     Beam,
+    DataOverrides,
     Device,
     EngineOption,
     LengthPenalty,
@@ -22,6 +24,7 @@ from transduce.commands.options import (
 
 def evaluate(
     model: ModelArgument,
+    overrides: DataOverrides = None,
     split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
     source: Annotated[
         Path | None,
@@ -52,16 +55,20 @@ def evaluate(
     transducer = open_model(model, engine, place, precision)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
-    evaluate_folder(
+    evaluation = evaluate_folder(
         transducer,
         folder,
         tell=print_metrics,
+        overrides=overrides or [],
         split=split,
         files=(source, target),
         metrics=metrics,
         with_models=[load(other, place, precision) for other in with_models or []],
+        with_folders=with_models or [],
         beam=beam,
         length_penalty=length_penalty,
     )
+    if evaluation.name != split:
+        print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
     if transducer.engine is None:
         write_card(transducer, model)

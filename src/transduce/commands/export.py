@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from transduce.commands.options import ModelArgument
+from transduce.commands.options import DataOverrides, ModelArgument
 
 
 def export(
     model: ModelArgument,
+    overrides: DataOverrides = None,
+    *,
     to: Annotated[
         str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, in fewer bits.")
     ],
@@ -42,6 +44,7 @@ def export(
         files=(source, target),
         limit=limit,
         allow=allow,
+        overrides=overrides or [],
     )
     print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
     for line in parity.lines():

@@ -17,6 +17,13 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE...", help="Overrides, e.g. train.lr=3e-4 model.width=256."),
 ]
+DataOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE...",
+        help="Overrides of the model's recipe, e.g. data.folder=../corpora where files have moved.",
+    ),
+]
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A folder that `transduce train` wrote.")
 ]

@@ -2,7 +2,14 @@
 
 from transduce.cookbook.explain import nearest
 from transduce.cookbook.keys import Key, Section, sections
-from transduce.cookbook.read import dump_recipe, load_recipe, parse_recipe, shipped
+from transduce.cookbook.read import (
+    dump_recipe,
+    load_recipe,
+    parse_recipe,
+    placed,
+    shipped,
+    with_overrides,
+)
 
 __all__ = [
     "Key",
@@ -11,6 +18,8 @@ __all__ = [
     "load_recipe",
     "nearest",
     "parse_recipe",
+    "placed",
     "sections",
     "shipped",
+    "with_overrides",
 ]

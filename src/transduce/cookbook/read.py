@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from transduce.cookbook.explain import COMMAND_LINE, Complaints, Dotted, explain, nearest
-from transduce.cookbook.keys import show
 from transduce.errors import RecipeError
 from transduce.presets import PRESETS
 from transduce.recipe import Recipe
-from transduce.rules import RULES
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -96,7 +94,6 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
     # A preset of the command line first: what else stands there goes on top of it.
     for override in sorted(overrides, key=lambda one: not one.startswith("model.preset=")):
         _override(values, override, complaints)
-    _expand_preset(values, complaints)
     recipe = None
     try:
         recipe = Recipe.model_validate(values)
@@ -104,6 +101,29 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
         explain(error, values, complaints)
     if recipe is None or complaints.found:
         raise RecipeError(str(complaints))
+    return placed(recipe, folder, name)
+
+
+def with_overrides(recipe: Recipe, overrides: Iterable[str], free: Sequence[str]) -> Recipe:
+    """The recipe of a trained model with some keys set anew; relative paths start here.
+
+    Raises RecipeError for a key that is not among `free` (or below one that ends in a dot).
+    """
+    given = list(overrides)
+    for override in given:
+        key = override.partition("=")[0].strip()
+        if not any(key == one or (one[-1] == "." and key.startswith(one)) for one in free):
+            keys = ", ".join(one + "…" if one[-1] == "." else one for one in free)
+            raise RecipeError(
+                f"on the command line: {key or repr(override)} is settled once a model is trained; "
+                f"what can be set here: {keys}"
+            )
+    name = "the model's recipe"
+    return parse_recipe(dump_recipe(recipe), name, Path.cwd(), given) if given else recipe
+
+
+def placed(recipe: Recipe, folder: Path, name: str = "the recipe") -> Recipe:
+    """The recipe with data.folder in full, starting at `folder`. Raises RecipeError."""
     try:
         start = folder / Path(recipe.data.folder or "").expanduser()
     except RuntimeError:  # ~someone, who is not there
@@ -200,33 +220,3 @@ def _value(text: str, parts: Dotted, complaints: Complaints) -> Any:
         if path[: len(parts)] == parts:
             complaints.lines[path] = COMMAND_LINE
     return value
-
-
-def _expand_preset(values: dict[str, Any], complaints: Complaints) -> None:
-    """Put the preset's shape below the recipe's own keys; of the name nothing is left."""
-    model = values.get("model")
-    if not isinstance(model, dict):
-        return
-    name = model.pop("preset", None)
-    if name is None:
-        return
-    if str(name) in PRESETS:
-        rules = RULES.get(str(values.get("task", "transduce")))
-        without = rules.without if rules else ()
-        shape = {k: v for k, v in PRESETS[str(name)].items() if f"model.{k}" not in without}
-        values["model"] = _merge(shape, model)
-        return
-    near = nearest(str(name), PRESETS, f"; there are {', '.join(PRESETS)}")
-    complaints.add(("model", "preset"), f"there is no preset {show(name)}{near}")
-
-
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`; a part of another kind replaces, it does not mix."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = value
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            kind = old.get("kind")
-            merged[key] = _merge(old, value) if value.get("kind", kind) == kind else value
-    return merged

@@ -33,12 +33,18 @@ def format_of(name: str) -> str:
 
 
 def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
-    """Sources and targets in a file of a corpus, whatever its format. Raises DataError."""
+    """Sources, targets and, where the corpus has them, tags, whatever a file's format.
+
+    All columns of a row are read at once, so that one look decides whether there is a header.
+    Raises DataError.
+    """
     kind = format_of(name)
     if kind == ".conllu":
-        return _conllu_rows(name, folder, corpus)
-    sides = (corpus.source, corpus.target)
-    return read_rows(name, folder, sides if kind == ".tsv" else _names(corpus))
+        return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
+    if kind == ".tsv":
+        tags = [] if corpus.tags is None else [corpus.tags]
+        return read_rows(name, folder, [corpus.source, corpus.target, *tags])
+    return read_rows(name, folder, _names(name, corpus, "source", "target"))
 
 
 def read_rows(
@@ -136,20 +142,28 @@ def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool)
         raise DataError(f"{name} is empty; give a file with at least one row")
 
 
-def _conllu_rows(name: str, folder: str | None, corpus: Columns) -> Rows:
-    """The words of each sentence, and a column of theirs; numbers mean form and upos."""
-    source = corpus.source if isinstance(corpus.source, str) else "form"
-    target = corpus.target if isinstance(corpus.target, str) else "upos"
-    for column in (source, target):
+def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
+    """The words of each sentence, and columns of theirs."""
+    for column in columns:
         _column(name, column, list(COLUMNS))
     for sentence in read_sentences(read_lines(name, folder), name):
-        yield sentence.line, [" ".join(sentence.column(column)) for column in (source, target)]
+        yield sentence.line, [" ".join(sentence.column(column)) for column in columns]
 
 
-def _names(corpus: Columns) -> tuple[str, str]:
-    """Keys of JSONL and Parquet; the numbers that TSV defaults to mean `source` and `target`."""
-    source = corpus.source if isinstance(corpus.source, str) else "source"
-    return source, corpus.target if isinstance(corpus.target, str) else "target"
+def _names(name: str, corpus: Columns, source: str, target: str) -> list[str]:
+    """The columns of a format that has names alone; the numbers that TSV defaults to mean these."""
+    found = [
+        corpus.source if isinstance(corpus.source, str) else source,
+        corpus.target if isinstance(corpus.target, str) else target,
+    ]
+    if corpus.tags is None:
+        return found
+    if not isinstance(corpus.tags, str):
+        raise DataError(
+            f"{name}: the column of tags is the number {corpus.tags}, but only TSV has numbered "
+            f"columns; give its name"
+        )
+    return [*found, corpus.tags]
 
 
 def _column(name: str, wanted: str, there: list[str]) -> int:

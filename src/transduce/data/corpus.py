@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, repeat, zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
@@ -180,11 +180,8 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
-    tags: Iterator[tuple[str, ...]] = repeat(())
-    if isinstance(corpus, Columns) and corpus.tags is not None:
-        tags = _tags_of_lines(corpus, folder)
     read = 0
-    for pair, further in zip(pairs, tags, strict=False):
+    for pair in pairs:
         if not pair.source.strip() and not isinstance(corpus, Text):
             tally.note("empty_source", pair.file, pair.line)
             continue
@@ -195,7 +192,7 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
             tally.note("odd_breaks", pair.file, pair.line)
         tally.pairs += 1
         read += 1
-        yield _tagged(pair, (*own, *further))
+        yield _tagged(replace(pair, tags=()), (*own, *pair.tags))
         if read == limit:
             return
 
@@ -207,17 +204,12 @@ def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
     return replace(pair, source=with_tags(pair.source, tags), tags=(*tags, *pair.tags))
 
 
-def _tags_of_lines(corpus: Columns, folder: str | None) -> Iterator[tuple[str, ...]]:
-    """What stands in the column of tags: V;PST;3, or with | or spaces between them."""
-    assert corpus.tags is not None
-    for pair in _column_pairs(corpus.model_copy(update={"source": corpus.tags}), folder):
-        tags = SEPARATOR.sub(" ", pair.source).split()
-        for tag in tags:
-            try:
-                plain_tag(tag)
-            except Misfit as misfit:
-                raise DataError(f"{pair.file}:{pair.line}: the tag {misfit.said}") from None
-        yield tuple(tags)
+def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
+    """What stands in a column of tags: V;PST;3, or with | or spaces between them."""
+    try:
+        return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
+    except Misfit as misfit:
+        raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
 
 
 def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
@@ -342,9 +334,11 @@ def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
 
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
+    """With the tags of each row, which are not before its source yet."""
     for name in find_files(corpus.file, folder):
-        for line, (source, target) in read_columns(name, folder, corpus):
-            yield Pair(source, target, name, line)
+        for line, (source, target, *tags) in read_columns(name, folder, corpus):
+            found = _tags_in(tags[0], name, line) if tags else ()
+            yield Pair(source, target, name, line, found)
 
 
 def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:

@@ -35,7 +35,7 @@ def train_tokens(data: recipe.Data) -> tuple[Tokens, Tokens]:
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
         needed = tags if "source" in sides else []
         if settings.file is None:
-            return Tokens.train(settings, texts(*sides), needed)
+            return Tokens.train(settings, texts(*sides), needed, texts(sides[-1]))
         loaded = Tokens.load(locate(settings.file, data.folder))
         for tag in needed:
             if tag not in loaded.tags:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable
 
+from transduce.data.forms import composed
+
 _FIRST = re.compile(r"<([^<>\s]+)>\s*")
 
 
@@ -16,7 +18,7 @@ def with_tags(source: str, tags: Iterable[str]) -> str:
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
     """The tags that a source begins with, as far as they are known, and what follows them."""
     tags: list[str] = []
-    while (found := _FIRST.match(source)) and found[1] in known:
-        tags.append(found[1])
+    while (found := _FIRST.match(source)) and (tag := composed(found[1])) in known:
+        tags.append(tag)
         source = source[found.end() :]
     return tags, source

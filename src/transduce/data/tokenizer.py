@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from transduce import recipe
+from transduce.data.forms import FORMS, Form, composed, form_of
 from transduce.errors import TokensError
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
@@ -28,16 +29,25 @@ _SUBWORDS_JOINED = decoders.Sequence(
 HALF_CHARACTER = "the text holds half of a surrogate pair, which is no character; leave it out"
 
 
-def learn(settings: recipe.Tokens, texts: Iterable[str], tags: Iterable[str] = ()) -> Tokenizer:
+def learn(
+    settings: recipe.Tokens,
+    texts: Iterable[str],
+    tags: Iterable[str] = (),
+    written: Iterable[str] | None = None,
+) -> Tokenizer:
     """What `Tokens.train` makes its tokens of. Raises TokensError."""
-    special = [f"<{tag}>" for tag in sorted(set(tags))]
+    special = [f"<{tag}>" for tag in sorted({composed(tag) for tag in tags})]
+    twice = settings.level == "subword" and settings.min_count > 1
+    if isinstance(texts, Iterator) and (twice or settings.normalize != "none"):
+        texts = list(texts)
+    steps = _normalizers(settings)
+    if settings.normalize != "none":
+        steps = _to_and_fro(settings, form_of(texts if written is None else written)) + steps
     if settings.level == "byte":
-        tokenizer = _byte_tokenizer(settings)
+        tokenizer = _byte_tokenizer(steps)
         tokenizer.add_special_tokens(special)
         return tokenizer
-    if isinstance(texts, Iterator) and settings.level == "subword" and settings.min_count > 1:
-        texts = list(texts)
-    tokenizer, trainer = _untrained(settings)
+    tokenizer, trainer = _untrained(settings, steps)
     prepared = _without_rare(settings, texts) if settings.level == "subword" else texts
     filled = (text for text in prepared if text.strip())
     first = list(islice(filled, 1))
@@ -78,14 +88,34 @@ def _normalizers(settings: recipe.Tokens) -> list[Any]:
     return forms[settings.normalize] + ([normalizers.Lowercase()] if settings.lowercase else [])
 
 
-def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
-    """A tokenizer with an empty vocabulary, and what trains it."""
+def _to_and_fro(settings: recipe.Tokens, form: Form | None) -> list[Any]:
+    """Where texts have another form than tokens: a step that changes no token, and says so.
+
+    After NFC, NFD finds the letters that it finds without it. What is decoded is put into the form
+    of the step before: see `form_of_texts`.
+    """
+    own = "NFC" if settings.normalize in ("nfc", "nfkc") else "NFD"
+    if form is None or form == own:
+        return []
+    return [normalizers.NFC() if form == "NFC" else normalizers.NFD()]
+
+
+def form_of_texts(tokenizer: Tokenizer) -> Form | None:
+    """NFC or NFD, where tokens have the other one, and texts must be put back into theirs."""
+    parts = json.loads(tokenizer.to_str())
+    steps = [step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [])]
+    if len(steps) < 2 or steps[1] not in ("NFC", "NFKC", "NFD", "NFKD"):
+        return None
+    return next((form for form in FORMS if form == steps[0]), None)
+
+
+def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, Any]:
+    """A tokenizer with an empty vocabulary that normalises by steps, and what trains it."""
     common: dict[str, Any] = {
         "vocab_size": settings.size,
         "special_tokens": list(SPECIALS),
         "show_progress": False,
     }
-    steps = _normalizers(settings)
     if settings.level != "subword":
         tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNKNOWN]))
         trainer: Any = trainers.WordLevelTrainer(min_frequency=settings.min_count, **common)
@@ -135,7 +165,7 @@ def _untrained(settings: recipe.Tokens) -> tuple[Tokenizer, Any]:
     return tokenizer, trainer
 
 
-def _byte_tokenizer(settings: recipe.Tokens) -> Tokenizer:
+def _byte_tokenizer(steps: list[Any]) -> Tokenizer:
     """Byte b has the id b + 4; nothing is learnt."""
     to_letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     # ByteLevel writes each byte as one letter. Those that print stand for themselves, the others,
@@ -150,7 +180,7 @@ def _byte_tokenizer(settings: recipe.Tokens) -> Tokenizer:
         [to_letters, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    if steps := _normalizers(settings):
+    if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
 

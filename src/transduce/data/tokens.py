@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from transduce.data.tokenizer import (
     SPACE,
     SPECIALS,
     UNKNOWN,
+    form_of_texts,
     joins_subwords,
     learn,
     level_of,
@@ -56,6 +58,8 @@ class Tokens:
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self.level = level_of(tokenizer)
+        self.form = form_of_texts(tokenizer)
+        """The Unicode form of texts, where that of tokens is another one."""
         self._vocabulary: dict[str, int] = (
             tokenizer.get_vocab() if self.level == "character" else {}
         )
@@ -71,16 +75,22 @@ class Tokens:
 
     @classmethod
     def train(
-        cls, settings: recipe.Tokens, texts: Iterable[str], tags: Iterable[str] = ()
+        cls,
+        settings: recipe.Tokens,
+        texts: Iterable[str],
+        tags: Iterable[str] = (),
+        written: Iterable[str] | None = None,
     ) -> Tokens:
         """Learn a vocabulary from texts; the same texts give the same vocabulary. Tags come on top.
 
         With `size`, the rarest characters, words or symbols are left out; subwords cannot be made
         with fewer tokens than there are different characters. What is rarer than `min_count` is
-        unknown. Texts are read twice where `min_count` matters to subwords. Raises TokensError
+        unknown. Texts are read twice where `min_count` matters to subwords, or where they are
+        normalised: what is decoded comes back in the Unicode form, NFC or NFD, that most of them
+        have (of `written`, where these are not all of them). Raises TokensError
         where there is no text, or the size is too small.
         """
-        return cls(learn(settings, texts, tags))
+        return cls(learn(settings, texts, tags, written))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokens:
@@ -165,7 +175,12 @@ class Tokens:
         return Tokens.from_json(json.dumps(parts))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; the four specials and tags are dropped."""
+        """The text of ids, in the form of texts; the four specials and tags are dropped."""
+        text = self.decode_as_cut(ids)
+        return text if self.form is None else normalize(self.form, text)
+
+    def decode_as_cut(self, ids: Iterable[int]) -> str:
+        """The same in the form of tokens, in which the text of more tokens begins with it."""
         if not self._fused:
             return str(self._tokenizer.decode(list(map(int, ids))))
         # What the tokenizer would say, several times faster.
@@ -243,7 +258,10 @@ class Tokens:
             return SPACE if byte == 0x20 else shown
         if self.level == "character":
             return SPACE if piece == " " else str(piece)
-        return str(piece).replace(JOINER, "") if self.level in ("symbol", "label") else str(piece)
+        if self.level not in ("symbol", "label"):
+            return str(piece)
+        whole = str(piece).replace(JOINER, "")  # such as a label, which is read as it was written
+        return whole if self.form is None else normalize(self.form, whole)
 
 
 class _Known(dict[int, str]):

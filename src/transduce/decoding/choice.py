@@ -7,31 +7,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from transduce.data.bleu import DEFAULT, make_bleu
 from transduce.decoding.search import Hypothesis, penalty
 
 
 def least_risk(
-    hypotheses: Sequence[Hypothesis], texts: Sequence[str], metric: str
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
 ) -> list[Hypothesis]:
     """Samples by expected utility, which becomes their score; each text once, the best first."""
-    utilities = expected_utility(texts, metric)
+    utilities = expected_utility(texts, metric, tokenizer)
     found: dict[str, Hypothesis] = {}
     for text, utility, hypothesis in zip(texts, utilities, hypotheses, strict=True):
         found.setdefault(text, replace(hypothesis, score=utility))
     return sorted(found.values(), key=lambda h: (-h.score, -h.log_probability))
 
 
-def expected_utility(texts: Sequence[str], metric: str) -> list[float]:
+def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT) -> list[float]:
     """For each text its mean chrF or BLEU, from 0 to 100, with every text as the reference.
 
     Minimum-Bayes-risk decoding, Eikema and Aziz 2020,
     https://aclanthology.org/2020.coling-main.398: samples stand for what the model believes, so
-    this is the utility that the model expects. BLEU is sacrebleu's for single sentences.
+    this is the utility that the model expects. BLEU is sacrebleu's for single sentences,
+    with the words of its tokenizer.
     """
-    from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    measure: Any = CHRF() if metric == "chrf" else BLEU(effective_order=True, force=True)
+    measure: Any = CHRF() if metric == "chrf" else make_bleu(tokenizer, effective_order=True)
     counts = Counter(texts)  # what was drawn several times is compared once
     utility = {
         text: sum(times * _utility(measure, text, other) for other, times in counts.items())

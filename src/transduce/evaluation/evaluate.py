@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from transduce.cookbook import nearest
+from transduce.cookbook import nearest, with_overrides
 from transduce.corpora import splits_of
 from transduce.data.batches import ordered
+from transduce.data.bleu import bleu_tokenizer, make_bleu, unfit
 from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
 from transduce.data.corpus import Pair, called, is_running, read_pairs, sound_of
@@ -21,14 +23,16 @@ from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
-from transduce.folder import read_metrics
-from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text
+from transduce.folder import entry_name, read_metrics
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, Text
 from transduce.rules import RULES
 from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
 
 MOST_GROUPS = 50
+# Of a trained model's recipe, what may be another one when it is judged.
+FREE = ("data.folder", "data.alternatives", "decode.", "metrics", "bleu_tokenizer")
 TABLES = (".tsv", ".jsonl", ".parquet")
 
 
@@ -55,6 +59,8 @@ class Evaluation:
     """Under which the folder's metrics.json has it."""
     skipped: int = 0
     """Pairs that could not be judged: with another number of labels than of words."""
+    warning: str = ""
+    """What makes a metric say little."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
@@ -107,7 +113,9 @@ def judge(
     labels = RULES[model.recipe.task].labels
     if labels == "none":
         references = [item.references for item in items]
-        return measure(metrics, [answer.text for answer in answers], references, bootstrap)
+        texts = [answer.text for answer in answers]
+        tokenizer = bleu_tokenizer(model.recipe)
+        return measure(metrics, texts, references, bootstrap, bleu_tokenizer=tokenizer)
     judged = []
     for item, answer in zip(items, answers, strict=True):
         reference = item.references[0]
@@ -117,6 +125,18 @@ def judge(
         known = [ids[:1] not in ([], [UNKNOWN]) for ids in encoded]
         judged.append(Labelled(answer.labels, right, answer.probabilities, known))
     return measure_labels(metrics, judged, bootstrap)
+
+
+def check_bleu(recipe: Recipe, metrics: Sequence[str], items: Sequence[Item]) -> str:
+    """What to say of BLEU's tokenizer before anything is decoded; empty if it fits.
+
+    Raises RecipeError where it is not on this machine.
+    """
+    if "bleu" not in metrics:
+        return ""
+    tokenizer = bleu_tokenizer(recipe)
+    make_bleu(tokenizer)
+    return unfit(tokenizer, (item.references[0] for item in items))
 
 
 def evaluate(
@@ -318,30 +338,38 @@ def evaluate_folder(
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
     with_models: Sequence[Model] = (),
+    with_folders: Sequence[Path] = (),
+    overrides: Sequence[str] = (),
     tell: Callable[[Evaluation], object] | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
 
     Of a language model the split is read, and nothing is decoded. What it writes together with
-    other models is not its own: that has another name. `tell` has the scores first: a folder that
-    cannot be written to must not lose them.
+    other models, of these folders, is not its own: that has another name. `tell` has the scores
+    first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
+    such as `data.folder=…` where its files have moved.
     """
     tell = tell or (lambda evaluation: None)
+    model = copy(model)  # with a recipe of its own
+    model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
     corpus: Corpus
     known = RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
+    of: dict[str, list[str]] = {}  # what results of the same name are told apart by
     if any(files):
         corpus, name = _other_corpus(model, *files)
         # Never the name of a split of the recipe: its results are kept.
         split = name.name if name.suffix else f"{name.name}.txt"
+        of["files"] = [str(file.resolve()) for file in files if file is not None]
     else:
         corpus = _split_of(model, folder, split)
     if isinstance(model, LanguageModel):
         measured, tokens = _evaluate_text(model, corpus, names)
         tell(measured)
-        _write_metrics(folder, split, measured.metrics, tokens)
+        split = entry_name(folder, split, of)
+        _write_metrics(folder, split, measured.metrics, tokens, **of)
         return replace(measured, name=split)
     pairs = list(read_pairs(corpus, data.folder))
     right = measurable(pairs, model.recipe.task, model.source_tokens)
@@ -349,15 +377,22 @@ def evaluate_folder(
         what = "with as many labels as words" if pairs else "with a source and a target"
         raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.alternatives)
+    warning = check_bleu(model.recipe, names, items)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
+    facts |= {"overrides": list(overrides)} if overrides else {}
     if with_models:
         asked["with_models"] = with_models
         facts["models"] = 1 + len(with_models)
         split = f"{split}-{facts['models']}-models"
+        of["with"] = [str(other.resolve()) for other in with_folders]
+    split = entry_name(folder, split, of)
     evaluation = replace(
-        evaluate(model, items, names, **asked), name=split, skipped=len(pairs) - len(right)
+        evaluate(model, items, names, **asked),
+        name=split,
+        skipped=len(pairs) - len(right),
+        warning=warning,
     )
     tell(evaluation)
-    write_evaluation(folder, split, evaluation, **facts)
+    write_evaluation(folder, split, evaluation, **facts, **of)
     return evaluation

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 import numpy as np
 
+from transduce.data.forms import composed
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import (
     HIGHER_IS_BETTER,
@@ -60,6 +61,7 @@ def measure_labels(
     """
     if not items:
         raise DataError("There is nothing to measure: there are no items.")
+    items = [_composed(item) for item in items]
     metrics = {}
     for name in dict.fromkeys(names):
         if name not in _MEASURES:
@@ -72,6 +74,12 @@ def measure_labels(
         value = score(statistics.sum(axis=0))
         metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
     return metrics
+
+
+def _composed(item: Labelled) -> Labelled:
+    """In one Unicode form, as texts are compared."""
+    said, right = ([composed(label) for label in labels] for labels in (item.said, item.right))
+    return replace(item, said=said, right=right)
 
 
 def _accuracy(items: Sequence[Labelled]) -> Measured:

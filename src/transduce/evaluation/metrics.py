@@ -5,18 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from transduce.data.bleu import DEFAULT, make_bleu
+from transduce.data.forms import composed
 from transduce.errors import DataError, RecipeError
 
 HIGHER_IS_BETTER: dict[str, bool] = {
     "loss": False,
     "bleu": True,
     "chrf": True,
+    "chrf++": True,
     "ter": False,
     "wer": False,
     "cer": False,
@@ -36,6 +40,7 @@ HIGHER_IS_BETTER: dict[str, bool] = {
 TITLES = {
     "bleu": "BLEU",
     "chrf": "chrF",
+    "chrf++": "chrF++",
     "ter": "TER",
     "wer": "WER",
     "cer": "CER",
@@ -52,6 +57,7 @@ TITLES = {
 _BARE_NUMBERS = {
     "bleu": 1,
     "chrf": 1,
+    "chrf++": 1,
     "ter": 1,
     "loss": 4,
     "perplexity": 3,
@@ -102,6 +108,7 @@ def measure(
     references: Sequence[Sequence[str]],
     bootstrap: int = 1000,
     seed: int = 1,
+    bleu_tokenizer: str = DEFAULT,
 ) -> dict[str, Metric]:
     """Measure hypotheses against references by each of the named metrics, over the whole corpus.
 
@@ -109,7 +116,11 @@ def measure(
     `bootstrap` resamples of the items (Koehn 2004, https://aclanthology.org/W04-3250); 0 for none.
     The same seed draws the same items for every metric.
 
-    - bleu, chrf, ter: sacrebleu's, with its defaults; `details["signature"]` says which.
+    Both are compared in the Unicode form NFC: é is one character, however it was written.
+
+    - bleu, chrf, chrf++, ter: sacrebleu's, with its defaults but for BLEU's tokenizer (see
+      data/bleu.py); `details["signature"]` says which. chrF++ counts words and pairs of words too
+      (Popović 2017, https://aclanthology.org/W17-4770).
     - wer, cer, per: edits per 100 words, characters (spaces inside count) or phones (what white
       space separates) of the closest reference: the one with fewest edits, the first of equals.
     - exact: per cent of items that equal one of their references, runs of white space being one.
@@ -120,11 +131,16 @@ def measure(
     Raises `DataError` where items or references are missing, `RecipeError` for an unknown name.
     """
     _check(names, hypotheses, references)
+    hypotheses = [composed(text) for text in hypotheses]
+    references = [[composed(text) for text in accepted] for accepted in references]
+    bleu: Measure = partial(_translation_score, tokenizer=bleu_tokenizer)
+    measures = {**_MEASURES, "bleu": bleu}
     metrics = {}
     for name in dict.fromkeys(names):
-        statistics, score, details = _MEASURES[name](name, hypotheses, references)
+        statistics, score, details = measures[name](name, hypotheses, references)
         low, high = interval(statistics, score, bootstrap, seed)
         value = score(statistics.sum(axis=0))
+        details |= {"unicode": "NFC"}
         metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
     return metrics
 
@@ -174,20 +190,25 @@ def interval(
 # ----------------------------------------------------------------------------------- sacrebleu
 
 Measured = tuple[Statistics, Callable[[Statistics], float], Details]
+Measure = Callable[[str, Sequence[str], Sequence[Sequence[str]]], Measured]
 
 
-def _translation_score(
-    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> Measured:
-    from sacrebleu.metrics.bleu import BLEU
+def _sacrebleu(name: str, tokenizer: str) -> Any:
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
-    metric: Any
     if name == "bleu":
-        metric = BLEU(force=True)  # no warning about tokenised text amid the progress bar
-    else:
-        metric = CHRF() if name == "chrf" else TER()
+        return make_bleu(tokenizer)
+    return TER() if name == "ter" else CHRF(word_order=2 if name == "chrf++" else 0)
+
+
+def _translation_score(
+    name: str,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    tokenizer: str = DEFAULT,
+) -> Measured:
+    metric = _sacrebleu(name, tokenizer)
     # sacrebleu wants stream j to hold the j-th reference of every item, None where there is none.
     streams = list(zip_longest(*references))
 
@@ -307,9 +328,10 @@ def _one_space(text: str) -> str:
     return " ".join(text.split())
 
 
-_MEASURES: dict[str, Callable[[str, Sequence[str], Sequence[Sequence[str]]], Measured]] = {
+_MEASURES: dict[str, Measure] = {
     "bleu": _translation_score,
     "chrf": _translation_score,
+    "chrf++": _translation_score,
     "ter": _translation_score,
     "wer": _error_rate,
     "cer": _error_rate,

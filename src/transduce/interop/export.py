@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from transduce.cookbook import with_overrides
 from transduce.data.corpus import Pair, read_pairs
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
@@ -34,6 +35,7 @@ def export_folder(
     files: tuple[Path | None, Path | None] = (None, None),
     limit: int = 500,
     allow: bool = False,
+    overrides: Sequence[str] = (),
 ) -> Exported:
     """Export the model in a folder, into its folder of the engine's name unless told otherwise;
     for native, in fewer bits, into that of their name.
@@ -46,6 +48,7 @@ def export_folder(
     if quantize is not None and to == "onnx":
         raise ModelError("weights are not quantized for onnx: leave --quantize out")
     model = load(model_folder)
+    model.recipe = with_overrides(model.recipe, overrides, ("data.folder",))
     if not isinstance(model, Transducer):
         raise ModelError(
             f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "

@@ -153,10 +153,7 @@ class SoundNetwork(Network):
         heard = ctc_loss(logits_BSV, memory.lengths_B, batch.said_BT, batch.said_lengths_B, PAD)
         share = self.ctc_weight
         total = heard.total / 2 if agreement else heard.total  # everything is heard twice
-        return loss._replace(
-            total=(1 - share) * loss.total + share * total,
-            nll=(1 - share) * loss.nll + share * total.detach(),
-        )
+        return loss._replace(total=(1 - share) * loss.total + share * total)
 
 
 def build_sound(

@@ -25,9 +25,9 @@ class Loss(NamedTuple):
     """Sums over the tokens of a batch; divide by `tokens` for a mean, after adding up batches."""
 
     total: Tensor
-    """What training minimises: the smoothed loss, differentiable."""
+    """What training minimises, differentiable: smoothed, with the shares of R-Drop and CTC."""
     nll: Tensor
-    """−Σ ln p(target), without smoothing, detached: its mean's exponential is the perplexity."""
+    """−Σ ln p(target), without any of these, detached: its mean's exponential is the perplexity."""
     correct: Tensor
     """How many tokens had the target as the most probable one."""
     tokens: Tensor

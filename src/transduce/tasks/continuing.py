@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.corpus import is_running
+from transduce.data.forms import continued
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import reading
 from transduce.decoding.context import Continued
@@ -118,8 +119,10 @@ class LanguageModel(Writer, task="continue"):
 
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The prompt as it was given: what has no token would else be lost."""
-        read = self.target_tokens.decode(ids)
-        return source + self.target_tokens.decode([*ids, *tokens])[len(read) :]
+        target_tokens = self.target_tokens
+        read = target_tokens.decode_as_cut(ids)
+        rest = target_tokens.decode_as_cut([*ids, *tokens])[len(read) :]
+        return continued(source, rest, target_tokens.form)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
         prompt_pieces = self.target_tokens.pieces(ids)

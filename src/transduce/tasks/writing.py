@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.data.bleu import bleu_tokenizer
+from transduce.data.forms import settled
 from transduce.data.tokens import END
 from transduce.decoding import wishes
 from transduce.decoding.choice import least_risk, rescored
@@ -134,7 +136,8 @@ class Writer(Model):
         with ready(self, *with_models, *judges):
             found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
-            found = [least_risk(of_one, self._texts(of_one), chosen.mbr) for of_one in found]
+            words = bleu_tokenizer(self.recipe)
+            found = [least_risk(one, self._texts(one), chosen.mbr, words) for one in found]
         if rescore:
             found = self._rescored(found, [sources[i] for i in filled], rescore, chosen)
         found = [of_one[: chosen.nbest] for of_one in found]
@@ -191,6 +194,8 @@ class Writer(Model):
                 break
             written.append(token)
             text = self._text(source, encoded, written)
+            if self.target_tokens.form is not None:
+                text = settled(text)  # an accent may follow the last letter
             # A character of several bytes is not whole yet: wait for the rest.
             if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
                 yield text[len(shown) :]

@@ -66,7 +66,7 @@ class Guard:
             self.in_a_row += 1
             self.good = 0
             return
-        self.loss = outcome.loss_per_token
+        self.loss = outcome.objective_per_token
         self.in_a_row = 0
         self.good += 1
         if self.factor < 1.0 and self.good >= RECOVERED:
@@ -78,7 +78,7 @@ class Guard:
         return self.in_a_row >= MOST_IN_A_ROW
 
     def jumps(self, loss: float) -> bool:
-        """Whether the loss of a line of the log lies far above those before it.
+        """Whether the objective of a line of the log lies far above those before it.
 
         A jump moves the mean and the deviation no further than the border of what is usual, so
         that it does not hide the next one; a loss that stays high becomes usual in time.

@@ -187,7 +187,7 @@ class Run:
         self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
         self.rate *= standing.guard.factor
         set_learning_rate(self.optimizer, self.rate)
-        loss, norm = self.update(portion.batches, portion.tokens)
+        passed = self.update(portion.batches, portion.tokens)
         self.update.apply()
         standing.step += 1
         standing.position = portion.position
@@ -197,7 +197,7 @@ class Run:
         seconds = time.perf_counter() - began
         standing.seconds += seconds
         window = standing.window
-        window.add(loss, norm, tokens)
+        window.add(passed, tokens)
         window.padding += sum(self.update.padding_share(batch) for batch in portion.batches)
         window.seconds += seconds
         window.batches += len(portion.batches)
@@ -255,7 +255,7 @@ class Run:
             "seconds": standing.seconds,
             **standing.window.record(),
         }
-        record["spike"] = standing.guard.jumps(record["loss"])
+        record["spike"] = standing.guard.jumps(record["objective"])
         self.progress.log(record)
         for sentence in self.watch.warnings(standing, record):
             self.progress.say(sentence)

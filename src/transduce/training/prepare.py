@@ -18,7 +18,7 @@ from transduce.data.splitting import splitting
 from transduce.data.stream import Share, Stream
 from transduce.data.tokens import SPECIALS, Tokens
 from transduce.errors import DataError
-from transduce.evaluation.evaluate import Item, items_of, measurable
+from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
 from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.rules import RULES
@@ -56,6 +56,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         if corpus is not None:
             check_files(corpus, data.folder)
             check_kind(corpus, recipe)
+    check_bleu(recipe, recipe.metrics, [])
     tokens = _shared_tokens(data, folder, ranks)
     if rules.labels != "none" and len(tokens[1]) < len(SPECIALS) + 2:
         raise DataError(
@@ -111,6 +112,8 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         say(f"  warning: labels that training has not count as wrong: {named}")
     judged = measurable(pairs, recipe.task, tokens[0])
     items = items_of(judged, data.alternatives)[: recipe.validation.limit]
+    if warning := check_bleu(recipe, recipe.metrics, items):
+        say(f"  warning: {warning}")
     return Prepared(*tokens, batches, valid, sources, items)
 
 

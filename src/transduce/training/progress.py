@@ -70,6 +70,7 @@ class Progress:
         self._wants_terminal = terminal
         self._latest = StepRecord(resume_step, 0, math.nan)
         self._loss: float | None = None
+        self._objective: float | None = None
         self._valid: dict[str, Any] | None = None
         self._best: dict[str, Any] | None = None
         self._console: Console | None = None
@@ -84,6 +85,7 @@ class Progress:
                     self._best = record
             else:
                 self._loss = record.get("loss", self._loss)
+                self._objective = record.get("objective")
         self._open_terminal()
         self._log.open_tensorboard()
         return self
@@ -106,6 +108,7 @@ class Progress:
         """Log the updates since the last line; docs/training.md has the fields."""
         self._log.write("train", record)
         self._loss = record.get("loss", self._loss)
+        self._objective = record.get("objective")
         if self._live is None:
             parts = self._parts(
                 int(record["step"]), record.get("lr"), record.get("tokens_per_second")
@@ -193,6 +196,8 @@ class Progress:
         parts = {"step": f"step {step}/{self.total_steps}"}
         if self._loss is not None:
             parts["loss"] = _value("loss", self._loss)
+        if self._objective is not None and self._objective != self._loss:
+            parts["objective"] = _value("objective", self._objective)
         speed = self.pace.tokens_per_second if speed is None else speed
         if speed is not None:
             parts["speed"] = f"{speed:,.0f} tok/s"
@@ -233,7 +238,7 @@ class Silence(Progress):
 def _value(name: str, value: float | None) -> str:
     if value is None:
         return f"{name} ?"
-    return f"{name} {value:.3f}" if name == "loss" else f"{name} {value:.2f}"
+    return f"{name} {value:.3f}" if name in ("loss", "objective") else f"{name} {value:.2f}"
 
 
 def _duration(seconds: float) -> str:

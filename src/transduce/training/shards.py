@@ -21,6 +21,7 @@ from transduce.nn.blocks import DecoderBlock, EncoderBlock
 from transduce.training.guard import unusable
 from transduce.training.ranks import Ranks
 from transduce.training.update import Update
+from transduce.training.window import Passed
 
 
 def sharded(network: Learner, device: torch.device, ranks: Ranks) -> Learner:
@@ -80,7 +81,7 @@ class ShardedUpdate(Update):
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)  # AdamW's own flag must not be cut in parts
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> Passed:
         """Passes are made in step: a process with a batch less repeats one that counts nothing."""
         assert tokens is not None
         count = self.ranks.count
@@ -89,11 +90,11 @@ class ShardedUpdate(Update):
         losses = [self.gradients(batch, tokens / count) for batch in batches]
         for _ in range(passes - len(batches)):
             self.gradients(batches[-1], float("inf"))
-        total = torch.stack(losses).sum()
+        total = torch.stack(losses).sum(dim=0)
         self.ranks.add_up([total])
         norm = whole(self.clip())
-        self.skip.copy_(unusable(total, norm))
-        return total, norm
+        self.skip.copy_(unusable(total[0], norm))
+        return Passed(total[0], norm, total[1])
 
     @property
     def applied(self) -> float:

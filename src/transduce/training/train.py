@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from transduce.cookbook import placed
 from transduce.errors import TrainingError
 from transduce.folder import discard_run, read_metrics
 from transduce.hardware import describe
@@ -32,6 +33,7 @@ def train(
     Started by torchrun, all its processes call this and train one model together. Raises a
     TransduceError with one sentence; the folder then still holds the last good state.
     """
+    recipe = placed(recipe, Path.cwd())  # a recipe made in Python too knows where its files are
     with join(recipe.train.device) as ranks, ExitStack() as kept:
         return _train(recipe, folder, resume, overwrite, ranks, kept)
 

@@ -20,10 +20,12 @@ from transduce.data.batches import Batch
 from transduce.data.packing import Packed, Shape, pack, packed_padding
 from transduce.models import Learner
 from transduce.nn.linear import cast_together
+from transduce.nn.losses import Loss
 from transduce.recipe import Train
 from transduce.training.guard import unusable
 from transduce.training.ranks import Ranks
 from transduce.training.shortage import Shortage, out_of_memory
+from transduce.training.window import Passed
 
 MOST_GRAPHS = 256
 
@@ -55,10 +57,10 @@ class Update:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> tuple[Tensor, Tensor]:
-        """The summed loss of the batches and the norm of their gradient, not waited for.
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> Passed:
+        """The summed losses of the batches and the norm of their gradient, not waited for.
 
-        Both are of the batches of all processes; `tokens` counts those, where there are others.
+        All are of the batches of all processes; `tokens` counts those, where there are others.
         Where memory does not suffice, all is done again with the batch that failed in halves.
         """
         own = sum(batch.target_tokens for batch in batches)
@@ -66,14 +68,15 @@ class Update:
         pieces = self.shortage.beforehand(batches)
         while (losses := self._pass_over(pieces, others)) is None:
             self.free()
-        total = torch.stack(losses).sum() if losses else self.skip.double().fill_(math.nan)
+        nothing = torch.full((2,), math.nan, dtype=torch.float64, device=self.device)
+        total = torch.stack(losses).sum(dim=0) if losses else nothing
         self.add_up(total)
         norm = self.clip().to(self.device)
-        self.skip.copy_(unusable(total, norm))
-        return total, norm
+        self.skip.copy_(unusable(total[0], norm))
+        return Passed(total[0], norm, total[1])
 
     def _pass_over(self, batches: list[Batch], others: int) -> list[Tensor] | None:
-        """Every batch's loss; None if one did not fit, which is then cut in the list itself."""
+        """Every batch's losses; None if one did not fit, which is then cut in the list itself."""
         tokens = others + sum(batch.target_tokens for batch in batches)
         losses = []
         for number, batch in enumerate(batches):
@@ -87,7 +90,7 @@ class Update:
         return losses
 
     def add_up(self, total: Tensor) -> None:
-        """Sum the gradients, and the loss, over all processes; one without any has zeros."""
+        """Sum the gradients, and the losses, over all processes; one without any has zeros."""
         parameters = [p for p in self.network.parameters() if p.requires_grad]
         if self.ranks.count > 1:
             for parameter in parameters:
@@ -122,13 +125,16 @@ class Update:
             torch.cuda.empty_cache()
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
-        """Add one batch's share in the update's mean loss; its summed loss, detached."""
+        """Add one batch's share in the update's mean loss.
+
+        Its summed objective and cross-entropy, detached: two numbers of one pass.
+        """
         settings = self.settings
         moved = (batch.twice() if settings.agreement else batch).to(self.device)
         with self._casting(), self._autocast():
             loss = self.network.batch_loss(moved, settings.smoothing, settings.agreement)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return loss.total.detach().double()
+        return _sums(loss)
 
     def padding_share(self, batch: Batch) -> float:
         """Share of padding among the places that are computed."""
@@ -233,7 +239,7 @@ class PackedUpdate(Update):
         else:
             torch._foreach_add_(self._gradients, found)
         self._empty = False
-        return loss.total.detach().double()
+        return _sums(loss)
 
     def _record(self, packed: Packed) -> _Recorded:
         """Recording computes nothing; what it would have added comes with the first replay."""
@@ -245,6 +251,10 @@ class PackedUpdate(Update):
             loss = self._backward(still, scale)
         self._pool = self._pool or graph.pool()
         return _Recorded(graph, still, scale, loss, list(self.network.buffers()))
+
+
+def _sums(loss: Loss) -> Tensor:
+    return torch.stack([loss.total.detach(), loss.nll]).double()
 
 
 def build_update(

@@ -65,12 +65,12 @@ class Watch:
             )
         if record["spike"]:
             used = [number for number, outcome in enumerate(seen) if outcome.usable]
-            worst = max(used, key=lambda number: seen[number].loss_per_token)
+            worst = max(used, key=lambda number: seen[number].objective_per_token)
             step = standing.step - len(seen) + 1 + worst
             yield (
-                f"warning: the loss jumped to {record['loss']:.4g}, it was about {guard.mean:.4g}; "
-                f"highest was update {step} with {seen[worst].loss_per_token:.4g}"
-                f"{self._where(step)}"
+                f"warning: the loss jumped to {record['objective']:.4g}, it was about "
+                f"{guard.mean:.4g}; highest was update {step} with "
+                f"{seen[worst].objective_per_token:.4g}{self._where(step)}"
             )
         self.lines = {}
 

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
+class Passed(NamedTuple):
+    """What an update came to, on the device and not waited for."""
+
+    objective: Tensor
+    """What is minimised, summed over tokens: smoothed, with R-Drop's and CTC's shares."""
+    gradient_norm: Tensor
+    cross_entropy: Tensor
+    """−Σ ln p(target) of the same passes, as a validation has it but for dropout."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """One update: its summed loss, the norm of its gradient, its target tokens."""
+    """One update: what it minimised, the norm of its gradient, its target tokens; see `Passed`."""
 
-    loss: float
+    objective: float
     gradient_norm: float
     tokens: int
+    cross_entropy: float
 
     @property
     def usable(self) -> bool:
         """Whether it changed the weights; `guard.unusable` says the same on the device."""
-        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+        return math.isfinite(self.objective) and math.isfinite(self.gradient_norm)
 
     @property
-    def loss_per_token(self) -> float:
-        return self.loss / max(self.tokens, 1)
+    def objective_per_token(self) -> float:
+        return self.objective / max(self.tokens, 1)
 
 
 @dataclass
@@ -34,7 +45,7 @@ class Window:
 
     seen: list[Outcome] = field(default_factory=list)
     waiting: list[tuple[Tensor | list[float], int]] = field(default_factory=list)
-    """Loss and norm of updates nobody has looked at yet, and their tokens."""
+    """Objective, norm and cross-entropy of updates nobody has looked at yet, and their tokens."""
     padding: float = 0.0
     seconds: float = 0.0
     batches: int = 0
@@ -43,8 +54,8 @@ class Window:
     left_out: int = 0
     """Pairs that did not fit even alone."""
 
-    def add(self, loss: Tensor, gradient_norm: Tensor, tokens: int) -> None:
-        self.waiting.append((torch.stack([loss.double(), gradient_norm.double()]), tokens))
+    def add(self, passed: Passed, tokens: int) -> None:
+        self.waiting.append((torch.stack([number.double() for number in passed]), tokens))
 
     def look(self) -> list[Outcome]:
         """The updates since the last look; waits for the device, once."""
@@ -58,17 +69,22 @@ class Window:
         read = iter(torch.stack(on_device).tolist() if on_device else [])
         outcomes = []
         for values, tokens in self.waiting:
-            loss, norm = next(read) if isinstance(values, Tensor) else values
-            outcomes.append(Outcome(loss, norm, tokens))
+            objective, norm, plain = next(read) if isinstance(values, Tensor) else values
+            outcomes.append(Outcome(objective, norm, tokens, plain))
         return outcomes
 
     def record(self) -> dict[str, float]:
-        """Means, as the log has them; those of loss and norm leave out skipped updates."""
+        """Means, as the log has them; those of losses and norm leave out skipped updates.
+
+        `loss` is the cross-entropy, which a validation's loss can be compared with; `objective` is
+        what is minimised.
+        """
         used = [outcome for outcome in self.seen if outcome.usable]
         tokens = sum(outcome.tokens for outcome in used)
         all_tokens = sum(outcome.tokens for outcome in self.seen)
         return {
-            "loss": sum(outcome.loss for outcome in used) / tokens if tokens else math.nan,
+            "loss": sum(o.cross_entropy for o in used) / tokens if tokens else math.nan,
+            "objective": sum(o.objective for o in used) / tokens if tokens else math.nan,
             "gradient_norm": sum(o.gradient_norm for o in used) / len(used) if used else math.nan,
             "padding": self.padding / max(self.batches, 1),
             "tokens_per_second": all_tokens / self.seconds if self.seconds else 0.0,
@@ -81,8 +97,11 @@ class Window:
         """Saving is no look: what waits still waits in a run that goes on from here."""
         return {
             **vars(self),
-            "seen": [[o.loss, o.gradient_norm, o.tokens] for o in self.seen],
-            "waiting": [[[o.loss, o.gradient_norm], o.tokens] for o in self._outcomes()],
+            "seen": [list(vars(o).values()) for o in self.seen],
+            "waiting": [
+                [[o.objective, o.gradient_norm, o.cross_entropy], o.tokens]
+                for o in self._outcomes()
+            ],
         }
 
     @classmethod

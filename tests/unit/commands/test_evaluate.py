@@ -21,6 +21,24 @@ def test_evaluate_scores_writes_and_renews_the_card(
     assert "| valid | 3 | per (lower is better) |" in (folder / "README.md").read_text()
 
 
+def test_evaluate_where_the_corpus_has_moved(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "valid.tsv").rename(tmp_path / "valid.tsv")
+    try:
+        told = sentence(transduce("evaluate", folder, "--split", "valid"))
+        assert "say where the files are with data.folder=..." in told
+        moved = f"data.folder={tmp_path}"
+        assert transduce("evaluate", folder, moved, "--split", "valid").status == 0
+        files = ("--source", tmp_path / "valid.tsv")
+        ended = transduce("evaluate", folder, "decode.beam=1", *files)
+        assert "kept as valid.tsv in " in ended.err
+        assert "| valid.tsv | 3 | per" in (folder / "README.md").read_text()
+        assert "settled once" in sentence(transduce("evaluate", folder, "model.width=8"))
+    finally:
+        (tmp_path / "valid.tsv").rename(folder / "valid.tsv")
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -81,6 +81,55 @@ def test_a_list_of_corpora_takes_turns(tmp_path: Path) -> None:
         check_files(Mixture(of=[one, Columns(file="nothing.tsv")]), None)
 
 
+@pytest.mark.parametrize(
+    "sides",
+    [
+        {},
+        {"source": "lemma"},
+        {"target": "form"},
+        {"source": "lemma", "target": "form"},
+        {"source": 0, "target": "form"},
+    ],
+)
+@pytest.mark.parametrize("tags", ["features", 2])
+def test_a_header_is_seen_once_for_all_columns(
+    sides: dict[str, Any], tags: str | int, tmp_path: Path
+) -> None:
+    rows = "sing\tsang\tV;PST\ngo\tgoes\tV;PRS\nbe\twas\tV;3\n"
+    named = any(isinstance(column, str) for column in (*sides.values(), tags))
+    header = "lemma\tform\tfeatures\n" if named else ""
+    corpus = Columns(file=write(tmp_path, "forms.tsv", header + rows), tags=tags, **sides)
+    pairs = list(read_pairs(corpus, None))
+    assert [(pair.source, pair.target, pair.tags) for pair in pairs] == [
+        ("<V> <PST> sing", "sang", ("V", "PST")),
+        ("<V> <PRS> go", "goes", ("V", "PRS")),
+        ("<V> <3> be", "was", ("V", "3")),
+    ]
+    assert [pair.line for pair in pairs] == ([2, 3, 4] if named else [1, 2, 3])
+
+
+def test_tags_of_several_files_and_skipped_rows_stay_with_their_rows(tmp_path: Path) -> None:
+    head = "lemma\tform\tfeatures\n"
+    files = [
+        write(tmp_path, "a.tsv", head + "a\tA\t1\n\tB\t2\nc\tC\t3\n"),
+        write(tmp_path, "b.tsv", head + "d\t\t4\ne\tE\t5\n"),
+    ]
+    pairs = list(read_pairs(Columns(file=files, tags="features"), None))
+    assert [(pair.source, pair.target) for pair in pairs] == [
+        ("<1> a", "A"),
+        ("<3> c", "C"),
+        ("<5> e", "E"),
+    ]
+
+
+def test_tags_of_jsonl_have_a_name(tmp_path: Path) -> None:
+    line = '{"source": "go", "target": "goes", "t": "V"}\n'
+    file = write(tmp_path, "forms.jsonl", line)
+    assert sources(Columns(file=file, tags="t")) == ["<V> go"]
+    with pytest.raises(DataError, match="only TSV has numbered columns; give its name"):
+        sources(Columns(file=file, tags=2))
+
+
 def test_a_column_of_tags(tmp_path: Path) -> None:
     file = write(tmp_path, "forms.tsv", "sing\tsang\tV;PST\nsing\tsings\tV|PRS 3\nx\ty\t\n")
     corpus = Columns(file=file, tags=2)

@@ -185,6 +185,86 @@ def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
     assert (folder / "test.tgt.hypotheses.txt").is_file()
 
 
+def test_files_of_one_name_in_two_folders_have_two_results(folder: Path) -> None:
+    lines = {"one": "a\n", "two": "a\nb\n", "three": "a\nb\na\n"}
+    for name, text in lines.items():
+        (folder / name).mkdir()
+        for file in ("ref.de", "src.en"):
+            (folder / name / file).write_text(text)
+    for name in ("one", "two", "three", "two", "one"):
+        files = (folder / name / "src.en", folder / name / "ref.de")
+        evaluate_folder(load(folder), folder, files=files)
+    # Another source of the same target is another test set.
+    (folder / "noisy.en").write_text("c\n")
+    noisy = (folder / "noisy.en", folder / "one" / "ref.de")
+    assert evaluate_folder(load(folder), folder, files=noisy).name == "ref.de-4"
+    values = json.loads((folder / "metrics.json").read_text())
+    assert {key: result["items"] for key, result in values.items()} == {
+        "ref.de": 1,
+        "ref.de-2": 2,
+        "ref.de-3": 3,
+        "ref.de-4": 1,
+    }
+    assert values["ref.de-2"]["files"] == [
+        str(folder / "two" / "src.en"),
+        str(folder / "two" / "ref.de"),
+    ]
+    for key, result in values.items():
+        said = (folder / f"{key}.hypotheses.txt").read_text().splitlines()
+        assert len(said) == result["items"]
+
+
+def test_other_ensembles_have_results_of_their_own(folder: Path) -> None:
+    model = load(folder)
+    for others in (["one"], ["two"], ["one"]):
+        evaluate_folder(
+            model, folder, with_models=[load(folder)], with_folders=[folder / n for n in others]
+        )
+    values = json.loads((folder / "metrics.json").read_text())
+    assert list(values) == ["test-2-models", "test-2-models-2"]
+    assert values["test-2-models-2"]["with"] == [str(folder / "two")]
+
+
+def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = tmp_path_factory.mktemp("moved")
+    (folder / "test.tsv").rename(moved / "test.tsv")
+    model = load(folder)
+    with pytest.raises(TransduceError, match=r"there is no file .*test.tsv; .*data.folder=\.\.\."):
+        evaluate_folder(model, folder)
+    found = evaluate_folder(model, folder, overrides=[f"data.folder={moved}"])
+    assert len(found.items) == 3
+    monkeypatch.chdir(moved.parent)
+    again = evaluate_folder(model, folder, overrides=[f"data.folder={moved.name}", "metrics=[wer]"])
+    assert list(again.metrics) == ["wer"]
+    values = json.loads((folder / "metrics.json").read_text())
+    assert values["test"]["overrides"] == [f"data.folder={moved.name}", "metrics=[wer]"]
+    assert model.recipe.data.folder == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.width=8", "model.width is settled once a model is trained; what can be set here"),
+        ("data.test={file: x.tsv}", "data.test is settled once a model is trained"),
+        ("decoder=1", "decoder is settled"),
+        ("decode.beem=3", "unknown key decode.beem; did you mean decode.beam?"),
+        ("metrics=[blue]", "metrics is blue; it must be bleu"),
+        ("data.folder", "data.folder' is not of the form"),
+    ],
+)
+def test_what_may_not_be_set_anew_is_told(folder: Path, override: str, said: str) -> None:
+    with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
+        evaluate_folder(load(folder), folder, overrides=[override])
+
+
+def test_decoding_may_be_set_anew(folder: Path) -> None:
+    free = evaluate_folder(load(folder), folder)
+    short = evaluate_folder(load(folder), folder, overrides=["decode.max_extra=0"])
+    assert max(len(out.text) for out in short.outputs) < max(len(out.text) for out in free.outputs)
+
+
 def test_a_table_alone_has_both_sides(folder: Path) -> None:
     (folder / "more.tsv").write_text("a\tb\nb\ta\n")
     model = load(folder)

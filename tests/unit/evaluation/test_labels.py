@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from unicodedata import normalize
 
 import pytest
 
@@ -158,3 +159,10 @@ def test_what_cannot_be_measured() -> None:
         measure_labels(["accuracy"], [])
     with pytest.raises(RecipeError, match="bleu does not measure labels"):
         measure_labels(["bleu"], some_items())
+
+
+def test_labels_are_compared_in_one_unicode_form() -> None:
+    items = [Labelled([normalize("NFD", "négatif")], ["négatif"]), Labelled(["été"], ["été"])]
+    found = measure_labels(["accuracy", "f1"], items, bootstrap=0)
+    assert found["accuracy"].value == found["f1"].value == 100.0
+    assert found["accuracy"].details["labels"] == ["négatif", "été"]

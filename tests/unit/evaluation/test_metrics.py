@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import get_args
+from unicodedata import normalize
 
 import jiwer
 import pytest
@@ -55,6 +57,7 @@ def value(name: str, hypotheses: list[str], references: list[list[str]]) -> floa
 PUBLIC = {
     "bleu": sacrebleu.corpus_bleu,
     "chrf": sacrebleu.corpus_chrf,
+    "chrf++": partial(sacrebleu.corpus_chrf, word_order=2),
     "ter": sacrebleu.corpus_ter,
 }
 
@@ -97,6 +100,7 @@ def test_same_as_jiwer() -> None:
         "insertions": output.insertions,
         "hits": output.hits,
         "reference_length": sum(len(text.split()) for text in first),
+        "unicode": "NFC",
     }
 
 
@@ -228,3 +232,17 @@ def test_mistakes_are_one_sentence() -> None:
         measure(["bleu"], ["a"], ["a"])
     with pytest.raises(RecipeError, match="did you mean bleu"):
         measure(["belu"], ["a"], [["a"]])
+
+
+def test_texts_are_compared_in_one_unicode_form() -> None:
+    texts = ["déjà vu à Noël", "한국어 글", "το άλφα και το ωμέγα ῶ"]
+    apart = [normalize("NFD", text) for text in texts]
+    names = ["bleu", "chrf", "ter", "wer", "cer", "per", "exact", "accuracy"]
+    for said, right in ((texts, apart), (apart, texts), (apart, apart)):
+        found = measure(names, said, [[text] for text in right], bootstrap=0)
+        for name, metric in found.items():
+            perfect = 100.0 if metric.higher_is_better else 0.0
+            assert metric.value == pytest.approx(perfect), name
+            assert metric.details["unicode"] == "NFC"
+    one_wrong = measure(["cer"], ["e"], [[normalize("NFD", "é")]], bootstrap=0)["cer"]
+    assert one_wrong.details["reference_length"] == 1

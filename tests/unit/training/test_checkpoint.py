@@ -28,10 +28,16 @@ from transduce.training.checkpoint import (
 )
 from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage, build_optimizer
-from transduce.training.window import Outcome, Window
+from transduce.training.window import Outcome, Passed, Window
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
 TARGET = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
+
+
+def passed(*numbers: float) -> Passed:
+    return Passed(*(torch.tensor(number, dtype=torch.float64) for number in numbers))
+
+
 STANDING = Standing(
     step=7,
     position=Position(2, 0, 31),
@@ -41,8 +47,8 @@ STANDING = Standing(
     worse=1,
     kept=[(3, 0.5), (5, 0.75)],
     window=Window(
-        seen=[Outcome(8.5, 2.25, 9), Outcome(math.inf, 1.0, 4)],
-        waiting=[([7.5, 1.5], 6)],
+        seen=[Outcome(8.5, 2.25, 9, 7.5), Outcome(math.inf, 1.0, 4, 3.0)],
+        waiting=[([7.5, 1.5, 6.5], 6)],
         padding=0.5,
         seconds=1.5,
         batches=3,
@@ -169,14 +175,14 @@ def test_the_standing_comes_back(tmp_path: Path) -> None:
 
 def test_numbers_still_on_the_device_come_back_as_numbers(tmp_path: Path) -> None:
     window = Window()
-    window.add(torch.tensor(8.5, dtype=torch.float64), torch.tensor(2.0), 9)
+    window.add(passed(8.5, 2.0, 7.5), 9)
     run = Run()
     run.save(tmp_path, Standing(window=window))
     back = run.load(tmp_path).window
     assert isinstance(window.waiting[0][0], torch.Tensor)  # saving changes nothing
-    assert back.waiting == [([8.5, 2.0], 9)]
-    back.add(torch.tensor(1.5), torch.tensor(4.0), 3)
-    assert back.look() == [Outcome(8.5, 2.0, 9), Outcome(1.5, 4.0, 3)]
+    assert back.waiting == [([8.5, 2.0, 7.5], 9)]
+    back.add(passed(1.5, 4.0, 0.5), 3)
+    assert back.look() == [Outcome(8.5, 2.0, 9, 7.5), Outcome(1.5, 4.0, 3, 0.5)]
     assert back.look() == []
 
 

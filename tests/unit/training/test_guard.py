@@ -11,7 +11,7 @@ import torch
 from transduce.training.guard import LOWEST, MOST_IN_A_ROW, RECOVERED, SETTLED, Guard, unusable
 from transduce.training.window import Outcome
 
-GOOD, BAD = Outcome(6.0, 1.0, 3), Outcome(math.nan, 1.0, 3)
+GOOD, BAD = Outcome(6.0, 1.0, 3, 5.0), Outcome(math.nan, 1.0, 3, 5.0)
 NUMBERS = [0.0, -1.5, 3e38, 1e-45, math.inf, -math.inf, math.nan]
 
 
@@ -21,7 +21,7 @@ def test_what_the_device_skips_the_host_counts_as_skipped(loss: float, norm: flo
     flag = unusable(torch.tensor(loss, dtype=torch.float64), torch.tensor(norm))
     assert flag.dtype == torch.float32
     assert float(flag) == float(not (math.isfinite(loss) and math.isfinite(norm)))
-    assert Outcome(loss, norm, 1).usable == (float(flag) == 0.0)
+    assert Outcome(loss, norm, 1, 1.0).usable == (float(flag) == 0.0)
 
 
 def test_each_look_that_finds_any_halves_the_rate_once() -> None:

@@ -36,6 +36,18 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: 
     ]
 
 
+def test_the_objective_is_told_where_it_is_another_than_the_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress(tmp_path, 10, terminal=False) as progress:
+        progress.log(record(5, loss=1.25, objective=2.5))
+        progress.log(record(6, loss=1.25, objective=1.25))
+        assert "objective" not in progress._bar(200).plain
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("step 5/10  loss 1.250  objective 2.500  ")
+    assert second.startswith("step 6/10  loss 1.250  12,300 tok/s")
+
+
 def test_a_run_that_the_clock_ends_has_no_more_left_than_the_clock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
 ) -> None:

@@ -43,8 +43,8 @@ def test_accumulated_batches_are_one_batch() -> None:
     for cut in ([batch(0, 1, 2, 3)], [batch(0), batch(1, 2, 3)], [batch(3, 2), batch(1, 0)]):
         made = network().double()
         update = Update(made, build_optimizer(made, settings), settings, torch.float32)
-        loss, norm = update(cut)
-        found.append([loss, norm, *gradients(made)])
+        loss, norm, plain = update(cut)
+        found.append([loss, norm, plain, *gradients(made)])
     for other in found[1:]:
         for mine, theirs in zip(found[0], other, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
@@ -53,7 +53,8 @@ def test_accumulated_batches_are_one_batch() -> None:
 def test_the_gradient_is_clipped_and_its_norm_told() -> None:
     settings = Train(clip=0.01)
     made = network()
-    _, norm = Update(made, build_optimizer(made, settings), settings, torch.float32)([batch(0, 1)])
+    update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+    _, norm, _ = update([batch(0, 1)])
     assert float(norm) > 0.01
     clipped = torch.cat([g.flatten() for g in gradients(made)]).norm()
     assert float(clipped) == pytest.approx(0.01, rel=1e-3)
@@ -69,15 +70,16 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, agreement: f
     cuts = [[batch(0, 1)], [batch(2, 3)], [long], [batch(1, 0), batch(3)]] * 3
     made = network(64, positions=positions).cuda()
     optimizer = build_optimizer(made, settings)
-    plain = Update(made, optimizer, settings, torch.float32)
+    exactly = Update(made, optimizer, settings, torch.float32)
     expected = []
     for cut in cuts:
-        loss, norm = plain(cut)
-        expected.append((loss, norm, gradients(made)))
+        loss, norm, plain = exactly(cut)
+        expected.append((loss, norm, plain, gradients(made)))
         optimizer.zero_grad()
     packed = PackedUpdate(made, optimizer, settings, torch.bfloat16)
-    for cut, (loss, norm, exact) in zip(cuts, expected, strict=True):
-        my_loss, my_norm = packed(cut)
+    for cut, (loss, norm, plain, exact) in zip(cuts, expected, strict=True):
+        my_loss, my_norm, my_plain = packed(cut)
+        assert float(my_plain) == pytest.approx(float(plain), rel=1e-2)
         torch.testing.assert_close(my_loss, loss, rtol=1e-2, atol=0)
         torch.testing.assert_close(my_norm, norm, rtol=2e-2, atol=0)
         mine, theirs = (torch.cat([g.flatten() for g in many]) for many in (gradients(made), exact))
@@ -141,7 +143,7 @@ def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Up
     before = everything()
     kept = made.head.bias.detach().clone()
     made.head.bias.data[5] = math.nan
-    loss, norm = update([batch(0, 1)])
+    loss, norm, _ = update([batch(0, 1)])
     made.head.bias.data.copy_(kept)
     assert float(unusable(loss, norm)) == float(update.skip) == 1.0
     update.apply()
@@ -171,14 +173,29 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
         try:
             for _ in range(3):
                 update.forget()
-                loss, norm = update([whole])
+                loss, norm, plain = update([whole])
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
-        found.append([loss, norm, *gradients(made)])
+        found.append([loss, norm, plain, *gradients(made)])
         assert bool(update.shortage.split) == (limit is not None)
         del update, made
     for mine, theirs in zip(*found, strict=True):
         assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2
+
+
+@pytest.mark.parametrize("agreement", [0.0, 2.0])
+def test_the_cross_entropy_is_told_beside_what_is_minimised(agreement: float) -> None:
+    """It is what a validation would measure of the same batches: no smoothing, no R-Drop."""
+    settings = Train(clip=0.0, smoothing=0.3, agreement=agreement)
+    made = network()
+    batches = [batch(0, 1), batch(2, 3)]
+    expected = sum(float(made.batch_loss(one).nll) for one in batches)
+    smoothed = sum(float(made.batch_loss(one, 0.3).total.detach()) for one in batches)
+    update = Update(made, build_optimizer(made, settings), settings, torch.float32)
+    passed = update(batches)
+    assert float(passed.cross_entropy) == pytest.approx(expected, rel=1e-5)
+    assert float(passed.objective) == pytest.approx(smoothed, rel=1e-5)
+    assert abs(expected - smoothed) > 0.01 * smoothed
 
 
 def test_without_dropout_two_passes_agree() -> None:

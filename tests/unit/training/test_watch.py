@@ -35,9 +35,13 @@ def test_the_worst_update_is_the_one_of_highest_loss_per_token(tmp_path: Path) -
     one = watch(tmp_path)
     for step in (8, 9, 10):
         one.note(step, [collate([[5]], [[6]], [100 * step])])
-    seen = [Outcome(50.0, 1.0, 50), Outcome(40.0, 1.0, 10), Outcome(math.inf, 1.0, 10)]
+    seen = [
+        Outcome(50.0, 1.0, 50, 9.0),
+        Outcome(40.0, 1.0, 10, 1.0),
+        Outcome(math.inf, 1.0, 10, 9.0),
+    ]
     standing = Standing(step=10, window=Window(seen))
-    record = {"skipped": 0, "spike": True, "loss": 1.5}
+    record = {"skipped": 0, "spike": True, "objective": 1.5}
     (told,) = one.warnings(standing, record)
     assert "update 9 with 4 (line 900 of copy (train))" in told
     assert not one.lines
@@ -72,7 +76,7 @@ def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path
 
 
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
-    standing = Standing(step=10, window=Window(waiting=[([math.nan, math.nan], 5)] * 10))
+    standing = Standing(step=10, window=Window(waiting=[([math.nan] * 3, 5)] * 10))
     with pytest.raises(TrainingError) as error:
         watch(tmp_path).look(standing, 1e-3)
     told = str(error.value)

@@ -1,0 +1,99 @@
+"""BLEU's tokenizer: which one the targets of a recipe want, and whether it is on this machine.
+
+BLEU counts n-grams of words. 13a, its default, finds words by spaces and punctuation: of a script
+without spaces a whole line is one word, and BLEU is 0. The names are sacrebleu's, and its signature
+has them (Post 2018, https://aclanthology.org/W18-6319).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transduce.errors import RecipeError
+from transduce.recipe import Columns, Corpus, Hub, Mixture, Named, ParallelFiles, Recipe
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+
+DEFAULT = "13a"
+EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko", "flores200": "flores"}
+"""Tokenizers that need further packages, and the extra that has them."""
+
+# By ISO 639-1 and 639-3 code.
+OF_LANGUAGES = {
+    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
+    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
+    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
+}
+LOOKED_AT = 1000  # references, to tell their script
+
+# Letters of scripts that 13a does not cut into words, and what does.
+SCRIPTS = {
+    "Japanese kana": ("\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9d", "ja-mecab"),
+    "Chinese characters": ("\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff", "zh"),
+    "Hangul": ("\u1100-\u11ff\u3130-\u318f\uac00-\ud7af", "ko-mecab"),
+    "a script without spaces": ("\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff", "char"),
+}
+
+
+def bleu_tokenizer(recipe: Recipe) -> str:
+    """The recipe's own, or by the language of its targets, where the recipe shows it."""
+    if recipe.bleu_tokenizer != "auto":
+        return recipe.bleu_tokenizer
+    found = {OF_LANGUAGES.get(code, DEFAULT) for code in _languages(recipe.data.train)}
+    return found.pop() if len(found) == 1 else DEFAULT
+
+
+def make_bleu(tokenizer: str, effective_order: bool = False) -> BLEU:
+    """sacrebleu's BLEU. Raises RecipeError where the tokenizer cannot be had on this machine."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        # force: no warning about tokenised text amid the progress bar
+        return BLEU(tokenize=tokenizer, effective_order=effective_order, force=True)
+    except (Exception, SystemExit) as error:  # a package, a dictionary or a download is missing
+        reason = " ".join(str(error).split()) or type(error).__name__
+        extra = EXTRAS.get(tokenizer)
+        packages = f"pip install 'transduce[{extra}]'" if extra else "install sacrebleu again"
+        fetched = ", and once its model from the internet" if tokenizer == "flores200" else ""
+        raise RecipeError(
+            f"BLEU's tokenizer {tokenizer} is not to be had here ({reason[:200]}): it needs "
+            f"{packages}{fetched}; or set bleu_tokenizer to another, such as char"
+        ) from None
+
+
+def unfit(tokenizer: str, references: Iterable[str]) -> str:
+    """What to say of references of which this tokenizer makes no words; empty if it does."""
+    if tokenizer not in (DEFAULT, "intl", "none"):
+        return ""
+    text = "".join(reference for reference, _ in zip(references, range(LOOKED_AT), strict=False))
+    letters = sum(character.isalpha() for character in text)
+    counts = {name: len(re.findall(f"[{span}]", text)) for name, (span, _) in SCRIPTS.items()}
+    if 2 * sum(counts.values()) <= letters or not letters:
+        return ""
+    # Japanese is written in both, Chinese in one of them.
+    japanese = 10 * counts["Japanese kana"] > counts["Chinese characters"] > 0
+    script = "Japanese kana" if japanese else max(counts, key=lambda name: counts[name])
+    return (
+        f"the references are mostly in {script}, of which BLEU's tokenizer {tokenizer} makes no "
+        f"words: BLEU says little; set bleu_tokenizer: {SCRIPTS[script][1]}"
+    )
+
+
+def _languages(corpus: Corpus) -> list[str]:
+    """The codes that stand where a corpus tells the language of its targets."""
+    if isinstance(corpus, Mixture):
+        return [code for one in corpus.of for code in _languages(one)]
+    if isinstance(corpus, Named):
+        name = (corpus.pair or "").rpartition("-")[2]
+    elif isinstance(corpus, ParallelFiles):
+        first = corpus.target if isinstance(corpus.target, str) else corpus.target[0]
+        name = Path(first.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
+    elif isinstance(corpus, Columns | Hub):
+        name = str(corpus.target).rpartition(".")[2]
+    else:
+        return []
+    return [re.split("[-_]", name.lower())[0]]
