@@ -18,7 +18,7 @@ ROOT = Path(transduce.__file__).parent
 ROOMS = [
     ["errors"],
     ["presets", "rules", "part", "storage", "hardware", "cores"],
-    ["blueprint", "pairs", "sound", "regime", "native"],
+    ["blueprint", "pairs", "sound", "regime", "native", "checksums"],
     ["material"],
     ["recipe"],
     ["cookbook"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -63,5 +64,5 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
     )
-    if transducer.engine is None:
-        write_card(transducer, model)
+    if transducer.engine is None and (told := write_card(transducer, model)):
+        print(f"transduce: {told}", file=sys.stderr)

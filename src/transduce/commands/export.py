@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.commands.options import ModelArgument
+from transduce.commands.options import ModelArgument, Overwrite
 
 
 def export(
@@ -30,6 +30,7 @@ def export(
     allow: Annotated[
         bool, typer.Option("--allow", help="Keep an export that says something else.")
     ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a model for another engine or in fewer bits, and compare."""
     from transduce.interop.export import export_folder
@@ -42,6 +43,7 @@ def export(
         files=(source, target),
         limit=limit,
         allow=allow,
+        overwrite=overwrite,
     )
     print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
     for line in parity.lines():

@@ -9,6 +9,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from transduce.errors import DataError
 from transduce.storage import default_cache_folder
 
 FORMAT = 1  # raise when the files of any corpus change
@@ -35,6 +36,21 @@ def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {path.relative_to(folder).as_posix(): _sum(path) for path in files}
     return {**more, "format": FORMAT, "files": sums}
+
+
+def check_place(folder: Path) -> None:
+    """Raise DataError where a corpus cannot be put without removing files of somebody's own."""
+    found = [path for path in folder.rglob("*") if not path.is_dir()] if folder.exists() else []
+    try:
+        known = json.loads((folder / FACTS).read_text("utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        known = [] if not (folder / FACTS).is_file() else None  # a damaged one tells nothing
+    names = {path.relative_to(folder).as_posix() for path in found} - {FACTS}
+    if known is not None and (others := sorted(names - set(known))):
+        raise DataError(
+            f"{folder} holds other files, such as {others[0]}; move them, or choose another place "
+            f"with --to"
+        )
 
 
 def is_whole(folder: Path) -> bool:
