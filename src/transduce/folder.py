@@ -174,7 +174,7 @@ def why_no_weights(path: Path) -> str:
     """What to say of a folder without weights."""
     if not path.exists():
         return f"there is no folder {path}; `transduce train` makes one under runs/"
-    if (path / RECIPE).exists() and not holds_run(path):
+    if (path / RECIPE).exists() and not holds_run(path) and not (path / "state").exists():
         return (
             f"{path} holds a recipe and no model; train it with `transduce train "
             f"{path / RECIPE}`, and use the folder under runs/ that this makes"

@@ -40,13 +40,12 @@ def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
 
 def check_place(folder: Path) -> None:
     """Raise DataError where a corpus cannot be put without removing files of somebody's own."""
-    found = [path for path in folder.rglob("*") if not path.is_dir()] if folder.exists() else []
-    try:
-        known = json.loads((folder / FACTS).read_text("utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = [] if not (folder / FACTS).is_file() else None  # a damaged one tells nothing
+    facts = read_facts(folder)
+    if not folder.exists() or (facts is None and (folder / FACTS).is_file()):
+        return  # damaged, or of an older form: it cannot tell which files are its own
+    found = [path for path in folder.rglob("*") if not path.is_dir()]
     names = {path.relative_to(folder).as_posix() for path in found} - {FACTS}
-    if known is not None and (others := sorted(names - set(known))):
+    if others := sorted(names - set(facts["files"] if facts else ())):
         raise DataError(
             f"{folder} holds other files, such as {others[0]}; move them, or choose another place "
             f"with --to"
