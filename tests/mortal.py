@@ -5,7 +5,8 @@ of its own that trains, writes and dies as any other, without the seconds that l
 is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
 for, `environment`, the `folder` to start in, signals that are `ignored`, the bytes of the
 `largest` file it may write, and `death`: the file in the writing of which it shall kill itself,
-at which of its writes, and where in that write. The answers are the process's number at once, and its end later.
+at which of its writes, and where in that write. The answers are the process's number at once, and
+its end later.
 """
 
 from __future__ import annotations
