@@ -378,8 +378,9 @@ class Run:
                 f"the {'average' if better else 'single one'} is kept."
             )
             if better:
-                standing.best = value
                 self._store(value)
+        if self.stored.value is not None:
+            standing.best = self.stored.value
         self.ranks.wait()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()
