@@ -4,6 +4,9 @@ And each process of the tests has one thread: there is one process for each core
 """
 
 import os
+import tempfile
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What training notes of itself outside of its folder stays among the tests.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="transduce-tests-")

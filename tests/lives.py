@@ -114,6 +114,8 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 def check_same(folder: Path, whole: Path) -> None:
     """To the bit: weights, state, and every line of the log once and with the same numbers."""
+    weights = [(run / "model.safetensors").read_bytes() for run in (folder, whole)]
+    assert weights[0] == weights[1], "the same weights have other bytes"
     for name in ("model.safetensors", "state/training.safetensors"):
         mine, facts = read_tensors(folder / name)
         theirs, their_facts = read_tensors(whole / name)

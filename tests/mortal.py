@@ -3,9 +3,10 @@
 Python and torch are loaded once, then each line on standard input starts a run in a fork: a process
 of its own that trains, writes and dies as any other, without the seconds that loading takes. A line
 is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
-for, `environment`, signals that are `ignored`, the bytes of the `largest` file it may write, and
-`death`: the file in the writing of which it shall kill itself, at which of its writes, and where in
-that write. The answers are the process's number at once, and its end later.
+for, `environment`, the `folder` to start in, signals that are `ignored`, the bytes of the
+`largest` file it may write, and `death`: the file in the writing of which it shall kill itself,
+at which of its writes, and where in that write. The answers are the process's number at once, and
+its end later.
 """
 
 from __future__ import annotations
@@ -163,6 +164,7 @@ def live(life: dict[str, Any]) -> NoReturn:
     for stream in (1, 2):
         os.dup2(told, stream)
     os.environ.update(life.get("environment", {}))
+    os.chdir(life.get("folder", "."))
     for name in life.get("ignored", []):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if "largest" in life:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
@@ -22,7 +23,7 @@ from transduce.commands.recipes import recipes
 from transduce.commands.run import run
 from transduce.commands.score import score
 from transduce.commands.train import train
-from transduce.sentences import sentence_of
+from transduce.sentences import sentence_of, show_warning
 
 app = typer.Typer(
     help="Train, decode and look inside models that turn one sequence into another.",
@@ -54,6 +55,7 @@ def main() -> NoReturn:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale says
+    warnings.showwarning = show_warning
     try:
         command = typer.main.get_command(app)
         with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:

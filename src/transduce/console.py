@@ -71,12 +71,16 @@ def print_recordings(
     *,
     scores: bool,
     numbered: bool,
+    overwrite: bool = False,
 ) -> int:
     """What is said in sound files, in order, in one of the formats; how many could not be used.
+
+    A file that is there already is not replaced without `overwrite`: DataError.
 
     Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
     """
     from transduce.decoding.transcripts import ENDINGS
+    from transduce.storage import check_free
 
     failed, number = 0, 0
     written: dict[Path, str] = {}
@@ -92,6 +96,9 @@ def print_recordings(
     for group in sources:
         if kind in ENDINGS and folder is None and number + len(group) > 1:
             raise DataError(f"several recordings make several files of {kind}: name --output DIR")
+        if kind in ENDINGS and folder is not None:
+            files = [_transcript_file(folder, source, kind) for source in group]
+            check_free((file for file in files if file not in written), overwrite)
         for source, output in _heard(model, group, {"times": kind != "text", **settings}):
             number += 1
             failed += output.failed
@@ -121,6 +128,13 @@ def _heard(
         yield from zip(some, model.run(some, **settings), strict=True)
 
 
+def _transcript_file(folder: Path, source: str, kind: str) -> Path:
+    from transduce.data.places import parse_place
+    from transduce.decoding.transcripts import ENDINGS
+
+    return folder / f"{parse_place(source)[0].stem}{ENDINGS[kind]}"
+
+
 def _write_transcript(
     model: Hearing,
     output: Output,
@@ -131,7 +145,7 @@ def _write_transcript(
 ) -> None:
     from transduce.data.audio import sound_facts
     from transduce.data.places import parse_place
-    from transduce.decoding.transcripts import ENDINGS, transcript
+    from transduce.decoding.transcripts import transcript
     from transduce.storage import make_folder, write_text
 
     file, _, end = parse_place(source)
@@ -141,7 +155,7 @@ def _write_transcript(
         print(text, end="", flush=True)
         return
     make_folder(folder)
-    path = folder / f"{file.stem}{ENDINGS[kind]}"
+    path = _transcript_file(folder, source, kind)
     if path in written:
         raise DataError(f"{source} and {written[path]} would both be {path}: rename one of them")
     written[path] = source

@@ -33,3 +33,7 @@ class TrainingError(TransduceError):
 
 class HardwareError(TransduceError):
     """A device is asked for that is not there."""
+
+
+class TransduceWarning(UserWarning):
+    """Something that a person should know of and that stops nothing, in one sentence."""

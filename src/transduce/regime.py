@@ -62,6 +62,9 @@ class Train(Part):
         False, description="cut weights and moments into parts, one for each process of torchrun"
     )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
+    save_every: PositiveFloat = Field(
+        15.0, description="minutes of training between two saved states; each validation saves too"
+    )
 
     @model_validator(mode="after")
     def _budget_can_be_found(self) -> Self:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
+from typing import TextIO
 
 import typer
 
-from transduce.errors import TransduceError
+from transduce.errors import TransduceError, TransduceWarning
 
 
 def sentence_of(error: Exception) -> str | None:
@@ -22,6 +25,22 @@ def sentence_of(error: Exception) -> str | None:
     if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
         return "the device has not enough memory; try half of train.tokens, with train.accumulate=2"
     return None
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """For `warnings.showwarning`: our own in one sentence, those of libraries as they are."""
+    if issubclass(category, TransduceWarning):
+        print(f"transduce: warning: {message}", file=file or sys.stderr)
+        return
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
 
 
 def _usage(error: Exception) -> str:

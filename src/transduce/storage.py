@@ -1,4 +1,8 @@
-"""Files that are whole or not there: written beside, flushed to the disk, then renamed."""
+"""Files that are whole or not there: written beside, flushed to the disk, then renamed.
+
+Each writer works in a new folder beside its file, which nobody else uses. Two that write the same
+file at once do not meet: both files are whole, and the one renamed last stays.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +10,53 @@ import errno
 import json
 import os
 import shutil
+import tempfile
+import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transduce.errors import CheckpointError
+from transduce.errors import CheckpointError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+PREFIX, SUFFIX = ".transduce-", ".part"  # of the folders that writers work in
+DAY = 86_400.0  # seconds
+METADATA = "transduce"  # the entry of a safetensors header that holds our facts and checksums
 
-def write_text(path: Path, text: str) -> None:
-    _replace(path, lambda part: part.write_text(text, encoding="utf-8"))
+Announce = Callable[[Path], object]
+"""Is given a file that is whole and about to get its name."""
 
 
-def write_json(path: Path, values: Any) -> None:
-    write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+def write_text(path: Path, text: str, announce: Announce | None = None) -> None:
+    write_file(path, lambda part: part.write_text(text, encoding="utf-8"), announce=announce)
+
+
+def write_json(path: Path, values: Any, announce: Announce | None = None) -> None:
+    write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n", announce)
 
 
 def default_cache_folder() -> Path:
     """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+
+
+def default_state_folder() -> Path:
+    """$XDG_STATE_HOME/transduce, or ~/.local/state/transduce: what is no cache, and no setting."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
+
+
+def check_free(paths: Iterable[Path], overwrite: bool) -> None:
+    """Raise DataError for a file that a command would replace without being asked to."""
+    for path in paths:
+        if not overwrite and path.exists():
+            raise DataError(
+                f"{path} is there already and would be replaced: move it, choose another place, "
+                f"or give --overwrite"
+            )
 
 
 def make_folder(path: Path) -> None:
@@ -48,29 +76,109 @@ def held(folder: Path) -> Iterator[bool]:
     A process that dies, however it dies, lets go of it. Where the system has no such locks, all may
     have it.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if os.name != "posix":  # Windows opens no folder
         yield True
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        except OSError:  # some network drives know no locks
-            yield True
-        else:
-            yield True
+        yield _lock(handle, wait=False) is not False
     finally:
         os.close(handle)
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """A file that is read, changed and written: whoever else does that waits until we have.
+
+    The lock is a hidden file beside it, as the file itself is renamed over. Where the system has
+    no locks (Windows, some network drives), nobody waits.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    while True:
+        try:
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        except OSError as error:
+            raise CheckpointError(_unwritten(path, error)) from None
+        try:
+            _lock(handle, wait=True)
+            if not _is_at(handle, lock):
+                continue  # whoever had it before us has removed it: it locks nothing any more
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    lock.unlink()
+            return
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, wait: bool) -> bool | None:
+    """Lock an open file until it is closed; false where somebody has it, None where none can be."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:  # some network drives know no locks
+        return None
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except OSError:
+        return False
+
+
+@contextmanager
+def workshop(folder: Path) -> Iterator[Path]:
+    """A new hidden folder in a folder, for one writer alone; at the end it is removed.
+
+    Whoever sweeps meanwhile sees that it is in use. Raises OSError where none can be made.
+    """
+    while True:
+        part = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
+        try:
+            # A folder cannot be opened on Windows; there, sweeping goes by age.
+            handle = os.open(part, os.O_RDONLY) if os.name == "posix" else -1
+        except FileNotFoundError:  # swept between the two lines
+            continue
+        try:
+            if handle >= 0:
+                _lock(handle, wait=True)
+                if not _is_at(handle, part):
+                    continue
+            try:
+                yield part
+            finally:
+                _remove(part)
+            return
+        finally:
+            if handle >= 0:
+                os.close(handle)
+
+
 def sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder."""
-    for part in folder.glob(".*.part"):
-        _remove(part)
+    """Remove what writers that were killed have left in a folder, and nothing that is in use.
+
+    Where there are no locks to tell, what is younger than a day may be in use.
+    """
+    for part in folder.glob(f"{PREFIX}*{SUFFIX}"):
+        with suppress(OSError):
+            free = None
+            if os.name == "posix":
+                handle = os.open(part, os.O_RDONLY)
+                try:
+                    free = _lock(handle, wait=False)
+                finally:
+                    os.close(handle)
+            if free or (free is None and time.time() - part.stat().st_mtime > DAY):
+                _remove(part)
 
 
 def write_tensors(
@@ -78,8 +186,11 @@ def write_tensors(
     tensors: Mapping[str, Tensor],
     facts: Mapping[str, Any],
     previous: Path | None = None,
+    announce: Announce | None = None,
 ) -> None:
     """Tensors and a few JSON facts in one safetensors file, with checksums of all of it.
+
+    The same tensors and facts give the same bytes.
 
     With `previous`, the file that was there until now is kept under that name. A kill between the
     two renamings leaves it there alone.
@@ -89,8 +200,10 @@ def write_tensors(
 
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
-    metadata = {"facts": json.dumps(facts), "checksums": json.dumps(sums)}
-    metadata["header"] = _header_checksum(metadata, ready)
+    told = {"facts": json.loads(json.dumps(facts)), "checksums": sums}
+    told["header"] = _header_checksum(told, ready)
+    # One entry: the library writes several in an order that differs from process to process.
+    metadata = {METADATA: json.dumps(told, sort_keys=True)}
 
     def write(part: Path) -> None:
         try:
@@ -99,7 +212,7 @@ def write_tensors(
             reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
             raise OSError(reason) from None
 
-    _replace(path, write, previous)
+    write_file(path, write, previous, announce)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -110,15 +223,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        sums = json.loads(metadata.get("checksums", "{}"))
-        facts = json.loads(metadata.get("facts", "{}"))
+        if METADATA not in metadata and any('"checksums"' in one for one in metadata.values()):
+            raise ValueError("its header was changed")  # and not written by another program
+        told = json.loads(metadata.get(METADATA, "{}"))
+        facts, sums = told.get("facts", {}), told.get("checksums", {})
     except FileNotFoundError:
         raise CheckpointError(f"the file {path} is missing") from None
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"the file {path} is damaged or cut short ({error}); restore it from a copy"
         ) from None
-    if "header" in metadata and metadata["header"] != _header_checksum(metadata, tensors):
+    if told and told.get("header") != _header_checksum(told, tensors):
         raise CheckpointError(
             f"the file {path} is damaged: its header is not the one that was written; restore it "
             f"from a copy"
@@ -138,35 +253,55 @@ def _checksum(tensor: Tensor) -> int:
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _header_checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+def _header_checksum(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
     """Of the facts, and of each tensor's name, type and shape: its bytes alone do not tell them."""
     shapes = sorted((name, str(t.dtype), list(t.shape)) for name, t in tensors.items())
-    parts = [metadata.get("facts"), metadata.get("checksums"), shapes]
-    return str(zlib.crc32(json.dumps(parts).encode()))
+    parts = [told.get("facts"), told.get("checksums"), shapes]
+    return zlib.crc32(json.dumps(parts, sort_keys=True).encode())
 
 
-def _replace(path: Path, write: Callable[[Path], object], previous: Path | None = None) -> None:
-    # A folder of its own: safetensors writes under random names, which a kill would leave behind.
-    part = path.with_name(f".{path.name}.part")
-    whole = part / path.name
+def write_file(
+    path: Path,
+    write: Callable[[Path], object],
+    previous: Path | None = None,
+    announce: Announce | None = None,
+) -> None:
+    """A file that `write` makes at the path it is given, in its place whole or not at all.
+
+    Raises CheckpointError where that cannot be; then what was there before is untouched.
+    """
     try:
-        _remove(part)
-        part.mkdir()
-        write(whole)
-        whole.chmod(0o666 & ~_umask())  # safetensors lets no one but the owner read
-        with whole.open("rb+") as file:  # Windows flushes only what it may write to
-            os.fsync(file.fileno())
-        if previous is not None and path.is_file():
-            path.replace(previous)
-        whole.replace(path)
+        with workshop(path.parent) as part:
+            whole = part / path.name
+            write(whole)
+            whole.chmod(_usual_mode(part))  # safetensors lets no one but the owner read
+            with whole.open("rb+") as file:  # Windows flushes only what it may write to
+                os.fsync(file.fileno())
+            if announce is not None:
+                announce(whole)
+            if previous is not None and path.is_file():
+                path.replace(previous)
+            whole.replace(path)
     except OSError as error:
-        raise CheckpointError(
-            f"{path} could not be written ({error.strerror or error}); what was there before is "
-            f"untouched: {how_to_mend(error)}"
-        ) from None
-    finally:  # also after errors that are not the disk's
-        _remove(part)
+        raise CheckpointError(_unwritten(path, error)) from None
     _flush_folder(path.parent)
+
+
+def gone(folder: Path) -> str:
+    """What to say of a folder that somebody has taken away from under us."""
+    return (
+        f"the folder {folder} is not there any more: it was removed or renamed; nothing can be "
+        f"written into it"
+    )
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    if not path.parent.is_dir():
+        return f"{path} could not be written: {gone(path.parent)}"
+    return (
+        f"{path} could not be written ({error.strerror or error}); what was there before is "
+        f"untouched: {how_to_mend(error)}"
+    )
 
 
 def how_to_mend(error: OSError) -> str:
@@ -176,7 +311,9 @@ def how_to_mend(error: OSError) -> str:
         return "free some space"
     if error.errno == errno.EFBIG or os.strerror(errno.EFBIG) in str(error):
         return "raise the limit on the size of files (ulimit -f)"
-    return "make the folder one that you may write to, or choose another"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "make the folder one that you may write to, or choose another"
+    return "try again, or choose another place"
 
 
 def _remove(part: Path) -> None:
@@ -187,11 +324,16 @@ def _remove(part: Path) -> None:
             part.unlink()
 
 
-def _umask() -> int:
-    """What a new file may not be; the only way to read it is to set it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _usual_mode(folder: Path) -> int:
+    """What a new file is allowed, told by making one: to ask for the umask is to set it, for all
+    threads of the process."""
+    probe = folder / "mode"
+    handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return os.fstat(handle).st_mode & 0o777
+    finally:
+        os.close(handle)
+        probe.unlink()
 
 
 def _flush_folder(path: Path) -> None:

@@ -19,7 +19,7 @@ from transduce.decoding.output import Output, Score
 from transduce.decoding.search import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
-from transduce.folder import WEIGHTS, read_frame, why_no_weights
+from transduce.folder import WEIGHTS, check_sums, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
 from transduce.models import Network, Vocabulary, build
 from transduce.models.native import has_steps, steps_of
@@ -27,7 +27,7 @@ from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
 from transduce.tasks import Hearing, Model
-from transduce.tasks.model import checked, cut, ready
+from transduce.tasks.model import Origin, checked, cut, ready
 from transduce.tasks.writing import Ids, Writer
 
 __all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
@@ -201,6 +201,8 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Mo
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
         model = create(*frame)
     stored = model.load_weights(path / WEIGHTS)
+    check_sums(path, WEIGHTS)
+    model.origin = Origin(path, frame.recipe.data)
     model.network.eval()
     if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
         precision = stored

@@ -128,6 +128,13 @@ Object class = "TextGrid"
         "1\t3.000\t4.000\t1.000\tyes\tcab",
         "3\t\t\t0.000\tno\tbed",
     ]
+    corrected = place / "out" / "talk.TextGrid"
+    corrected.write_text("corrected by hand")
+    for more in ((), ("--overwrite",)):
+        done = transduce(*named, "--grid", place / "two.TextGrid", "--to", place / "out", *more)
+        assert done.returncode == (0 if more else 2), done.stderr
+        assert ("would be replaced" in done.stderr) != bool(more)
+        assert (corrected.read_text("utf-8") == "corrected by hand") != bool(more)
     done = transduce(*named)
     assert done.returncode == 2
     assert "name a --model that aligns, or --grid FILE" in done.stderr

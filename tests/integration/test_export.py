@@ -111,6 +111,24 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
         load(trained).run(["abcd"], include=["ee"])[0].text
     )
     assert place == trained / "onnx"
+    before = {path.name: path.read_bytes() for path in place.iterdir() if "arity" not in path.name}
+    notes = place / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(ModelError, match=r"notes\.txt is not as the export wrote it"):
+        export.export_folder(trained, "onnx", limit=5)
+    notes.unlink()
+    export.export_folder(trained, "onnx", limit=5)
+    assert {name for name in before if (place / name).read_bytes() != before[name]} <= {
+        "model.sha256",  # of the report, which has speeds in it
+        "PARITY.md",
+    }
+    notes.write_text("mine")
+    export.export_folder(trained, "onnx", limit=5, overwrite=True)
+    assert not notes.exists()
+    whole = (place / "decoder.onnx").read_bytes()
+    (place / "decoder.onnx").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ModelError, match=r"decoder\.onnx is not the file"):
+        open_model(trained, "onnx")
 
 
 @pytest.mark.parametrize(("quantize", "share"), [("bfloat16", 0.55), ("int8", 0.45)])

@@ -20,7 +20,7 @@ ROOMS = [
     ["presets", "rules", "part", "storage", "hardware", "cores"],
     ["native"],
     ["nn"],
-    ["blueprint", "pairs", "sound", "regime"],
+    ["blueprint", "pairs", "sound", "regime", "checksums"],
     ["material"],
     ["recipe"],
     ["cookbook"],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,17 @@ import torch
 from torch import Tensor
 
 from transduce import storage
-from transduce.errors import CheckpointError
+from transduce.errors import CheckpointError, DataError
 from transduce.storage import (
+    check_free,
     held,
     how_to_mend,
+    locked,
     make_folder,
     read_tensors,
     sweep,
+    workshop,
+    write_file,
     write_json,
     write_tensors,
     write_text,
@@ -139,19 +146,107 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
     assert only(tmp_path, "a")
 
 
-def test_what_a_kill_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    (tmp_path / ".a.part").mkdir()
-    (tmp_path / ".a.part" / ".tmpXYZ").write_text("half")
-    (tmp_path / ".b.part").write_text("half")
-    for name in "ab":
-        write_text(tmp_path / name, "whole")
-    assert only(tmp_path, "a", "b")
-    (tmp_path / ".c.part").mkdir()
-    (tmp_path / ".c.part" / "c").write_text("half")
-    (tmp_path / "film.part").write_text("somebody else's")
-    sweep(tmp_path)
-    assert only(tmp_path, "a", "b", "film.part")
+def test_what_a_kill_has_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".transduce-abc.part", ".mine.part", "film.part"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "half").write_text("half")
+    with workshop(tmp_path) as ours:  # somebody is writing
+        sweep(tmp_path)
+        assert only(tmp_path, ours.name, ".mine.part", "film.part")
+    assert only(tmp_path, ".mine.part", "film.part")
     sweep(tmp_path / "nowhere")
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    """The second begins and ends while the first is in the middle of its file."""
+    path = tmp_path / "a.txt"
+
+    def slowly(part: Path) -> None:
+        part.write_text("half of the ")
+        write_text(path, "second")
+        sweep(tmp_path)
+        assert path.read_text() == "second"
+        with part.open("a") as file:
+            file.write("first")
+
+    write_file(path, slowly)
+    assert path.read_text() == "half of the first"
+    assert only(tmp_path, "a.txt")
+
+
+def test_a_hundred_writers_of_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: write_tensors(path, {"n": torch.tensor(n)}, {}), range(100)))
+    assert 0 <= int(read_tensors(path)[0]["n"]) < 100
+    assert only(tmp_path, "a")
+
+
+def test_a_folder_that_goes_away_is_told_as_that(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+
+    def write(part: Path) -> None:
+        shutil.rmtree(folder)
+        part.write_text("too late")
+
+    with pytest.raises(CheckpointError, match="removed or renamed") as raised:
+        write_file(folder / "a", write)
+    assert "may write to" not in sentence(raised)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a umask")
+def test_new_files_are_as_the_umask_says_which_is_never_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set for a moment, it would be so for all threads."""
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask was set"))
+    try:
+        write_tensors(tmp_path / "a", TENSORS, FACTS)
+        write_text(tmp_path / "b", "text")
+        assert {(tmp_path / name).stat().st_mode & 0o777 for name in "ab"} == {0o640}
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+
+
+def test_the_same_tensors_have_the_same_bytes(tmp_path: Path) -> None:
+    for number in range(8):
+        facts = dict(reversed(FACTS.items())) if number % 2 else FACTS
+        write_tensors(tmp_path / f"{number}", dict(sorted(TENSORS.items())), facts)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_who_changes_a_file_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "count"
+    path.write_text("0")
+
+    def add_one(_: int) -> None:
+        with locked(path):
+            count = int(path.read_text())
+            time.sleep(0.001)
+            write_text(path, str(count + 1))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(add_one, range(50)))
+    assert path.read_text() == "50"
+    assert only(tmp_path, "count")
+    with (
+        pytest.raises(CheckpointError, match="could not be written"),
+        locked(tmp_path / "no" / "a"),
+    ):
+        pass
+
+
+def test_files_that_are_there_are_replaced_only_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    paths = [tmp_path / "b", tmp_path / "a"]
+    check_free(paths[:1], overwrite=False)
+    check_free(paths, overwrite=True)
+    with pytest.raises(DataError, match="--overwrite") as raised:
+        check_free(paths, overwrite=False)
+    assert str(tmp_path / "a") in sentence(raised)
 
 
 def test_the_file_before_it_can_be_kept(tmp_path: Path) -> None:
@@ -278,14 +373,14 @@ def test_what_is_no_such_file(tmp_path: Path) -> None:
     assert sentence(raised)
 
 
-def test_files_written_before_headers_were_summed_can_be_read(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    checksum = storage._checksum(TENSORS["matrix"])
-    metadata = {"facts": json.dumps(FACTS), "checksums": json.dumps({"matrix": checksum})}
-    save_file({"matrix": TENSORS["matrix"]}, tmp_path / "a", metadata)
-    tensors, facts = read_tensors(tmp_path / "a")
-    assert same(tensors, facts, {"matrix": TENSORS["matrix"]})
+def test_a_header_whose_key_was_damaged_is_not_taken_for_another_programs(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    write_tensors(path, TENSORS, FACTS)
+    whole = path.read_bytes()
+    assert whole.count(b'"transduce"') == 1
+    path.write_bytes(whole.replace(b'"transduce"', b'"transducf"'))
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_tensors(path)
 
 
 def test_how_to_mend_what_could_not_be_written() -> None:

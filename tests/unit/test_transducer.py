@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,16 @@ import torch
 from torch import nn
 
 from transduce import recipe
+from transduce.checksums import SUMS
 from transduce.data.tokens import END, Tokens
 from transduce.decoding import decode
-from transduce.errors import CheckpointError, HardwareError, ModelError, TransduceError
+from transduce.errors import (
+    CheckpointError,
+    HardwareError,
+    ModelError,
+    TransduceError,
+    TransduceWarning,
+)
 from transduce.folder import WEIGHTS
 from transduce.models import packed as packed_networks
 from transduce.models.fingerprint import Fingerprint
@@ -897,9 +905,54 @@ def test_a_recipe_of_another_shape_is_refused(folder: Path) -> None:
 
 def test_tokens_of_another_model_are_refused(folder: Path) -> None:
     Tokens.train(recipe.Tokens(level="character"), ["xyz"]).save(folder / "target.tokens.json")
+    with pytest.raises(ModelError, match=r"target.tokens.json is not the file .* SHA-256") as error:
+        load(folder)
+    assert sentence(error)
+    (folder / SUMS).unlink()  # without it, the shape still tells
     with pytest.raises(ModelError, match=r"embedding|head") as error:
         load(folder)
     assert sentence(error)
+
+
+def test_two_letters_of_a_tokens_file_that_have_changed_places(folder: Path) -> None:
+    """The shapes fit and the file is a right one: only its sum tells."""
+    file = folder / "source.tokens.json"
+    letters = {'"t"': '"e"', '"e"': '"t"'}
+    whole = file.read_text("utf-8")
+    swapped = re.sub('"[te]"', lambda found: letters[found[0]], whole)
+    assert swapped != whole
+    file.write_text(swapped, "utf-8")
+    with pytest.raises(ModelError, match="SHA-256") as error:
+        load(folder)
+    assert str(file) in sentence(error)
+    file.write_text(whole, "utf-8")
+    load(folder)
+
+
+def test_weights_of_another_model_of_the_same_shape(folder: Path, tmp_path: Path) -> None:
+    other = load(folder)
+    with torch.no_grad():
+        next(other.network.parameters()).add_(1.0)
+    other.save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / WEIGHTS, folder / WEIGHTS)
+    with pytest.raises(ModelError, match=rf"{WEIGHTS} is not the file") as error:
+        load(folder)
+    assert sentence(error)
+
+
+def test_a_recipe_that_was_edited_is_used_and_told_of(folder: Path) -> None:
+    text = (folder / "recipe.yaml").read_text("utf-8")
+    edited = text.replace("beam: 3", "beam: 2 # faster")
+    assert edited != text
+    (folder / "recipe.yaml").write_text(edited, "utf-8")
+    with pytest.warns(TransduceWarning, match=r"recipe.yaml was changed after .* trained"):
+        model = load(folder)
+    assert model.recipe.decode.beam == 2
+    model.save(folder)  # which means the same: the comment stays
+    assert (folder / "recipe.yaml").read_text("utf-8") == edited
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(folder)
 
 
 def test_where_it_cannot_be_saved_it_says_so(model: Transducer, tmp_path: Path) -> None:

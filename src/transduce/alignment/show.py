@@ -7,14 +7,14 @@ from pathlib import Path
 
 from transduce.alignment.align import Aligned, Utterance, align_recording
 from transduce.alignment.lines import read_text, spell
-from transduce.alignment.written import MANIFEST, manifest_rows, table, write_alignment
+from transduce.alignment.written import MANIFEST, files_of, manifest_rows, table, write_alignment
 from transduce.corpora.udhr import SPLITS
 from transduce.corpora.versions import read_version, version_codes
 from transduce.data.audio import sound_facts
 from transduce.data.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
-from transduce.storage import write_text
+from transduce.storage import check_free, write_text
 from transduce.synthesis.declaration import cut
 from transduce.tasks.hearing import Hearing
 from transduce.transducer import load
@@ -32,11 +32,13 @@ def align_and_tell(
     to: Path | None,
     least: float,
     device: str,
+    overwrite: bool = False,
 ) -> None:
     """Align one recording with its text, by a model or as somebody has marked it."""
     if (model is None) == (grid is None):
         raise DataError("name a --model that aligns, or --grid FILE with a tier seg; one of them")
     folder = to or audio.with_suffix("")
+    check_free(files_of(folder, audio), overwrite)
     texts = read_text(text)
     if grid is not None:
         aligned = marked(audio, texts, grid)
@@ -72,13 +74,18 @@ def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
     return Aligned(audio, seconds, (*found, *unread))
 
 
-def align_declarations(audio: Path, model: Path | None, to: Path | None, device: str) -> None:
+def align_declarations(
+    audio: Path, model: Path | None, to: Path | None, device: str, overwrite: bool = False
+) -> None:
     """Recordings of the Declaration in a folder, named by their language, and a corpus of them."""
     if model is None:
         raise ModelError("name the --model whose CTC aligns the recordings")
     recordings = list(_recordings(audio))
-    hearing = _hearing(model, device)
     folder = to or audio / "aligned"
+    check_free((folder / f"{split}.tsv" for split in SPLITS), overwrite)
+    for path, _ in recordings:
+        check_free(files_of(folder / path.stem, path), overwrite)
+    hearing = _hearing(model, device)
     tables: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
     for path, code in recordings:
         version = read_version(code)

@@ -19,6 +19,13 @@ MARGIN = 0.1  # seconds of the pauses around what is to be learnt
 MANIFEST = ("audio", "start", "end", "text", "phones", "confidence", "line")
 
 
+def files_of(folder: Path, audio: Path) -> list[Path]:
+    """What `write_alignment` writes for a recording."""
+    names = ("segments.tsv", "segments.json", "manifest.tsv")
+    grids = (f"{audio.stem}.TextGrid", f"{audio.stem}.seg.TextGrid")
+    return [folder / name for name in (*names, *grids)]
+
+
 def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
     """All files of an alignment; `least` is the confidence that the table to train from needs."""
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.commands.options import Device
+from transduce.commands.options import Device, Overwrite
 
 
 def align(
@@ -32,8 +32,9 @@ def align(
         float, typer.Option(min=0, max=1, help="Confidence of what is fit to train from.")
     ] = 0.3,
     device: Device = "auto",
+    overwrite: Overwrite = False,
 ) -> None:
     """Find where each line of a text is read in a long recording."""
     from transduce.alignment.show import align_and_tell
 
-    align_and_tell(audio, text, model, grid, language, to, least, device)
+    align_and_tell(audio, text, model, grid, language, to, least, device, overwrite)

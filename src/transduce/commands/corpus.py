@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.commands.options import Device
+from transduce.commands.options import Device, Overwrite
 from transduce.cores import count_cores
 
 To = Annotated[
@@ -58,12 +58,13 @@ def corpus_udhr(
     to: To = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes. Default: one a core.")] = 0,
     device: Device = "auto",
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a corpus of speech of the Declaration of Human Rights: read by espeak, or recorded."""
     if audio is not None:
         from transduce.alignment.show import align_declarations
 
-        align_declarations(audio, model, to, device)
+        align_declarations(audio, model, to, device, overwrite)
         return
     from transduce.synthesis.show import speak_and_tell
 

@@ -70,5 +70,5 @@ def evaluate(
     )
     if evaluation.name != split:
         print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
-    if transducer.engine is None:
-        write_card(transducer, model)
+    if transducer.engine is None and (told := write_card(transducer, model)):
+        print(f"transduce: {told}", file=sys.stderr)

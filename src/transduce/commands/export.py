@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.commands.options import DataOverrides, ModelArgument
+from transduce.commands.options import DataOverrides, ModelArgument, Overwrite
 
 
 def export(
@@ -32,6 +32,7 @@ def export(
     allow: Annotated[
         bool, typer.Option("--allow", help="Keep an export that says something else.")
     ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a model for another engine or in fewer bits, and compare."""
     from transduce.interop.export import export_folder
@@ -45,6 +46,7 @@ def export(
         limit=limit,
         allow=allow,
         overrides=overrides or [],
+        overwrite=overwrite,
     )
     print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
     for line in parity.lines():

@@ -50,6 +50,9 @@ Temperature = Annotated[float, typer.Option(help="Below 1 is safer, above 1 bold
 TopK = Annotated[int, typer.Option(help="Draw from the k likeliest; 0: from all.")]
 TopP = Annotated[float, typer.Option(help="Draw from the likeliest that sum up to p.")]
 SamplingSeed = Annotated[int, typer.Option(help="Of sampling.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that are there already.")
+]
 WithModels = Annotated[
     list[Path] | None, typer.Option("--with", help="A model to write with; repeatable.")
 ]

@@ -11,6 +11,7 @@ from transduce.commands.options import (
     Beam,
     Device,
     ModelArgument,
+    Overwrite,
     Precision,
     Sample,
     SamplingSeed,
@@ -35,6 +36,7 @@ def prompts(
     html: Annotated[
         Path | None, typer.Option(help="Write a page for a browser, every step in it.")
     ] = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
@@ -44,7 +46,9 @@ def prompts(
     from transduce.inspection.page import write_prompts
     from transduce.inspection.prompts import compare_folder
     from transduce.inspection.table import print_comparison
+    from transduce.storage import check_free
 
+    check_free([html] if html is not None else [], overwrite)
     comparison = compare_folder(
         model,
         read_prompts(file),

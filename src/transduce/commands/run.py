@@ -13,6 +13,7 @@ from transduce.commands.options import (
     EngineOption,
     LengthPenalty,
     ModelArgument,
+    Overwrite,
     Precision,
     Sample,
     SamplingSeed,
@@ -100,6 +101,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="A folder for srt, vtt or textgrid, one file a recording.")
     ] = None,
+    overwrite: Overwrite = False,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -170,6 +172,7 @@ def run(
             asked,
             scores=scores,
             numbered=nbest > 1,
+            overwrite=overwrite,
         )
         raise typer.Exit(1 if failed else 0)
     at_once = 1

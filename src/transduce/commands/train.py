@@ -14,18 +14,23 @@ def train(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     folder: Annotated[Path | None, typer.Option(help="Default: runs/NAME.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a stopped run; start where none was saved."),
+    ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Discard the run that is there.")
     ] = False,
 ) -> None:
     """Train a model. To go on with a stopped run: transduce train runs/NAME --resume."""
     from transduce.cookbook import load_recipe
+    from transduce.folder import RECIPE, holds_run
     from transduce.training import train
 
     run = Path(recipe)
-    if (run / "recipe.yaml").is_file():
-        recipe, folder = str(run / "recipe.yaml"), folder or run
+    if (run / RECIPE).is_file():
+        # A folder that holds no run is somebody's own: its recipe is trained under runs/.
+        recipe, folder = str(run / RECIPE), folder or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides or [])
     place = folder or Path("runs") / chosen.name
     trained = train(chosen, place, resume=resume, overwrite=overwrite)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from transduce.corpora.download import download
 from transduce.corpora.given import find_given
 from transduce.corpora.listing import Form, Listing, checksum, megabytes
-from transduce.corpora.place import FACTS, facts_of, is_whole
+from transduce.corpora.place import FACTS, check_place, facts_of, is_whole
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError
 from transduce.storage import write_json
@@ -31,8 +31,7 @@ def get(listing: Listing, shelf: Path, given: Path | None, watch: Watch) -> bool
     place = shelf / listing.name
     if is_whole(place):
         return False
-    if place.exists() and not (place / FACTS).is_file() and any(place.iterdir()):
-        raise DataError(f"{place} holds other files; move them, or choose another place with --to")
+    check_place(place)
     if given is None and not listing.public:
         wanted = ", ".join(file.name for file in listing.forms[0].files)
         raise DataError(
@@ -83,8 +82,10 @@ def _is_free(handle: int) -> bool:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:  # some network drives know no locks
+        return True
     return True
 
 

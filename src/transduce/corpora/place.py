@@ -9,6 +9,7 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
+from transduce.errors import DataError
 from transduce.storage import default_cache_folder
 
 FORMAT = 1  # raise when the files of any corpus change
@@ -35,6 +36,20 @@ def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {path.relative_to(folder).as_posix(): _sum(path) for path in files}
     return {**more, "format": FORMAT, "files": sums}
+
+
+def check_place(folder: Path) -> None:
+    """Raise DataError where a corpus cannot be put without removing files of somebody's own."""
+    facts = read_facts(folder)
+    if not folder.exists() or (facts is None and (folder / FACTS).is_file()):
+        return  # damaged, or of an older form: it cannot tell which files are its own
+    found = [path for path in folder.rglob("*") if not path.is_dir()]
+    names = {path.relative_to(folder).as_posix() for path in found} - {FACTS}
+    if others := sorted(names - set(facts["files"] if facts else ())):
+        raise DataError(
+            f"{folder} holds other files, such as {others[0]}; move them, or choose another place "
+            f"with --to"
+        )
 
 
 def is_whole(folder: Path) -> bool:

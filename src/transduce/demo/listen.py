@@ -54,7 +54,8 @@ def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
     )
     evaluation = evaluate(model, items, recipe.metrics)
     write_evaluation(folder, "test", evaluation)
-    write_card(model, folder)
+    if told := write_card(model, folder):
+        console.print(told, markup=False)
     for metric in evaluation.metrics.values():
         console.print(f"  {metric}", style="bold")
     console.print("  (wrong letters, and wrong words, in a hundred; 95 % intervals)\n")

@@ -43,7 +43,8 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
     console.print(f"\nPronouncing the {len(items):,} test words, none of which it has seen ...")
     evaluation = evaluate(model, items, recipe.metrics)
     write_evaluation(folder, "test", evaluation)
-    write_card(model, folder)
+    if told := write_card(model, folder):
+        console.print(told, markup=False)
     for metric in evaluation.metrics.values():
         console.print(f"  {metric}", style="bold")
     console.print("  (PER: wrong phones in a hundred; exact: words wholly right; 95 % intervals)\n")

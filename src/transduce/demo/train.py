@@ -6,9 +6,10 @@ from pathlib import Path
 
 from transduce.cookbook import load_recipe
 from transduce.errors import ModelError
+from transduce.folder import holds_run
 from transduce.recipe import Recipe
 from transduce.training import train
-from transduce.training.checkpoint import STATE
+from transduce.training.checkpoint import has_state
 from transduce.training.loop import Trained
 
 
@@ -22,5 +23,6 @@ def train_anew(recipe: Recipe, folder: Path) -> Trained:
                 f"{folder} holds a run of another recipe, {name}, which the demo would overwrite; "
                 "give it another --folder"
             )
-    resume = (folder / STATE).exists() and not (folder / "metrics.json").exists()
-    return train(recipe, folder, resume=resume, overwrite=not resume)
+    resume = has_state(folder) and not (folder / "metrics.json").exists()
+    # Only a run may be overwritten: the demo was not asked to replace anything else.
+    return train(recipe, folder, resume=resume, overwrite=not resume and holds_run(folder))

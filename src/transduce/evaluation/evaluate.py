@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from transduce.checksums import is_ours, write_listed
 from transduce.cookbook import nearest, with_overrides
 from transduce.corpora import splits_of
 from transduce.data.batches import ordered
@@ -19,14 +20,14 @@ from transduce.data.cache import Encoded
 from transduce.data.conllu import is_conllu
 from transduce.data.corpus import Pair, called, is_running, read_pairs, sound_of
 from transduce.data.tokens import UNKNOWN, Tokens
+from transduce.data.trust import check_reads
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.labels import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
-from transduce.folder import entry_name, read_metrics
+from transduce.folder import entry_name, update_metrics
 from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, Text
 from transduce.rules import RULES
-from transduce.storage import write_json, write_text
 from transduce.tasks import LanguageModel, Tagger
 from transduce.transducer import Model, Output
 
@@ -204,7 +205,13 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
     _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
     # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
-    write_text(folder / f"{split}.hypotheses.txt", "\n".join(lines) + "\n")
+    path = folder / f"{split}.hypotheses.txt"
+    if path.exists() and not is_ours(path):
+        raise DataError(
+            f"{path} is not as transduce wrote it, and is not replaced: move it away to have the "
+            f"new hypotheses; the metrics are in metrics.json"
+        )
+    write_listed(path, "\n".join(lines) + "\n")
 
 
 def _shortly(metric: Metric) -> dict[str, Any]:
@@ -214,10 +221,8 @@ def _shortly(metric: Metric) -> dict[str, Any]:
 def _write_metrics(
     folder: Path, split: str, metrics: dict[str, Metric], items: int, **facts: Any
 ) -> None:
-    values = read_metrics(folder)
     measured = {name: metric.to_json() for name, metric in metrics.items()}
-    values[split] = {"items": items, **facts, "metrics": measured}
-    write_json(folder / "metrics.json", values)
+    update_metrics(folder, split, {"items": items, **facts, "metrics": measured})
 
 
 @torch.inference_mode()
@@ -365,6 +370,8 @@ def evaluate_folder(
         of["files"] = [str(file.resolve()) for file in files if file is not None]
     else:
         corpus = _split_of(model, folder, split)
+        if model.origin is not None:
+            check_reads(*model.origin, data, corpus)
     if isinstance(model, LanguageModel):
         measured, tokens = _evaluate_text(model, corpus, names)
         tell(measured)

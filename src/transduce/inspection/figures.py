@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from transduce.errors import TransduceError
 from transduce.evaluation.metrics import TITLES
+from transduce.storage import make_folder, write_file
 
 if TYPE_CHECKING:
     import torch
@@ -356,10 +357,14 @@ def save(figure: Figure, path: Path) -> None:
     path = Path(path)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise TransduceError(f"{path} cannot be drawn: its name should end in .png, .svg or .pdf.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        _no_glyph_warnings()
-        figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.12)
+    make_folder(path.parent)
+
+    def write(part: Path) -> None:
+        with warnings.catch_warnings():
+            _no_glyph_warnings()
+            figure.savefig(part, dpi=160, bbox_inches="tight", pad_inches=0.12)
+
+    write_file(path, write)
 
 
 def _no_glyph_warnings() -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transduce.checksums import is_ours, write_listed
 from transduce.data.corpus import called, text_of
 from transduce.evaluation.metrics import decimals
-from transduce.folder import read_metrics
+from transduce.folder import CARD, CARD_BESIDE, read_metrics
 from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
-from transduce.storage import write_text
 from transduce.tasks import Hearing, LanguageModel
 from transduce.transducer import Model
 
 
-def write_card(model: Model, folder: Path) -> None:
-    """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in."""
+def write_card(model: Model, folder: Path) -> str:
+    """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in.
+
+    A README.md that a person wrote or edited stays: then the card goes beside it, and what is
+    given back is a sentence that says so.
+    """
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
@@ -55,7 +59,14 @@ def write_card(model: Model, folder: Path) -> None:
         "are unknown to it, and it answers all the same. Measure it on your own data "
         f"(`transduce evaluate --source FILE{files}`) before you rely on it.",
     ]
-    write_text(folder / "README.md", "\n".join(lines) + "\n")
+    text = "\n".join(lines) + "\n"
+    for name in (CARD, CARD_BESIDE):
+        path = folder / name
+        if not path.exists() or is_ours(path):
+            write_listed(path, text)
+            beside = f"{folder / CARD} is your own and stays as it is; the model card is {path}."
+            return "" if name == CARD else beside
+    return f"{folder / CARD} and {CARD_BESIDE} are your own and stay: no model card was written."
 
 
 def _tokens(model: Model) -> list[str]:

@@ -8,10 +8,11 @@ import torch
 
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
-from transduce.folder import WEIGHTS, read_frame
+from transduce.folder import WEIGHTS, check_sums, read_frame
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.session import Session
 from transduce.interop.translator import Translator
+from transduce.tasks.model import Origin
 from transduce.transducer import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
@@ -38,10 +39,12 @@ def open_model(
         )
     path = exported_folder(folder, engine)
     recipe, source_tokens, target_tokens = read_frame(path)
+    check_sums(path)
     with torch.device("meta"):
         model = Transducer.create(recipe, source_tokens, target_tokens)
     model.network.eval()
     model.engine = _engine(path, engine, model, device)
+    model.origin = Origin(path, recipe.data)
     return model
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 from transduce.cookbook import with_overrides
+from transduce.checksums import list_files, strangers
 from transduce.data.corpus import Pair, read_pairs
+from transduce.data.trust import check_reads
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
 from transduce.folder import WEIGHTS
@@ -18,7 +19,7 @@ from transduce.interop.engine import FILES
 from transduce.interop.measure import measure_apart
 from transduce.interop.parity import REPORT, Parity, compare
 from transduce.recipe import Corpus, ParallelFiles
-from transduce.storage import make_folder
+from transduce.storage import make_folder, workshop
 from transduce.transducer import Transducer, load
 
 EXPORTS = (*FILES, "native")
@@ -36,6 +37,7 @@ def export_folder(
     limit: int = 500,
     allow: bool = False,
     overrides: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Exported:
     """Export the model in a folder, into its folder of the engine's name unless told otherwise;
     for native, in fewer bits, into that of their name.
@@ -57,12 +59,11 @@ def export_folder(
     if model.recipe.sound is not None:
         raise ModelError(f"{model_folder} hears; models whose sources are text alone are exported")
     place = folder or model_folder / (quantize or to if to == "native" else to)
-    _check_place(place, to)
+    _check_place(place, to, overwrite)
     pairs, data = _pairs(model, files, limit)
-    part = place.with_name(place.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
     make_folder(place.parent)
-    try:
+    with workshop(place.parent) as work:
+        part = work / "export"
         if to == "onnx":
             onnx.export(model, part)
         elif to == "native":
@@ -75,10 +76,11 @@ def export_folder(
                 f"the export is not kept, as {'; '.join(parity.faults)} (--allow keeps it)"
             )
         parity.write(part)
-        shutil.rmtree(place, ignore_errors=True)
+        list_files(part, *strangers(part))
+        _check_place(place, to, overwrite)  # again: comparing may have taken long
+        if place.exists():
+            place.replace(work / "before")
         part.replace(place)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return place, parity
 
 
@@ -113,13 +115,18 @@ def _compared(
     )
 
 
-def _check_place(place: Path, engine: str) -> None:
-    """An older export may be replaced, nothing else."""
+def _check_place(place: Path, engine: str, overwrite: bool) -> None:
+    """An older export may be replaced, nothing else; what was put or changed there, if asked."""
     known = place / FILES.get(engine, WEIGHTS)
     if place.is_dir() and any(place.iterdir()) and not known.is_file():
         raise ModelError(f"{place} holds other files than an export; give another --folder")
     if (place / WEIGHTS).is_file() and not (place / REPORT).is_file():
         raise ModelError(f"{place} holds a trained model; give another --folder")
+    for found in [] if overwrite or not place.is_dir() else strangers(place):
+        raise ModelError(
+            f"{found} is not as the export wrote it and would be removed: move it, give another "
+            f"--folder, or --overwrite"
+        )
 
 
 def _pairs(
@@ -135,6 +142,8 @@ def _pairs(
             raise DataError("pairs to compare on need both --source and --target")
         corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
         told = f"{source.name} and {target.name}"
+    elif model.origin is not None:
+        check_reads(*model.origin, data, corpus)
     try:
         found = list(islice(_short(model, corpus), limit))
     except DataError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from transduce.checksums import listed
 from transduce.errors import ModelError
 from transduce.folder import WEIGHTS
 from transduce.models.levels import pack_levels
@@ -31,4 +32,6 @@ def export(model: Transducer, folder: Path, quantize: str | None) -> None:
     else:
         weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
     model.save_frame(folder)
-    write_tensors(folder / WEIGHTS, weights, {"format": "transduce 1", "precision": quantize})
+    facts = {"format": "transduce 1", "precision": quantize}
+    with listed(folder / WEIGHTS) as announce:
+        write_tensors(folder / WEIGHTS, weights, facts, announce=announce)

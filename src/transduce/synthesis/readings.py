@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from transduce.corpora.place import FACTS, facts_of, read_facts
+from transduce.corpora.place import FACTS, check_place, facts_of, read_facts
 from transduce.corpora.versions import Paragraph
 from transduce.data.audio import resampled
 from transduce.data.recording import load_sound_package
@@ -79,8 +79,7 @@ def make_readings(
     facts = read_facts(place)
     if facts and facts["plan"] == plan and all((place / file).is_file() for file in facts["files"]):
         return False
-    if place.exists() and facts is None and any(place.iterdir()):
-        raise DataError(f"{place} holds other files; move them, or choose another place with --to")
+    check_place(place)
     try:
         work.mkdir(parents=True, exist_ok=True)
         with held(work) as ours:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import torch
 
+from transduce.checksums import listed
 from transduce.data.cache import Encoded
 from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
@@ -19,11 +20,18 @@ from transduce.folder import WEIGHTS, Frame, write_frame
 from transduce.models import Learner
 from transduce.models.levels import unpack_levels
 from transduce.models.weights import set_weights, weights_of
-from transduce.recipe import Recipe
+from transduce.recipe import Data, Recipe
 from transduce.rules import RULES
 from transduce.storage import read_tensors, write_tensors
 
 ONE_STRING = "run takes a list of sources; for one string call the model itself"
+
+
+class Origin(NamedTuple):
+    """Where a model was loaded from, and the data that its recipe named there."""
+
+    folder: Path
+    data: Data
 
 
 class Model:
@@ -51,6 +59,7 @@ class Model:
         self.engine: Engine | None = None
         self.frozen = False
         """Whether the weights are known to stay as they are; see `freeze`."""
+        self.origin: Origin | None = None
         self.workers = 1
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self.compute_in("auto")
@@ -141,10 +150,13 @@ class Model:
         """All but the weights; without them nobody takes the folder for a trained model."""
         write_frame(path, Frame(self.recipe, self.source_tokens, self.target_tokens))
 
-    def save_weights(self, folder: Path) -> None:
+    def save_weights(self, folder: Path, facts: Mapping[str, Any] | None = None) -> None:
+        """Write the weights, with what else is to be known of them."""
         if self.engine:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
+        whole = {"format": "transduce 1", **(facts or {})}
+        with listed(folder / WEIGHTS) as announce:
+            write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)
 
     def load_weights(self, path: Path) -> str:
         """Fill the network from a file; gives the precision that it was exported in, or auto."""

@@ -2,10 +2,11 @@
 
 `state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
 the random generators as tensors, and the rest as JSON in its header. It is written beside and
-renamed, so a kill at any moment leaves the previous state whole.
+renamed, so a kill at any moment leaves the previous state whole. A state is saved at every
+validation, and between two of them every `train.save_every` minutes.
 
 The state before it stays as `state/training.previous.safetensors`: where the newest is damaged, the
-run goes on from that one and loses an interval between two validations, not everything. A state is
+run goes on from that one and loses an interval between two states, not everything. A state is
 three times as large as the weights, four times with `train.ema`; two of them stay on the disk, and
 there are three while one is being written.
 
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from transduce.data.batches import Position
 from transduce.errors import CheckpointError
 from transduce.hardware import seed_everything
-from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.storage import gone, make_folder, read_tensors, write_tensors
 from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage
 from transduce.training.ranks import Ranks
@@ -95,6 +96,8 @@ def save_state(
                 if states[kind]:
                     ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
             facts[f"random/{rank}"] = states["host"]
+        if not folder.is_dir():  # made anew, it would hide that all the rest is lost
+            raise CheckpointError(gone(folder))
         make_folder((folder / STATE).parent)
         write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
     ranks.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from transduce.errors import DataError, TrainingError
-from transduce.storage import how_to_mend, write_text
+from transduce.storage import gone, how_to_mend, write_text
 
 ThreadHook = Callable[[threading.ExceptHookArgs], object]
 
@@ -65,6 +65,9 @@ class Log:
             self._file.flush()
             if kind == "valid":  # a state follows, and must not outlive its log in a power cut
                 os.fsync(self._file.fileno())
+            # An open file takes lines also when nobody can find it any more.
+            if not self.path.exists():
+                raise TrainingError(f"{gone(self.folder)}: the run ends here")
         except OSError as error:
             raise TrainingError(_unwritten(self.path, error)) from None
         if self._tensorboard is None:

@@ -34,6 +34,7 @@ from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
 from transduce.training.ranks import Ranks
 from transduce.training.shards import ShardedUpdate, fill, sharded
+from transduce.training.stored import Stored
 from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
 from transduce.training.watch import Watch
@@ -85,6 +86,8 @@ class Run:
         self.standing = Standing(corpus=_extent(self.prepared))
         self._corpus_before = self.standing.corpus
         self._kept_before: list[tuple[int, float]] = []
+        self._saved_at = 0.0
+        self.stored = Stored(folder, recipe.validation.metric, _better, self.ranks)
         self.rate = 0.0
         self.watch = Watch(recipe, folder)
         self.interrupted = False
@@ -134,14 +137,14 @@ class Run:
             self.folder, self.network, self.optimizer, self.average, self.ranks, self.recipe.seed
         )
         self._kept_before = self.standing.kept
+        self._saved_at = self.standing.seconds
+        self.stored.read()
         self._corpus_before, self.standing.corpus = self.standing.corpus, _extent(self.prepared)
 
     def go(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, patience or an interrupt."""
         self.progress = progress
         self._settle_budget()
-        if self.ranks.first:  # also when resumed: its recipe may have changed
-            self.model.save_frame(self.folder)
         settings, ranks = self.recipe.train, self.ranks
         updates = self.prepared.train.updates(
             self.batches_an_update, self.standing.position, ranks.rank, ranks.count
@@ -159,6 +162,8 @@ class Run:
                     self._validate()
                     self._save()
                     self._agree(interrupt)
+                elif self._save_is_due() and not self.interrupted:
+                    self._save()
             if self.interrupted:
                 self._save()
             else:
@@ -272,7 +277,7 @@ class Run:
         best = standing.best is None or _better(metric, values[metric], standing.best)
         if best:
             standing.best, standing.best_step, standing.worse = values[metric], standing.step, 0
-            self._save_weights()
+            self._store(values[metric])
         else:
             standing.worse += 1
         self._keep_for_averaging(values[metric])
@@ -285,9 +290,12 @@ class Run:
         budget = self.standing.tokens
         return validate(self.model, self.recipe, self.prepared, budget, self.ranks)
 
-    def _save_weights(self) -> None:
-        if self.ranks.first:
-            self.model.save_weights(self.folder)
+    def _store(self, value: float) -> None:
+        if not self.stored.offer(self.model, value) and value != self.stored.value:
+            self.progress.say(
+                f"The model in {self.folder} stays: it has {self.stored.metric} "
+                f"{self.stored.value:.4g}, which is better."
+            )
 
     def _swap_in(self) -> dict[str, Tensor] | None:
         """Give the model what would be kept; what it had, where that must be given back."""
@@ -329,7 +337,12 @@ class Run:
 
     # ------------------------------------------------------------------------ save and end
 
+    def _save_is_due(self) -> bool:
+        """By the first process's clock, which all have agreed on."""
+        return self.standing.seconds - self._saved_at >= 60 * self.recipe.train.save_every
+
     def _save(self) -> None:
+        self._saved_at = self.standing.seconds
         save_state(
             self.folder,
             self.standing,
@@ -365,8 +378,9 @@ class Run:
                 f"the {'average' if better else 'single one'} is kept."
             )
             if better:
-                standing.best = value
-                self._save_weights()
+                self._store(value)
+        if self.stored.value is not None:
+            standing.best = self.stored.value
         self.ranks.wait()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()

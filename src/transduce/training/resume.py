@@ -26,6 +26,7 @@ FREE = (
     "train.minutes",
     "train.lr",
     "train.log_every",
+    "train.save_every",
     "train.device",
     "train.shard",
 )

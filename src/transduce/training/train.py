@@ -9,15 +9,16 @@ from pathlib import Path
 import torch
 
 from transduce.cookbook import placed
+from transduce.data.trust import remember
 from transduce.errors import TrainingError
-from transduce.folder import discard_run, read_metrics
+from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
-from transduce.storage import held, make_folder, sweep, write_json
+from transduce.storage import held, make_folder, sweep
 from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
-from transduce.training.prepare import prepare
+from transduce.training.prepare import Say, prepare
 from transduce.training.progress import Progress, Silence, console
 from transduce.training.ranks import Ranks, join
 from transduce.training.resume import check_changes
@@ -28,7 +29,8 @@ __all__ = ["Trained", "train"]
 def train(
     recipe: Recipe, folder: Path, *, resume: bool = False, overwrite: bool = False
 ) -> Trained:
-    """Train what the recipe says into `folder`; with `resume`, go on where its state stands.
+    """Train what the recipe says into `folder`; with `resume`, go on where its state stands, and
+    start where there is none yet.
 
     Started by torchrun, all its processes call this and train one model together. Raises a
     TransduceError with one sentence; the folder then still holds the last good state.
@@ -41,17 +43,15 @@ def train(
 def _train(
     recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks, kept: ExitStack
 ) -> Trained:
-    started = has_state(folder)
-    if resume and not started:
-        raise TrainingError(f"there is nothing to resume in {folder}; leave --resume out")
-    if started and not resume and not overwrite:
-        raise TrainingError(
-            f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
-            f"or choose another --folder"
-        )
+    # The first process decides for all: what others see of a shared folder may be older.
+    saved, finished = ranks.from_first([has_state(folder), (folder / WEIGHTS).exists()])
+    _check_folder(folder, recipe, saved, finished, resume, overwrite)
     ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
     ranks.wait()  # until all have seen the folder as it was
     say = console().print if ranks.first else _keep_silent
+    if resume and not saved:
+        say(f"There is no saved state in {folder} yet: the run starts from the beginning.")
+    started, resume = saved or finished, resume and saved
     if ranks.first:
         make_folder(folder)
         if not kept.enter_context(held(folder)):
@@ -68,9 +68,11 @@ def _train(
         run.resume()
     elif started and ranks.first:  # only now, that the new run can start
         discard_run(folder)
-    for place in (folder, folder / "state"):
-        if ranks.first:
+    if ranks.first:
+        for place in (folder, folder / "state"):
             sweep(place)  # what a kill has left, before it takes space from what follows
+        run.model.save_frame(folder)  # also when resumed: its recipe may have changed
+        remember(recipe, say)
     for sentence in run.about():
         say(sentence)
     kind = Progress if ranks.first else Silence
@@ -84,8 +86,30 @@ def _train(
     with shown as progress:
         trained = run.go(progress)
     if ranks.first and not trained.interrupted:
-        _write_down(run)
+        _write_down(run, say)
     return trained
+
+
+def _check_folder(
+    folder: Path, recipe: Recipe, saved: bool, finished: bool, resume: bool, overwrite: bool
+) -> None:
+    """Raise TrainingError, or ModelError, where the run would replace what it may not."""
+    if saved and not resume and not overwrite:
+        raise TrainingError(
+            f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
+            f"or choose another --folder"
+        )
+    if finished and not saved and not overwrite:
+        raise TrainingError(
+            f"{folder} holds a trained model without the state of its training, so that it cannot "
+            f"be resumed: choose another --folder, or start anew with --overwrite"
+        )
+    if not overwrite and (found := in_the_way(folder)) is not None:
+        raise TrainingError(
+            f"{found} is not of a run and would be replaced: choose another --folder, move it, or "
+            f"give --overwrite"
+        )
+    keeps_recipe(folder, recipe)
 
 
 def _keep_silent(sentence: str) -> None:
@@ -97,7 +121,7 @@ def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _write_down(run: Run) -> None:
+def _write_down(run: Run, say: Say) -> None:
     """Facts of the training into metrics.json, and the card."""
     standing = run.standing
     facts = {
@@ -112,5 +136,6 @@ def _write_down(run: Run) -> None:
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
     }
-    write_json(run.folder / "metrics.json", {**read_metrics(run.folder), "training": facts})
-    write_card(run.model, run.folder)
+    update_metrics(run.folder, "training", facts)
+    if told := write_card(run.model, run.folder):
+        say(told)

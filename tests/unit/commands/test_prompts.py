@@ -17,6 +17,12 @@ def test_prompts_of_a_file(
     assert "(nothing)" in ended.out
     assert f"The page is {page}" in ended.out.replace("\n", "")
     assert page.read_text("utf-8").startswith("<!doctype html>")
+    page.write_text("mine")
+    again = ("prompts", speaker, tmp_path / "prompts", "--length", 3, "--html", page)
+    assert f"{page} is there already and would be replaced" in sentence(transduce(*again))
+    assert page.read_text("utf-8") == "mine"
+    assert transduce(*again, "--overwrite").status == 0
+    assert page.read_text("utf-8").startswith("<!doctype html>")
     said = sentence(transduce("prompts", folder, tmp_path / "prompts"))
     assert "prompts are for language models" in said
     (tmp_path / "empty").write_text("")

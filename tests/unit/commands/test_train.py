@@ -28,4 +28,37 @@ def test_a_folder_that_cannot_be_made(transduce: Transduce, tmp_path: Path) -> N
 
 
 def test_nothing_to_resume(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
-    assert "nothing to resume" in sentence(transduce("train", folder, "--resume"))
+    """A model without the state of its training is not trained over."""
+    for arguments in ([], ["--resume"]):
+        said = sentence(transduce("train", folder, *arguments))
+        assert "holds a trained model without the state of its training" in said
+
+
+def test_a_folder_with_a_recipe_is_no_run(transduce: Transduce, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(TINY)
+    said = sentence(transduce("run", tmp_path, "a"))
+    assert "holds a recipe and no model; train it" in said
+
+
+def test_what_a_run_would_replace_is_told_first(transduce: Transduce, tmp_path: Path) -> None:
+    recipe, place = tmp_path / "my.yaml", tmp_path / "place"
+    recipe.write_text(TINY)
+    place.mkdir()
+    for name in ("log.jsonl", "metrics.json", "test.hypotheses.txt", "model.sha256"):
+        (place / name).write_text("mine")
+        said = sentence(transduce("train", recipe, "--folder", place))
+        if name == "model.sha256":
+            assert "train.src" in said  # what has our sums is ours; it goes on to the data
+        else:
+            assert f"{place / name} is not of a run and would be replaced" in said
+        assert (place / name).read_text() == "mine"
+        (place / name).unlink()
+
+
+def test_a_recipe_of_ones_own_is_not_replaced(transduce: Transduce, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(f"# mine\n{TINY}")
+    for arguments in ([], ["--overwrite"], ["--resume"]):
+        where = ("--folder", tmp_path, *arguments)
+        said = sentence(transduce("train", tmp_path, "train.steps=7", *where))
+        assert f"{tmp_path / 'recipe.yaml'} is a recipe of your own" in said
+    assert (tmp_path / "recipe.yaml").read_text() == f"# mine\n{TINY}"

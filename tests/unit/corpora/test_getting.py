@@ -121,11 +121,15 @@ def test_a_corpus_that_was_damaged_is_made_anew(tiny: Listing, shelf: Path) -> N
 def test_files_of_other_people_are_not_touched(tiny: Listing, shelf: Path) -> None:
     (shelf / "tiny").mkdir(parents=True)
     (shelf / "tiny" / "mine.txt").write_text("mine")
-    assert "holds other files; move them" in failure(tiny, shelf)
+    assert "holds other files, such as mine.txt; move them" in failure(tiny, shelf)
     assert left(shelf) == ["tiny", "tiny/mine.txt"]
     (shelf / "tiny" / "mine.txt").unlink()
     assert get(tiny, shelf, None, nothing)  # an empty folder is nobody's
     check_whole(shelf)
+    (shelf / "tiny" / "mine.txt").write_text("mine")
+    (shelf / "tiny" / "train.de").unlink()  # it has to be made anew
+    assert "such as mine.txt" in failure(tiny, shelf)
+    assert (shelf / "tiny" / "mine.txt").read_text() == "mine"
 
 
 def test_two_at_the_same_time(tiny: Listing, shelf: Path) -> None:

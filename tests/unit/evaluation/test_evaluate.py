@@ -12,7 +12,7 @@ from transduce.cookbook import parse_recipe
 from transduce.corpora.place import facts_of
 from transduce.data.corpus import Pair
 from transduce.data.tokens import Tokens
-from transduce.errors import CheckpointError, TransduceError
+from transduce.errors import CheckpointError, DataError, TransduceError
 from transduce.evaluation.evaluate import (
     Evaluation,
     Item,
@@ -54,11 +54,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
 
 @pytest.fixture
 def folder(model: Transducer, tmp_path: Path) -> Path:
-    model.save(tmp_path)
-    text = (tmp_path / "recipe.yaml").read_text()
-    (tmp_path / "recipe.yaml").write_text(
-        text.replace(str(model.recipe.data.folder), str(tmp_path))
-    )
+    data = model.recipe.data.model_copy(update={"folder": str(tmp_path)})
+    recipe = model.recipe.model_copy(update={"data": data})
+    Transducer(recipe, model.network, model.source_tokens, model.target_tokens).save(tmp_path)
     (tmp_path / "valid.tsv").write_text("a\tb\nb\ta\n")
     (tmp_path / "test.tsv").write_text("a\tb\nb\ta\nc\tc\n")
     return tmp_path
@@ -277,14 +275,25 @@ def test_a_table_alone_has_both_sides(folder: Path) -> None:
     assert (item.source, item.references) == ("a", ["b"])
 
 
+def test_hypotheses_that_a_person_has_edited_stay(folder: Path) -> None:
+    model = load(folder)
+    for _ in range(2):
+        evaluate_folder(model, folder)
+    edited = folder / "test.hypotheses.txt"
+    edited.write_text("my own\n")
+    with pytest.raises(DataError, match=r"test\.hypotheses\.txt is not as transduce wrote it"):
+        evaluate_folder(model, folder)
+    assert edited.read_text() == "my own\n"
+
+
 def test_scores_are_told_before_they_are_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, values: object) -> None:
+    def full(path: Path, key: str, values: object) -> None:
         raise CheckpointError("no space")
 
     told: list[Evaluation] = []
-    monkeypatch.setattr("transduce.evaluation.evaluate.write_json", full)
+    monkeypatch.setattr("transduce.evaluation.evaluate.update_metrics", full)
     with pytest.raises(CheckpointError):
         evaluate_folder(load(folder), folder, tell=told.append)
     assert list(told[0].metrics) == ["cer"]

@@ -120,6 +120,19 @@ def test_before_and_after_evaluation(tmp_path: Path) -> None:
     assert f"| test, beam 3 | 2 | exact (higher is better) | {exact.value:.2f} |" in after
 
 
+def test_a_readme_of_ones_own_stays(tmp_path: Path) -> None:
+    of = model(TRANSFORMER)
+    assert write_card(of, tmp_path) == ""
+    assert write_card(of, tmp_path) == ""  # it is ours: it may be replaced
+    (tmp_path / "README.md").write_text("mine")
+    told = write_card(of, tmp_path)
+    assert f"the model card is {tmp_path / 'MODEL_CARD.md'}" in told
+    assert (tmp_path / "README.md").read_text() == "mine"
+    (tmp_path / "MODEL_CARD.md").write_text("mine too")
+    assert "no model card was written" in write_card(of, tmp_path)
+    assert (tmp_path / "MODEL_CARD.md").read_text() == "mine too"
+
+
 def test_without_an_interval(tmp_path: Path) -> None:
     made = model(RECURRENT)
     evaluation = evaluate(made, [Item("ab", ["ab"])], ["exact"], bootstrap=0)
