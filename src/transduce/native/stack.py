@@ -71,3 +71,26 @@ class Sources(ctypes.Structure):
         ("states", Address),
         ("room", Address),
     )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    Weight,
+    Norm,
+    Sublayer,
+    Layer,
+    Stack,
+    Step,
+    Sources,
+)
+
+
+def layout() -> list[int]:
+    """The size of each structure and the offset of each of its fields; stack.c has the same."""
+    return [
+        number
+        for structure in STRUCTURES
+        for number in (
+            ctypes.sizeof(structure),
+            *(getattr(structure, field[0]).offset for field in structure._fields_),
+        )
+    ]
