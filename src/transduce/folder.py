@@ -90,6 +90,6 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """The metrics.json of a model folder, empty where there is none."""
     try:
         values = json.loads((folder / "metrics.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from transduce.native.compiler import find_compiler, run_compiler
 from transduce.native.private import is_private_file, make_private
+from transduce.native.product import Address
+from transduce.native.stack import layout
 from transduce.storage import default_cache_folder
 
 SOURCES = ("products.c", "parts.c", "stack.c", "best.c")
@@ -30,8 +32,6 @@ FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one,
 REMEMBERED = 24 * 60 * 60  # seconds that a failure is
 TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux
 LEFT_OUT = "TRANSDUCE_NATIVE is 0"
-
-Address = ctypes.c_void_p
 
 
 def library() -> ctypes.CDLL | None:
@@ -101,8 +101,6 @@ def _raise_remembered(failure: Path, facts: dict[str, object]) -> None:
 
 def _load(path: Path) -> ctypes.CDLL | None:
     """The library of a file that is whole, this user's own, and as Python expects it."""
-    from transduce.native.stack import layout
-
     try:
         content = path.read_bytes()
         if not is_private_file(path) or _content_hash(content) != path.stem.rpartition("-")[2]:

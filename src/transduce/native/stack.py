@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_float, c_int32, c_int64
 
-from transduce.native.compile import Address
-from transduce.native.product import Weight
+from transduce.native.product import Address, Weight
 
 ACTIVATIONS = ("relu", "gelu", "swiglu")
 
