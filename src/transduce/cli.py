@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 import warnings
-from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,7 +22,8 @@ from transduce.commands.recipes import recipes
 from transduce.commands.run import run
 from transduce.commands.score import score
 from transduce.commands.train import train
-from transduce.sentences import sentence_of, show_warning
+from transduce.sentences import NO_ROOM, sentence_of, show_warning
+from transduce.terminal import guarded
 
 app = typer.Typer(
     help="Train, decode and look inside models that turn one sequence into another.",
@@ -53,22 +53,31 @@ def main() -> NoReturn:
     # Threads that wait by spinning take the cores from each other as soon as anything else runs:
     # on two cores training became several times slower. It must be said before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # as what is read, whatever the locale says
     warnings.showwarning = show_warning
+    with guarded():
+        _run()
+
+
+def _run() -> NoReturn:
+    code = 0
     try:
-        command = typer.main.get_command(app)
-        with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
-            command.invoke(context)
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
+        try:
+            command = typer.main.get_command(app)
+            with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk may show only now
     except (KeyboardInterrupt, typer.Abort):
         _leave(130)
     except BrokenPipeError:
         # The reader (head, less) has seen enough; nothing more can be written to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(0)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         sentence = sentence_of(error)
         if sentence is None and _alone():
             raise
@@ -77,8 +86,15 @@ def main() -> NoReturn:
             _leave(1)
         for line in sentence.splitlines():
             print(f"transduce: {line}", file=sys.stderr)
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            _drop_output()  # it could not be written then either
         _leave(2)
-    sys.exit(0)
+    sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What is still to be written to standard output goes nowhere: it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(code: int) -> NoReturn:

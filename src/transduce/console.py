@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from transduce.cookbook import nearest, sections, shipped
 from transduce.errors import DataError, ModelError, RecipeError
+from transduce.terminal import console as make_console
 
 if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
@@ -41,7 +42,7 @@ def print_tagged(model: Model, file: Path) -> None:
             f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
         )
     check_files(Columns(file=str(file)), None)
-    sentences = read_sentences(read_lines(str(file), None), str(file))
+    sentences = read_sentences(read_lines(str(file), None, table=True), str(file))
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
         outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
         for sentence, output in zip(some, outputs, strict=True):
@@ -291,10 +292,9 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("split", "side", "unit", "least", "median", "mean", "95 %", "greatest"):
         table.add_column(column, justify="left" if column in ("split", "side", "unit") else "right")

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from itertools import count
 import warnings
+from collections.abc import Mapping
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,7 +194,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     """The metrics.json of a model folder, empty where there is none."""
     try:
         values = json.loads((folder / "metrics.json").read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 
@@ -212,6 +212,8 @@ def entry_name(folder: Path, name: str, of: Mapping[str, Any]) -> str:
 
 def _holds(entry: Any, facts: Mapping[str, Any]) -> bool:
     return isinstance(entry, dict) and all(entry.get(key) == facts[key] for key in facts)
+
+
 def update_metrics(folder: Path, key: str, values: Any) -> None:
     """Put values into metrics.json under a key; another writer's keys are kept, also one that
     writes at the same time."""

@@ -18,6 +18,8 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type == "meta":  # holds no numbers
+            raise RuntimeError
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:
         # Of a name it does not know torch lists every kind of device it ever heard of.

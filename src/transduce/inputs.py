@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
+MOST_BYTES = 1 << 26  # of a line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -117,7 +118,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     kinds = {"source": str, "prefix": str, "include": list, "exclude": list}
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{where}: this line is no JSON; write one object a line") from None
     if not isinstance(found, dict) or not isinstance(found.get("source"), str):
         raise DataError(f'{where}: each line is an object with a text "source"')
@@ -161,15 +162,22 @@ def read_lines_of(
 
 def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:
     """Lines in groups, as much as there is. Only \\n ends a line, as in corpora."""
-    number, rest, size = 1, b"", 1 << 10
+    number, size, waiting = 1, 1 << 10, 0
+    rest: list[bytes] = []
     while chunk := stream.read1(size):  # type: ignore[attr-defined]
-        *lines, rest = (rest + chunk).split(b"\n")
+        first, *lines = chunk.split(b"\n")
+        rest.append(first)
+        waiting += len(first)
+        if waiting > MOST_BYTES:
+            raise DataError(f"{name}:{number}: the line has more than {MOST_BYTES >> 20} MB")
         if lines:
-            yield _decode(lines, number, name)
-        number += len(lines)
+            whole = [b"".join(rest), *lines[:-1]]
+            rest, waiting = [lines[-1]], len(lines[-1])
+            yield _decode(whole, number, name)
+            number += len(whole)
         size = min(2 * size, BYTES_AT_ONCE)  # small at first, so that a file shows results soon
-    if rest:
-        yield _decode([rest], number, name)
+    if waiting:
+        yield _decode([b"".join(rest)], number, name)
 
 
 def _decode(lines: list[bytes], first: int, name: str) -> list[str]:

@@ -150,12 +150,18 @@ def corpus_form(value: Any) -> str:
     return next((form for key, form in telling.items() if key in keys), "parallel")
 
 
+def _form_within(value: Any) -> str:
+    """The form of a corpus in a list of several: one that cannot be there is told as files."""
+    form = corpus_form(value)
+    return form if form in ("columns", "named", "hub") else "parallel"
+
+
 OneCorpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
     | Annotated[Named, Tag("named")]
     | Annotated[Hub, Tag("hub")],
-    Discriminator(corpus_form),
+    Discriminator(_form_within),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 import warnings
 from typing import TextIO
@@ -11,8 +12,10 @@ import typer
 
 from transduce.errors import TransduceError, TransduceWarning
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-def sentence_of(error: Exception) -> str | None:
+
+def sentence_of(error: BaseException) -> str | None:
     """What to say of an error that a person can cause; None of one that is a mistake of ours."""
     if isinstance(error, TransduceError):
         return str(error)
@@ -20,6 +23,10 @@ def sentence_of(error: Exception) -> str | None:
         return _usage(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in NO_ROOM:  # of what has no name: an output
+        return f"standard output cannot be written: {error.strerror}"
+    if type(error).__name__ == "PanicException":  # how libraries in Rust fail; not an Exception
+        return f"a library has failed on this input: {' '.join(str(error).split())}"
     if isinstance(error, MemoryError):
         return "there is not enough memory; try a smaller train.tokens, or data.streaming=true"
     if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
@@ -43,7 +50,7 @@ def show_warning(
     print(text, end="", file=file or sys.stderr)
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: BaseException) -> str:
     message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
     message = message.partition(", unable to parse")[0].replace("Input should be", "it must be")
     option = str(getattr(error, "option_name", ""))

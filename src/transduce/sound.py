@@ -28,8 +28,12 @@ class Sound(Part):
     rate: Annotated[int, Field(ge=2_000, le=96_000)] = Field(
         16_000, description="samples a second; recordings of other rates are resampled"
     )
-    bands: Annotated[int, Field(ge=LEAST_BANDS)] = Field(80, description="mel bands of a frame")
-    window: PositiveFloat = Field(25.0, description="milliseconds that a frame sees")
+    bands: Annotated[int, Field(ge=LEAST_BANDS, le=1000)] = Field(
+        80, description="mel bands of a frame"
+    )
+    window: Annotated[float, Field(gt=0, le=1000)] = Field(
+        25.0, description="milliseconds that a frame sees"
+    )
     hop: PositiveFloat = Field(10.0, description="milliseconds from one frame to the next")
     normalize: Literal["utterance", "global"] = Field(
         "utterance",

@@ -6,6 +6,7 @@ file at once do not meet: both files are whole, and the one renamed last stays.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -15,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,20 @@ def write_json(path: Path, values: Any, announce: Announce | None = None) -> Non
 
 
 def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce; where there is no home, one for this
+    process."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
+    except RuntimeError:  # as in a container, for a user whom the system does not know
+        return _passing_cache()
+
+
+@cache
+def _passing_cache() -> Path:
+    """A new folder that is removed at the end: in /tmp, others know any fixed name."""
+    folder = Path(tempfile.mkdtemp(prefix="transduce-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def default_state_folder() -> Path:

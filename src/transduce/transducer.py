@@ -27,7 +27,9 @@ from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
 from transduce.tasks import Hearing, Model
-from transduce.tasks.model import Origin, checked, cut, ready
+from transduce.tasks.limits import encode_cut, unread
+from transduce.tasks.model import Origin, checked, ready
+from transduce.tasks.size import check_weights
 from transduce.tasks.writing import Ids, Writer
 
 __all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
@@ -69,12 +71,13 @@ class Transducer(Writer, task="transduce"):
         if len(sources) != len(targets):
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
-        written = self.target_tokens.encode_batch(targets)
-        room = _rooms(self)[1]
-        for number, ids in enumerate(written):
-            too_long = f"target {number + 1} has {len(ids)} tokens; this model has positions for "
-            if len(ids) + 1 > room:
-                raise ModelError(f"{too_long}{room - 1}: shorten it, or leave it out")
+        written, too_long = encode_cut(
+            self.target_tokens, targets, self.recipe, _rooms(self)[1] - 1
+        )
+        for number in range(len(written)):
+            if number in too_long:
+                said = f"target {number + 1} {too_long[number]}"
+                raise ModelError(f"{said}: shorten it, or leave it out")
             if number in warnings:
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
         found = self._log_probabilities(encoded, written)
@@ -88,9 +91,10 @@ class Transducer(Writer, task="transduce"):
     def _encode(
         self, sources: list[str], with_models: Sequence[Writer] = ()
     ) -> tuple[Ids, dict[int, str]]:
-        """The ids of sources, cut where the positions end, and what to say of those cut."""
-        longest = min(_rooms(model)[0] for model in (self, *with_models)) - 1
-        return cut(self.source_tokens.encode_batch(sources), longest)
+        """The ids of sources, cut where they are too long, and what to say of those cut."""
+        room = min(_rooms(model)[0] for model in (self, *with_models)) - 1
+        rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room)
+        return rows, unread(lengths)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
         source_pieces = self.source_tokens.pieces([*ids, END])
@@ -181,9 +185,12 @@ def _rooms(model: Writer) -> tuple[int, int]:
 
 def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
     """An untrained model of the recipe's task and shape."""
-    if recipe.sound is not None:
-        return Listener.create(recipe, source_tokens, target_tokens)
-    return Model.tasks[recipe.task].create(recipe, source_tokens, target_tokens)
+    return kind_of(recipe).create(recipe, source_tokens, target_tokens)
+
+
+def kind_of(recipe: Recipe) -> type[Model]:
+    """The class of the models that a recipe makes."""
+    return Listener if recipe.sound is not None else Model.tasks[recipe.task]
 
 
 def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:
@@ -198,6 +205,7 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Mo
     if not (path / WEIGHTS).is_file():
         raise ModelError(why_no_weights(path))
     frame = read_frame(path)
+    check_weights(kind_of(frame.recipe), *frame, (path / WEIGHTS).stat().st_size)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
         model = create(*frame)
     stored = model.load_weights(path / WEIGHTS)

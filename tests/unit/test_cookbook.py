@@ -116,7 +116,7 @@ def complaint(text: str, *overrides: str) -> str:
         ('name: "\x00"\n', "my.yaml:4: this is not valid YAML: special characters"),
         ("name: !!python/name:os.system x\n", "my.yaml:4: this is not valid YAML: could not"),
         ("---\nname: a\n", "my.yaml:4: this is not valid YAML: found another document"),
-        ("train: &a\n  b: *a\n", "my.yaml: the values are nested without end"),
+        ("train: &a\n  b: *a\n", "my.yaml:4: the values are nested without end"),
     ],
 )
 def test_one_mistake_is_one_line(text: str, said: str) -> None:

@@ -17,7 +17,7 @@ ROOT = Path(transduce.__file__).parent
 # From the ground up; a room may use what stands before it, and its own files.
 ROOMS = [
     ["errors"],
-    ["presets", "rules", "part", "storage", "hardware", "cores"],
+    ["presets", "rules", "part", "storage", "hardware", "cores", "terminal"],
     ["native"],
     ["nn"],
     ["blueprint", "pairs", "sound", "regime", "checksums"],

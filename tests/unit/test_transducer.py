@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 import warnings
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,12 @@ def test_unknown_characters_do_not_stop_it(model: Transducer) -> None:
 def test_a_source_of_two_thousand_characters(name: str) -> None:
     model = make(name, decode={"max_ratio": 0.01, "max_extra": 3})
     outputs = model.run(["e" * 2000, "tea"], beam=2)
-    assert len(outputs[0].source_tokens) == 2001
+    assert len(outputs[0].source_tokens) == 4 * 256 + 1
+    assert outputs[0].warning == (
+        "the source has 2000 tokens; this model learnt from at most 256 tokens and reads 1024: "
+        "the rest was not read"
+    )
+    assert outputs[1].warning == ""
     assert outputs[1].text == model("tea", beam=2)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,13 @@ _FLOAT = (
         re.VERBOSE,
     ),
 )
+MOST_BYTES = 1 << 18  # of a recipe: the parser is slow, and the longest shipped one has 4,000
+MOST_VALUES = 10_000  # with what aliases stand for: a few lines of them can mean billions
+DEEPEST = 50
 _AS_IN_1_1 = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
+
+
+_UNFIT = re.compile("[\\x00\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,7 +71,10 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     if str(where) in known and not path.is_file():
         return parse_recipe(known[str(where)], f"recipe {where}", Path.cwd(), overrides)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:  # a device has no size, and no end
+            raw = file.read(MOST_BYTES + 1)
+        _check_size(len(raw), str(where))
+        text = raw.decode("utf-8-sig")
     except FileNotFoundError:
         beside = [str(file) for file in path.parent.glob("*.y*ml")]
         near = nearest(str(where), [*beside, *known])
@@ -90,10 +100,15 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
     Raises RecipeError, one line for each thing that is wrong.
     """
     complaints = Complaints(name)
+    _check_size(len(text), name)
     values = _read(text, complaints)
     # A preset of the command line first: what else stands there goes on top of it.
     for override in sorted(overrides, key=lambda one: not one.startswith("model.preset=")):
         _override(values, override, complaints)
+    if unfit := sorted(set(_unfit(values, ()))):
+        for dotted, what in unfit:
+            complaints.add(dotted, f"{'.'.join(dotted)} {what}")
+        raise RecipeError(str(complaints))
     recipe = None
     try:
         recipe = Recipe.model_validate(values)
@@ -125,10 +140,12 @@ def with_overrides(recipe: Recipe, overrides: Iterable[str], free: Sequence[str]
 def placed(recipe: Recipe, folder: Path, name: str = "the recipe") -> Recipe:
     """The recipe with data.folder in full, starting at `folder`. Raises RecipeError."""
     try:
-        start = folder / Path(recipe.data.folder or "").expanduser()
+        start = (folder / Path(recipe.data.folder or "").expanduser()).resolve()
     except RuntimeError:  # ~someone, who is not there
         raise RecipeError(f"{name}: data.folder is {recipe.data.folder}: no such user") from None
-    data = recipe.data.model_copy(update={"folder": str(start.resolve())})
+    except OSError as error:
+        raise RecipeError(f"{name}: data.folder cannot be used: {error.strerror}") from None
+    data = recipe.data.model_copy(update={"folder": str(start)})
     return recipe.model_copy(update={"data": data})
 
 
@@ -143,6 +160,7 @@ def _read(text: str, complaints: Complaints) -> dict[str, Any]:
     try:
         node = yaml.compose(text, Loader=_Loader)
         if isinstance(node, yaml.MappingNode):
+            _check_expansion(node, name)
             values: dict[str, Any] = _plain(node, (), complaints)
             return values
     except yaml.YAMLError as error:
@@ -153,6 +171,57 @@ def _read(text: str, complaints: Complaints) -> dict[str, Any]:
         raise RecipeError(f"{name} is empty; start from `transduce recipes pronounce`")
     kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
     raise RecipeError(f"{name}: this is {kind}; a recipe has keys, such as data: and model:")
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MOST_BYTES:
+        raise RecipeError(
+            f"{name} has more than {MOST_BYTES >> 10} KB, which no recipe has; is it another file?"
+        )
+
+
+def _check_expansion(node: yaml.Node, name: str) -> None:
+    """Raise RecipeError where a document is nested too deeply, or its aliases stand for too much.
+
+    An alias is the very node that it stands for: sizes are found once for each node.
+    """
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(one: yaml.Node, depth: int) -> int:
+        if depth > DEEPEST or id(one) in open_nodes:
+            how = "too deeply" if depth > DEEPEST else "without end"
+            raise RecipeError(f"{name}:{one.start_mark.line + 1}: the values are nested {how}")
+        if id(one) not in sizes:
+            open_nodes.add(id(one))
+            below = one.value if isinstance(one, yaml.CollectionNode) else []
+            if isinstance(one, yaml.MappingNode):
+                below = list(chain.from_iterable(below))
+            sizes[id(one)] = 1 + sum(size(part, depth + 1) for part in below)
+            open_nodes.remove(id(one))
+        return sizes[id(one)]
+
+    if size(node, 0) > MOST_VALUES:
+        raise RecipeError(
+            f"{name}: with its aliases it has more than {MOST_VALUES:,} values; write fewer"
+        )
+
+
+def _unfit(values: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Where a text holds what no file name or file can have, or a number is no computer's."""
+    if isinstance(values, dict):
+        for key, value in values.items():
+            if _UNFIT.search(str(key)):
+                yield path or ("a key",), "has a key with a character that cannot be: mend it"
+            else:
+                yield from _unfit(value, (*path, str(key)))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _unfit(value, path)
+    elif isinstance(values, str) and _UNFIT.search(values):
+        yield path, "holds NUL or half of a surrogate pair, which no text may have; leave it out"
+    elif isinstance(values, int) and abs(values) >= 2**63:
+        yield path, f"is {values:.3g}, which is larger than any number that can be counted to"
 
 
 def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
@@ -184,7 +253,11 @@ def _plain(node: yaml.Node, where: Dotted, complaints: Complaints) -> Any:
         for index, item in enumerate(node.value):
             complaints.lines[*where, index] = item.start_mark.line + 1
         return [_plain(n, (*where, i), complaints) for i, n in enumerate(node.value)]
-    value = _Loader("").construct_object(node)
+    try:
+        value = _Loader("").construct_object(node)
+    except ValueError:  # a number of thousands of digits
+        complaints.at(node.start_mark.line + 1, "there is a number of too many digits here")
+        return None
     # 1e4 steps are 10000 steps.
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -213,9 +286,13 @@ def _value(text: str, parts: Dotted, complaints: Complaints) -> Any:
     """The value of an override: YAML, or else the text as it stands."""
     try:
         node = yaml.compose(text, Loader=_Loader)
+        if node is not None:
+            _check_expansion(node, "the command line")
         value = None if node is None else _plain(node, parts, complaints)
     except yaml.YAMLError:
         value = text
+    except RecursionError:
+        raise RecipeError(f"{'.'.join(map(str, parts))} is nested without end") from None
     for path in complaints.lines:
         if path[: len(parts)] == parts:
             complaints.lines[path] = COMMAND_LINE

@@ -11,6 +11,7 @@ from transduce.corpora.listing import Listing, megabytes
 from transduce.corpora.made import MADE
 from transduce.corpora.place import corpora_folder, read_facts
 from transduce.errors import DataError
+from transduce.terminal import console as make_console
 
 
 def print_corpora() -> None:
@@ -61,7 +62,6 @@ def get_and_tell(name: str, given: Path | None, to: Path | None) -> None:
 
 
 def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
     bar = Progress(
@@ -69,7 +69,7 @@ def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

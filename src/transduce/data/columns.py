@@ -62,7 +62,7 @@ def read_rows(
 def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
     header = any(isinstance(column, str) for column in wanted)
     places: list[int] = [] if header else [int(column) for column in wanted]
-    for line, text in enumerate(read_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
         fields = text.split("\t")
         if line == 1 and header:
             places = [
@@ -81,12 +81,12 @@ def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
 
 
 def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
-    for line, text in enumerate(read_lines(name, folder), start=1):
+    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
         if not text.strip():
             continue
         try:
             record = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
         if not isinstance(record, dict):
             raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
@@ -122,6 +122,8 @@ def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool)
             schema = file.schema_arrow
             for key in keys:
                 _column(name, key, schema.names)
+                if schema.names.count(key) > 1:
+                    raise DataError(f"{name}: there are several columns {key}; rename one of them")
                 kind = schema.field(key).type
                 inner = kind.value_type if kinds.is_dictionary(kind) else kind
                 text = kinds.is_string(inner) or kinds.is_large_string(inner)
@@ -146,7 +148,7 @@ def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
     """The words of each sentence, and columns of theirs."""
     for column in columns:
         _column(name, column, list(COLUMNS))
-    for sentence in read_sentences(read_lines(name, folder), name):
+    for sentence in read_sentences(read_lines(name, folder, table=True), name):
         yield sentence.line, [" ".join(sentence.column(column)) for column in columns]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.columns import format_of, read_columns, read_rows
-from transduce.data.files import find_files, locate, read_lines
+from transduce.data.files import LONGEST, find_files, locate, read_lines
 from transduce.data.hub import check_hub, hub_name, hub_rows
 from transduce.data.places import place_of
 from transduce.data.tags import with_tags
@@ -65,10 +65,11 @@ class Tally:
     empty_source: int = 0
     empty_target: int = 0
     odd_breaks: int = 0
+    too_long: int = 0
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, oddity: str, file: str, line: int) -> None:
-        """Count one more of `empty_source`, `empty_target` or `odd_breaks`."""
+        """Count one more of `empty_source`, `empty_target`, `odd_breaks` or `too_long`."""
         setattr(self, oddity, getattr(self, oddity) + 1)
         places = self.examples.setdefault(oddity, [])
         if len(places) < EXAMPLES:
@@ -80,6 +81,7 @@ class Tally:
             "empty_source": "with an empty source skipped",
             "empty_target": "with an empty target skipped",
             "odd_breaks": "with a line break other than \\n inside kept as they are",
+            "too_long": f"with a side of more than {LONGEST:,} letters, whose rest is not read",
         }
         found = []
         for oddity, what in oddities.items():
@@ -188,6 +190,9 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
         if not pair.target.strip() and not is_running(corpus):
             tally.note("empty_target", pair.file, pair.line)
             continue
+        if max(len(pair.source), len(pair.target)) > LONGEST and not is_running(corpus):
+            tally.note("too_long", pair.file, pair.line)
+            pair = replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST])
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
             tally.note("odd_breaks", pair.file, pair.line)
         tally.pairs += 1

@@ -13,6 +13,10 @@ from typing import BinaryIO, cast
 
 from transduce.errors import DataError
 
+LONGEST = 100_000  # letters of a line that are read; a longer one is no pair to learn from
+NEAR = 1000  # bytes before the end of what is read, in which a place to cut is looked for
+MOST_BYTES = 1 << 26  # of a table's line, which holds several columns
+
 
 def locate(name: str, folder: str | None) -> Path:
     """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
@@ -60,13 +64,20 @@ def _other_name(path: Path) -> str:
     return "mend the name, or say where the files are with data.folder=..."
 
 
-def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[str]:
-    """The lines of a text file without their ends, or with a \\n for each. Raises DataError."""
+def read_lines(
+    name: str, folder: str | None, breaks: bool = False, table: bool = False
+) -> Iterator[str]:
+    """The lines of a text file without their ends, or with a \\n for each. Raises DataError.
+
+    Of a line that is too long, a little more than LONGEST letters are read. With `breaks` it comes
+    in pieces, nothing left out: some texts are one line. A line of a `table` comes whole, or is a
+    DataError.
+    """
     line = 0
     try:
         with _open(locate(name, folder)) as file:
             # A binary file is cut at \n only, and says which byte of which line is wrong.
-            for line, raw in enumerate(file, start=1):
+            for line, raw in _raw_lines(file, name, breaks, table):
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
                 if line == 1:
@@ -96,6 +107,45 @@ def read_lines(name: str, folder: str | None, breaks: bool = False) -> Iterator[
         raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
     if line == 0:
         raise DataError(f"{name} is empty; give a file with at least one line")
+
+
+def _raw_lines(file: BinaryIO, name: str, pieces: bool, table: bool) -> Iterator[tuple[int, bytes]]:
+    """The bytes of each line and its number, in memory that has a bound."""
+    most = MOST_BYTES if table else 4 * LONGEST + 2 * NEAR
+    line = 0
+    while raw := file.readline(most):
+        line += 1
+        ended = raw.endswith(b"\n") or len(raw) < most
+        if ended:
+            yield line, raw
+            continue
+        if table:
+            raise DataError(
+                f"{name}:{line}: the line has more than {most >> 20} MB; cut it into several"
+            )
+        kept, rest = _at_a_letter(raw)
+        yield line, kept
+        while not ended:
+            more = file.readline(most)
+            ended = more.endswith(b"\n") or len(more) < most
+            if pieces:
+                kept, rest = (rest + more, b"") if ended else _at_a_letter(rest + more)
+                if kept:
+                    yield line, kept
+
+
+def _at_a_letter(raw: bytes) -> tuple[bytes, bytes]:
+    """Bytes cut before a space if one is near, else where no letter of UTF-8 is cut in two."""
+    space = raw.rfind(b" ", len(raw) - NEAR)
+    if space > 0:
+        return raw[:space], raw[space:]
+    end = len(raw)
+    # A \r at the end of what is kept would be taken for the line's.
+    while end > len(raw) - NEAR and (raw[end - 1] >= 0x80 or raw[end - 1] == 0x0D):
+        end -= 1
+        if raw[end] >= 0xC0:
+            break
+    return raw[:end], raw[end:]
 
 
 def _is_packed(path: Path) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.corpus import EXAMPLES
+from transduce.data.files import LONGEST
 from transduce.data.survey import Survey, excerpt
 from transduce.recipe import Recipe
 from transduce.rules import RULES
@@ -44,11 +45,24 @@ def _finding(
     return [Finding(severity, sentence, len(listed), split.excerpts(listed), mend)]
 
 
+def _too_long(split: Survey) -> list[Finding]:
+    """Lines of which the rest is not read."""
+    count = split.tally.too_long
+    if not count:
+        return []
+    noun = split.noun if count == 1 else f"{split.noun}s"
+    what = (
+        f"{split.name}: {count:,} {noun} of more than {LONGEST:,} letters, whose rest is not read"
+    )
+    places = split.tally.examples["too_long"]
+    return [Finding("warning", what, count, places, "Cut such lines into several.")]
+
+
 def pairs_alone(split: Survey, recipe: Recipe) -> list[Finding]:
     """What is odd in pairs by themselves."""
     name, tally, labels = split.name, split.tally, RULES[recipe.task].labels
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
-    found: list[Finding] = []
+    found = _too_long(split)
     for side, count in (("source", tally.empty_source), ("target", tally.empty_target)):
         if count:
             what = f"{name}: {count:,} {'pair' if count == 1 else 'pairs'} with an empty {side}"
@@ -144,7 +158,7 @@ def text_alone(split: Survey, recipe: Recipe) -> list[Finding]:
     """What is odd in text by itself; of running text only that it is repeated, or too short."""
     name, sizes = split.name, split.sizes("target")
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
-    found: list[Finding] = []
+    found = _too_long(split)
     total = int(sizes.sum())
     if split.running and split.unit == "tokens" and total <= max_length:
         what = f"{name}: {total:,} tokens of text, less than a block (data.max_length)"

@@ -21,11 +21,13 @@ LONGEST_SUBWORD = 16  # scripts without spaces would otherwise get whole phrases
 
 # A text may spell a special out, as web pages do: "<s>". Cutting (or, for symbols, spelling) it
 # apart at the first bracket keeps it text; otherwise a user could end a sentence from within.
-_SPELT_SPECIAL = Regex(r"<(?=(?:pad|unk|s|/s)>)")
+PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
+_SPELT_SPECIAL = Regex(PATTERNS[0])
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
     [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
 )
+LONGEST_WORD = 1000  # letters without a space that subwords are learnt from
 HALF_CHARACTER = "the text holds half of a surrogate pair, which is no character; leave it out"
 
 
@@ -49,6 +51,8 @@ def learn(
         return tokenizer
     tokenizer, trainer = _untrained(settings, steps)
     prepared = _without_rare(settings, texts) if settings.level == "subword" else texts
+    if settings.level == "subword":
+        prepared = map(_in_short_words, prepared)
     filled = (text for text in prepared if text.strip())
     first = list(islice(filled, 1))
     if not first:
@@ -75,6 +79,18 @@ def learn(
     tokenizer = _settled(tokenizer) if unigram else tokenizer
     tokenizer.add_special_tokens(special)
     return tokenizer
+
+
+def _in_short_words(text: str) -> str:
+    """The text with spaces put into what has none for too long: to learn the merges of a word
+    costs the square of its length."""
+    if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
+        return text
+    return " ".join(
+        word[start : start + LONGEST_WORD]
+        for word in text.split(" ")
+        for start in range(0, max(1, len(word)), LONGEST_WORD)
+    )
 
 
 def _normalizers(settings: recipe.Tokens) -> list[Any]:
@@ -215,6 +231,22 @@ def _settled(tokenizer: Tokenizer) -> Tokenizer:
     vocabulary = [(special, 0.0) for special in SPECIALS] + settled
     tokenizer.model = models.Unigram(vocabulary, unk_id=UNKNOWN)
     return tokenizer
+
+
+def check_patterns(part: Any) -> None:
+    """Raise TokensError for a regular expression in a tokens file that is none of ours: some take
+    for ever, or end the library."""
+    if isinstance(part, dict):
+        pattern = part.get("Regex")
+        if isinstance(pattern, str) and pattern not in PATTERNS:
+            raise TokensError(
+                f"it has the regular expression {pattern[:40]!r}, which transduce does not write; "
+                f"train the tokens with transduce"
+            )
+    if isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            if isinstance(inner, dict | list):
+                check_patterns(inner)
 
 
 def joins_subwords(tokenizer: Tokenizer) -> bool:

@@ -25,6 +25,7 @@ from transduce.data.tokenizer import (
     SPACE,
     SPECIALS,
     UNKNOWN,
+    check_patterns,
     form_of_texts,
     joins_subwords,
     learn,
@@ -102,10 +103,13 @@ class Tokens:
         except (OSError, UnicodeDecodeError) as error:
             raise TokensError(f"the tokens file {path} cannot be read: {error}") from None
         try:
+            check_patterns(json.loads(text))
             return cls(Tokenizer.from_str(text))
         except TokensError as error:
             raise TokensError(f"the tokens file {path} cannot be used: {error}") from None
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise  # only a library in Rust that fails is no Exception
             raise TokensError(
                 f"the tokens file {path} is not a tokenizers JSON file, or is damaged ({error}); "
                 "take it from the model folder again, or train it anew"

@@ -22,6 +22,7 @@ from transduce.inspection.report import write_card
 from transduce.synthesis.announcements import announce
 from transduce.synthesis.voices import HELD_OUT, KNOWN
 from transduce.tasks.hearing import Hearing
+from transduce.terminal import console as make_console
 from transduce.training.log import read_log
 
 SHOWN = 8
@@ -29,7 +30,7 @@ SHOWN = 8
 
 def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
     """Speak, train, score, show; the model and its pictures are in `folder`."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(highlight=False, soft_wrap=True)
     recipe = load_recipe("announcements", [f"seed={seed}", *overrides])
     console.print(
         f"Making speech: {sum(COUNTS.values()):,} announcements of a railway station by "

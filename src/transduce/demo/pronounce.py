@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from transduce.cookbook import load_recipe
@@ -14,6 +13,7 @@ from transduce.demo.train import train_anew
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import attention_grid, training_curve
 from transduce.inspection.report import write_card
+from transduce.terminal import console as make_console
 from transduce.training.log import read_log
 from transduce.transducer import Model
 
@@ -25,7 +25,7 @@ PICTURED = ["phoenix", "knight", "queue", "shower", "tomatoes", "extra"]
 
 def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
     """Train, score, show; everything it makes is in `folder`."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(highlight=False, soft_wrap=True)
     recipe = load_recipe("pronounce", [f"seed={seed}", *overrides])
     minutes = recipe.train.minutes
     console.print(

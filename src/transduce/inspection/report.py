@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
 from transduce.tasks import Hearing, LanguageModel
 from transduce.transducer import Model
+
+# What an entry of metrics.json may raise that somebody else has written.
+STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def write_card(model: Model, folder: Path) -> str:
@@ -117,26 +121,35 @@ def _corpus(corpus: Corpus) -> str:
 
 
 def _training(facts: dict[str, Any]) -> list[str]:
-    if not facts:
+    try:
+        return [
+            f"- {facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes on "
+            f"{facts['device']} ({facts['precision']}), best at update {facts['best_step']:,}"
+        ]
+    except STRANGE:
         return []
-    return [
-        f"- {facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes on {facts['device']} "
-        f"({facts['precision']}), best at update {facts['best_step']:,}"
-    ]
+
+
+def _rows(split: str, result: dict[str, Any]) -> list[str]:
+    """What metrics.json has of one set; an entry that is none of ours raises."""
+    rows = []
+    beam = f", beam {result['beam']}" if "beam" in result else ""
+    for name, metric in result.get("metrics", {}).items():
+        low, high = metric.get("low"), metric.get("high")
+        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
+        better = "higher" if metric["higher_is_better"] else "lower"
+        rows.append(
+            f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
+            f"| {metric['value']:.{decimals(name)}f} | {interval} |"
+        )
+    return rows
 
 
 def _scores(metrics: dict[str, Any]) -> list[str]:
     rows = ["| set | items | metric | value | 95 % interval |", "| --- | --- | --- | --- | --- |"]
     for split, result in metrics.items():
-        beam = f", beam {result['beam']}" if "beam" in result else ""
-        for name, metric in result.get("metrics", {}).items():
-            low, high = metric.get("low"), metric.get("high")
-            interval = "" if low is None else f"{low:.2f} to {high:.2f}"
-            better = "higher" if metric["higher_is_better"] else "lower"
-            rows.append(
-                f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
-                f"| {metric['value']:.{decimals(name)}f} | {interval} |"
-            )
+        with suppress(*STRANGE):
+            rows += _rows(split, result)
     if len(rows) == 2:
         return ["Not measured yet: run `transduce evaluate` on this folder."]
     return rows

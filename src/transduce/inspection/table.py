@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from transduce.inspection.prompts import Comparison
+from transduce.terminal import console as make_console
+from transduce.terminal import plain
 
 
 def print_comparison(comparison: Comparison) -> None:
     """What followed each prompt; then, step by step after the first one's continuation, what each
     prompt expects, and how far apart they are."""
-    console = Console(highlight=False)
+    console = make_console(highlight=False)
     said, followed = comparison.said, comparison.followed[0]
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in ("", "prompt and continuation", "log-prob.", "perplexity"):
         table.add_column(column, justify="right" if "-" in column or "x" in column else "left")
     for number, one in enumerate(said, start=1):
-        written = Text(one.prompt, style="bold").append(one.text, style="not bold")
+        written = Text(plain(one.prompt), style="bold")
+        written.append(plain(one.text), style="not bold")
         table.add_row(f"{number}", written, f"{one.log_probability:.2f}", f"{one.perplexity:.2f}")
     console.print(table)
 
@@ -40,7 +42,7 @@ def print_comparison(comparison: Comparison) -> None:
             for of_one in followed.top
         ]
         between = [apart] if several else []
-        steps.add_row(f"{step + 1}", Text(token), *between, *map(Text, likely))
+        steps.add_row(f"{step + 1}", Text(plain(token)), *between, *map(Text, map(plain, likely)))
     console.print(steps)
     if not several:
         return
@@ -57,5 +59,5 @@ def print_comparison(comparison: Comparison) -> None:
 
 def _short(prompt: str, most: int = 24) -> str:
     """A prompt as the name of a column: its end tells it from others better than its start."""
-    plain = prompt.replace("\n", "↵") or "(nothing)"
-    return plain if len(plain) <= most else f"…{plain[1 - most :]}"
+    shown = plain(prompt.replace("\n", "↵")) or "(nothing)"
+    return shown if len(shown) <= most else f"…{shown[1 - most :]}"

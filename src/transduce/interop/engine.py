@@ -13,6 +13,7 @@ from transduce.interop import ctranslate2, onnx
 from transduce.interop.session import Session
 from transduce.interop.translator import Translator
 from transduce.tasks.model import Origin
+from transduce.tasks.size import check_layers
 from transduce.transducer import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
@@ -40,6 +41,7 @@ def open_model(
     path = exported_folder(folder, engine)
     recipe, source_tokens, target_tokens = read_frame(path)
     check_sums(path)
+    check_layers(recipe)
     with torch.device("meta"):
         model = Transducer.create(recipe, source_tokens, target_tokens)
     model.network.eval()

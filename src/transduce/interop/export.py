@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from transduce.cookbook import with_overrides
 from transduce.checksums import list_files, strangers
+from transduce.cookbook import with_overrides
 from transduce.data.corpus import Pair, read_pairs
 from transduce.data.trust import check_reads
 from transduce.errors import DataError, ModelError

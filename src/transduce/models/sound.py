@@ -11,6 +11,7 @@ from transduce import recipe
 from transduce.data.batches import Batch
 from transduce.data.sounds import FULL_SCALE
 from transduce.data.tokens import PAD
+from transduce.errors import ModelError
 from transduce.models.decoders import Decoder
 from transduce.models.encoders import Encoder, build_encoder
 from transduce.models.memory import Memory, padding_mask
@@ -43,7 +44,10 @@ class SoundFront(nn.Module):
         super().__init__()
         window, hop = settings.window, settings.hop
         self.rate = settings.rate
-        self.mel = LogMel(settings.rate, settings.bands, frame_ms=window, hop_ms=hop)
+        try:
+            self.mel = LogMel(settings.rate, settings.bands, frame_ms=window, hop_ms=hop)
+        except ValueError as error:
+            raise ModelError(f"sound.bands is {settings.bands}: {error}") from None
         self.norm = GlobalNorm(settings.bands) if settings.normalize == "global" else None
         self.speeds = settings.speed
         augment = settings.augment

@@ -1,31 +1,37 @@
 """The library: compiled for this CPU the first time, then loaded from the cache.
 
-TRANSDUCE_NATIVE=0 leaves it out.
+Code is loaded only from a folder that nobody else can write, and only a file whose name has the
+hash of its content: what is damaged is compiled again. A failure is remembered for a day.
+TRANSDUCE_NATIVE=0 leaves the library out.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
-import shutil
-import subprocess
+import sys
 import tempfile
+import time
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from transduce.native.compiler import find_compiler, run_compiler
+from transduce.native.private import is_private_file, make_private
+from transduce.native.product import Address
+from transduce.native.stack import layout
 from transduce.storage import default_cache_folder
 
 SOURCES = ("products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
 HEADERS = ("native.h", "kernels.h", "vectors.h", "parts.h")
-COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one, some the other
-LONGEST = 120  # seconds that a compiler may take
+REMEMBERED = 24 * 60 * 60  # seconds that a failure is
 TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux
-
-Address = ctypes.c_void_p
+LEFT_OUT = "TRANSDUCE_NATIVE is 0"
 
 
 def library() -> ctypes.CDLL | None:
@@ -46,43 +52,96 @@ def why_not() -> str | None:
 @cache
 def _opened() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("TRANSDUCE_NATIVE") == "0":
-        return None, "TRANSDUCE_NATIVE is 0"
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    folder = default_cache_folder() / "native"
-    path = folder / f"{_key()}.so"
+        return None, LEFT_OUT
     try:
-        if not path.exists():
-            if compiler is None:
-                return None, f"there is no C compiler ({', '.join(COMPILERS)})"
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, path)
-        return _declared(ctypes.CDLL(str(path))), None
-    except (OSError, subprocess.SubprocessError) as error:
-        return None, " ".join(str(error).split())
+        return _open(), None
+    except (OSError, ValueError) as error:  # ValueError: quotes in $CC that do not match
+        why = " ".join(str(error).split())
+    print(f"transduce: int8 is computed by torch, which is slower: {why}", file=sys.stderr)
+    return None, why
 
 
-def _compile(compiler: str, path: Path) -> None:
+def _open() -> ctypes.CDLL:
+    """From the cache, else compiled. Raises OSError."""
+    folder = make_private(default_cache_folder() / "native")
+    key = _key()
+    for kept in sorted(folder.glob(f"{key}-*.so")):
+        found = _load(kept)
+        if found is not None:
+            return found
+        with suppress(OSError):
+            kept.unlink()
+    compiler = find_compiler()
+    failure = folder / f"{key}.json"
+    facts = {"compiler": compiler, "changed": Path(compiler[0]).stat().st_mtime}
+    _raise_remembered(failure, facts)
+    try:
+        made = _load(_compile(compiler, folder, key))
+        if made is None:
+            raise OSError(f"what {compiler[0]} compiled cannot be loaded, or has other structures")
+    except OSError as error:
+        with suppress(OSError):
+            said = {**facts, "why": str(error), "when": time.time()}
+            failure.write_text(json.dumps(said), "utf-8")
+        raise
+    return made
+
+
+def _raise_remembered(failure: Path, facts: dict[str, object]) -> None:
+    """The same failure again, where this compiler failed less than a day ago."""
+    try:
+        said = json.loads(failure.read_text("utf-8"))
+        same = all(said[name] == value for name, value in facts.items())
+        age, why = time.time() - said["when"], str(said["why"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if same and 0 <= age < REMEMBERED:
+        raise OSError(f"{why} (remembered for a day; to try again, remove {failure})")
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    """The library of a file that is whole, this user's own, and as Python expects it."""
+    try:
+        content = path.read_bytes()
+        if not is_private_file(path) or _content_hash(content) != path.stem.rpartition("-")[2]:
+            return None
+        made = _declared(ctypes.CDLL(str(path)))
+        expected = layout()
+        if made.layout_length() != len(expected):
+            return None
+        found = (ctypes.c_int64 * len(expected)).in_dll(made, "layout")
+        return made if list(found) == expected else None
+    except (OSError, AttributeError, ValueError):  # the last two: a symbol is missing
+        return None
+
+
+def _compile(compiler: list[str], folder: Path, key: str) -> Path:
     """Beside its place, then renamed: a second process or an interrupt leaves no half a file."""
     here = Path(__file__).parent
     sources = [str(here / name) for name in SOURCES]
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        made = Path(scratch) / path.name
+    complaint: str | None = None
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / "made.so"
         for flag in FOR_THIS_CPU:
-            command = [compiler, *FLAGS, flag, *sources, "-o", str(made), "-lm"]
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
-            if ended.returncode == 0:
+            complaint = run_compiler([*compiler, *FLAGS, flag, *sources, "-o", str(made), "-lm"])
+            if complaint is None:
+                made.chmod(0o700)
+                path = folder / f"{key}-{_content_hash(made.read_bytes())}.so"
                 made.replace(path)
-                return
-    said = ended.stderr.strip().splitlines() or ["it said nothing"]
-    raise OSError(f"{compiler} cannot compile it: {said[0]}")
+                return path
+    raise OSError(f"{compiler[0]} cannot compile it: {complaint}")
+
+
+def _content_hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
 
 
 def _key() -> str:
     """Another for other sources, other flags and other CPUs: a home may be several machines'."""
     here = Path(__file__).parent
-    facts = [platform.machine(), platform.system(), *FLAGS, *_cpu()]
+    facts = [platform.machine(), platform.system(), os.environ.get("CC", ""), *FLAGS, *_cpu()]
     facts += [(here / name).read_text("utf-8") for name in (*SOURCES, *HEADERS)]
-    return sha256("\n".join(facts).encode()).hexdigest()[:24]
+    return sha256("\n".join(facts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def _cpu() -> list[str]:
@@ -104,6 +163,8 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.multiply.restype = None
     made.stack_room.argtypes = [Address, number, number]
     made.stack_room.restype = number
+    made.layout_length.argtypes = []
+    made.layout_length.restype = number
     made.find_best.argtypes = [Address, number, number, number, Address, Address]
     made.find_best.restype = None
     made.recurrent_room.argtypes = [Address, number, number]

@@ -1,5 +1,7 @@
 /* A Transformer's layers, one upon the other, over some rows: a decoder's next step, or sources. */
 
+#include <stddef.h>
+
 #include "native.h"
 #include "parts.h"
 #include "vectors.h"
@@ -282,3 +284,28 @@ void encode(const Stack *stack, Sources *sources) {
         state += length * width;
     }
 }
+
+/* ----------------------------------------------------------------------------------- structures */
+
+/* The size of each structure and the offset of each of its fields, in the order of stack.py, which
+ * has the same structures: a difference is found when the library is opened. */
+#define AT(type, field) (int64_t)offsetof(type, field)
+const int64_t layout[] = {
+    sizeof(Weight), AT(Weight, levels), AT(Weight, totals), AT(Weight, scale), AT(Weight, bias),
+    AT(Weight, outputs), AT(Weight, inputs),
+    sizeof(Norm), AT(Norm, weight), AT(Norm, bias), AT(Norm, epsilon),
+    sizeof(Sublayer), AT(Sublayer, norm), AT(Sublayer, into), AT(Sublayer, out_of),
+    sizeof(Layer), AT(Layer, own), AT(Layer, cross), AT(Layer, position_wise),
+    sizeof(Stack), AT(Stack, layer), AT(Stack, layers), AT(Stack, width), AT(Stack, heads),
+    AT(Stack, norm_before), AT(Stack, activation), AT(Stack, last), AT(Stack, table),
+    AT(Stack, table_scale), AT(Stack, kernel),
+    sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, tokens), AT(Step, embedded),
+    AT(Step, position), AT(Step, turns), AT(Step, past), AT(Step, most_rows), AT(Step, origins),
+    AT(Step, most_steps), AT(Step, memory), AT(Step, memory_length), AT(Step, lengths),
+    AT(Step, head), AT(Step, log_probs), AT(Step, room),
+    sizeof(Sources), AT(Sources, sources), AT(Sources, longest), AT(Sources, tokens),
+    AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, turns),
+    AT(Sources, states), AT(Sources, room),
+};
+
+int64_t layout_length(void) { return (int64_t)(sizeof layout / sizeof layout[0]); }

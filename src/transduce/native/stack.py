@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_float, c_int32, c_int64
 
-from transduce.native.compile import Address
-from transduce.native.product import Weight
+from transduce.native.product import Address, Weight
 
 FUNCTIONS = ("relu", "gelu", "silu")  # of activations, as numbered in parts.h
 KINDS = ("self_attention", "cross_attention", "feed_forward")
@@ -79,3 +78,26 @@ class Sources(ctypes.Structure):
         ("room", Address),
         ("refused", c_int64),
     )
+
+
+STRUCTURES: tuple[type[ctypes.Structure], ...] = (
+    Weight,
+    Norm,
+    Sublayer,
+    Layer,
+    Stack,
+    Step,
+    Sources,
+)
+
+
+def layout() -> list[int]:
+    """The size of each structure and the offset of each of its fields; stack.c has the same."""
+    return [
+        number
+        for structure in STRUCTURES
+        for number in (
+            ctypes.sizeof(structure),
+            *(getattr(structure, field[0]).offset for field in structure._fields_),
+        )
+    ]

@@ -9,11 +9,11 @@ from pathlib import Path
 from transduce.corpora.place import corpora_folder
 from transduce.corpora.udhr_spoken import NAME, SPLITS
 from transduce.synthesis.declaration import speak
+from transduce.terminal import console as make_console
 
 
 def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, workers: int) -> None:
     """Make the spoken Declaration, and say what is there and how to use it."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     bar = Progress(
@@ -22,7 +22,7 @@ def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, wo
         MofNCompleteColumn(),
         "readings",
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

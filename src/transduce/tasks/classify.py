@@ -17,7 +17,8 @@ from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
 from transduce.models.room import room_of
 from transduce.recipe import Recipe
-from transduce.tasks.model import Model, checked, cut, ready
+from transduce.tasks.limits import LEAST_LABELLED, encode_cut, unread
+from transduce.tasks.model import Model, checked, ready
 
 
 class Classifier(Model, task="classify"):
@@ -54,7 +55,7 @@ class Classifier(Model, task="classify"):
         if nbest < 1:
             raise ModelError(f"nbest is {nbest}; it must be 1 or more")
         sources = checked(sources)
-        encoded, warnings = cut(self._encode(sources), room_of(self.recipe.model.encoder))
+        encoded, warnings = self._encode(sources)
         filled = [index for index, ids in enumerate(encoded) if ids]
         rows = [encoded[index] for index in filled]
         with ready(self):
@@ -67,9 +68,13 @@ class Classifier(Model, task="classify"):
             outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
         return outputs
 
-    def _encode(self, sources: list[str]) -> list[list[int]]:
-        data, encoded = self.recipe.data, self.source_tokens.encode_batch(sources)
-        return [ids[: data.max_length] for ids in encoded] if data.overlong == "cut" else encoded
+    def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
+        """The ids of sources; what training has cut too is cut without a warning."""
+        data, room = self.recipe.data, room_of(self.recipe.model.encoder)
+        rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room, LEAST_LABELLED)
+        if data.overlong == "cut" and data.max_length <= room:
+            return [ids[: data.max_length] for ids in rows], {}
+        return rows, unread(lengths)
 
     def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
         pieces = self.source_tokens.pieces(source)

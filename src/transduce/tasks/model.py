@@ -188,14 +188,3 @@ def checked(sources: Sequence[str]) -> list[str]:
         if not isinstance(source, str):
             raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
     return listed
-
-
-def cut(rows: Sequence[list[int]], longest: int) -> tuple[list[list[int]], dict[int, str]]:
-    """The ids of sources, cut where the positions end, and what to say of those cut."""
-    warnings = {
-        index: f"the source has {len(ids)} tokens; this model has positions for {longest}: "
-        f"the rest was not read"
-        for index, ids in enumerate(rows)
-        if len(ids) > longest
-    }
-    return [ids[:longest] for ids in rows], warnings

@@ -18,7 +18,8 @@ from transduce.decoding.output import Output
 from transduce.models import Labeller, build_labeller
 from transduce.models.room import room_of
 from transduce.recipe import Columns, Recipe
-from transduce.tasks.model import Model, checked, cut, ready
+from transduce.tasks.limits import LEAST_LABELLED, longest_source, unread, why
+from transduce.tasks.model import Model, checked, ready
 
 
 class Tagger(Model, task="tag"):
@@ -43,12 +44,20 @@ class Tagger(Model, task="tag"):
         """
         self.refuse(others, known=())
         texts = [source.split() for source in checked(sources)]
-        rows, new = self._rows(texts)
-        cut_rows, warnings = cut(rows, room_of(self.recipe.model.encoder))
-        filled = [index for index, row in enumerate(cut_rows) if row]
+        room = room_of(self.recipe.model.encoder)
+        longest = min(longest_source(self.recipe, LEAST_LABELLED), room)
+        warnings = unread(
+            {
+                index: f"has {len(words)} tokens; {why(self.recipe, longest, room)}"
+                for index, words in enumerate(texts)
+                if len(words) > longest
+            }
+        )
+        rows, new = self._rows([words[:longest] for words in texts])
+        filled = [index for index, row in enumerate(rows) if row]
         front = self.network.front
         with ready(self), front.also(new) if new else nullcontext():
-            found = label_probabilities(self.network, [cut_rows[index] for index in filled])
+            found = label_probabilities(self.network, [rows[index] for index in filled])
         outputs = [Output("", 0.0)] * len(texts)
         for index, log_probs_TV in zip(filled, found, strict=True):
             outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from transduce.terminal import console as make_console
 from transduce.training.log import Log
 from transduce.training.pace import Pace
 
@@ -38,9 +39,7 @@ class StepRecord:
 
 def console(terminal: bool | None = None) -> Console:
     """Where a run is told about: stderr, sentences as they are, brackets and long lines too."""
-    from rich.console import Console
-
-    return Console(
+    return make_console(
         stderr=True, force_terminal=terminal, markup=False, highlight=False, soft_wrap=True
     )
 

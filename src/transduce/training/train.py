@@ -16,12 +16,15 @@ from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
 from transduce.storage import held, make_folder, sweep
+from transduce.tasks.size import check_trainable
+from transduce.training.budget import free_memory
 from transduce.training.checkpoint import has_state, settle_state
 from transduce.training.loop import Run, Trained
 from transduce.training.prepare import Say, prepare
 from transduce.training.progress import Progress, Silence, console
 from transduce.training.ranks import Ranks, join
 from transduce.training.resume import check_changes
+from transduce.transducer import kind_of
 
 __all__ = ["Trained", "train"]
 
@@ -46,7 +49,9 @@ def _train(
     # The first process decides for all: what others see of a shared folder may be older.
     saved, finished = ranks.from_first([has_state(folder), (folder / WEIGHTS).exists()])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
-    ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
+    device = ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
+    shared = ranks.count if recipe.train.shard else 1
+    check_trainable(kind_of(recipe), recipe, free_memory(device), shared)
     ranks.wait()  # until all have seen the folder as it was
     say = console().print if ranks.first else _keep_silent
     if resume and not saved:

@@ -240,3 +240,13 @@ def test_named_corpora_are_pairs_too() -> None:
     pairs = list(read_pairs(Named(name="reverse", split="valid", limit=3), None))
     assert [(p.file, p.line) for p in pairs] == [("reverse", 1), ("reverse", 2), ("reverse", 3)]
     assert all(p.target == p.source[::-1] for p in pairs)
+
+
+def test_a_line_of_millions_of_letters_is_cut_and_told(tmp_path: Path) -> None:
+    (tmp_path / "long.tsv").write_text("a\tb\n" + "c" * 3_000_000 + "\td\n", "utf-8")
+    tally = Tally()
+    pairs = list(read_pairs(Columns(file="long.tsv"), str(tmp_path), tally))
+    assert [len(pair.source) for pair in pairs] == [1, 100_000]
+    assert tally.sentences() == [
+        "1 pair with a side of more than 100,000 letters, whose rest is not read (long.tsv:2)"
+    ]

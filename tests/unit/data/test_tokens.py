@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -289,3 +291,13 @@ def test_the_more_frequent_word_has_the_lower_id(level: str) -> None:
     assert tokens.encode("b c")[0] == len(SPECIALS)
     assert tokens.encode("b c")[1] == len(SPECIALS) + 1
     assert set(tokens.encode("a d")) == {len(SPECIALS) + 2, len(SPECIALS) + 3}
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_what_has_no_spaces_for_long_is_learnt_in_time(algorithm: Any) -> None:
+    """Merges within one word cost the square of its length: a minute for this one."""
+    kind = recipe.Tokens(size=60, algorithm=algorithm)
+    start = time.process_time()
+    tokens = Tokens.train(kind, ["tea", "ab" * 50_000, "a " * 1000 + "xy" * 5000])
+    assert time.process_time() - start < 5
+    assert tokens.decode(tokens.encode("abxyab tea")) == "abxyab tea"

@@ -1,0 +1,84 @@
+"""What is printed to a terminal holds no control characters but our own.
+
+Sources, outputs and file names are anybody's: an escape sequence in them could rename the window,
+fill the clipboard or overwrite lines. Control characters are shown as escapes such as \\x1b. What
+goes to a file or a pipe stays as it is, as a program reads it; standard error is always filtered.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# All but \t and \n; also line breaks of Unicode, and halves of surrogate pairs, which no encoding
+# has. Letters that only turn the direction of writing stay: Arabic and Hebrew need them.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """The text with its control characters as escapes."""
+    return CONTROL.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+class Filtered:
+    """A stream that writes plain text; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        # Rich writes here, so that its own colours and bars are no text of anybody's.
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(plain(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Standard output filtered where it is a terminal, standard error always."""
+    before = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, TextIOWrapper):
+        # As what is read, whatever the locale says; half of a character stops nothing.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout = Filtered(sys.stdout)
+    if sys.stderr is not None:
+        sys.stderr = Filtered(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def console(**options: Any) -> Console:
+    """A console of rich whose text is plain; its styles and bars are its own."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                yield segment if control else Segment(plain(text), style)
+
+    return Plain(**options)
