@@ -31,6 +31,7 @@ from transduce.data.corpus import (
     read_pairs,
     told,
 )
+from transduce.data.eviction import DAY, evict, note_use
 from transduce.data.files import locate
 from transduce.data.growing import Growing, Rows
 from transduce.data.tokens import UNKNOWN, Tokens
@@ -38,7 +39,6 @@ from transduce.errors import DataError
 from transduce.recipe import Corpus
 
 FORMAT = 2  # raise when what a cache file holds changes
-DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
 
 
@@ -138,6 +138,7 @@ def encode_corpus(
     path = Path(cache_folder).expanduser() / f"{key}.safetensors"
     kept = _load(path, len(source_tokens), len(target_tokens))
     if kept is not None:
+        note_use(path)
         return kept
     encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
     try:
@@ -149,7 +150,9 @@ def encode_corpus(
         )
         return encoded, report
     # Mapped, it takes no memory that another program could not have.
-    return _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
+    encoded, _ = _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
+    report.warnings += evict(path.parent)
+    return encoded, report
 
 
 def encode_pairs(

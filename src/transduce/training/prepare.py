@@ -140,7 +140,7 @@ def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:
     counts = f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens"
     if isinstance(corpus, Recorded):
-        minutes = len(corpus.source_ids) / corpus.rate / 60
+        minutes = int(corpus.source_offsets[-1]) / corpus.rate / 60
         counts = f"{minutes:,.1f} minutes and {report.target_tokens:,} target tokens"
         say(f"{name}: {len(corpus):,} recordings, {counts}.")
     elif report.source_tokens:
