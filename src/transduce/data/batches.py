@@ -281,7 +281,7 @@ class Batches:
         position = start or Position()
         while True:
             seen = position.pool > 0 or position.batch > 0
-            for pool, last in self._pools(position.pool):
+            for pool, last in self._pools(position):
                 encoded, plan = self._plan(pool, position)
                 for number in range(position.batch, len(plan)):
                     seen = True
@@ -298,10 +298,10 @@ class Batches:
             if not seen:
                 raise DataError("there is no pair to make a batch of")
 
-    def _pools(self, start: int) -> Iterator[tuple[Encoded, bool]]:
+    def _pools(self, start: Position) -> Iterator[tuple[Encoded, bool]]:
         if isinstance(self.corpus, Stream):
-            return _one_ahead(self.corpus.pools(start))
-        return iter([(self.corpus, True)][start:])
+            return _one_ahead(self.corpus.pools(start.pool, start.epoch))
+        return iter([(self.corpus, True)][start.pool :])
 
     def _plan(
         self, encoded: Encoded, position: Position
