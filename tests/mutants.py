@@ -6,10 +6,9 @@
     python tests/mutants.py --again survivors.json
 
 A mutant is one change in one place: a comparison, an operator, a constant, a condition, a bound of
-a slice, min for max, a statement left out. Each runs in a copy of the project, against the tests of
-its file, in a process that has torch and the rest of the libraries loaded already. Those that no
-test fails are printed with their line; a person decides whether a user would notice them. The same
-seed gives the same sample as long as the code is the same.
+a slice, min for max, a statement left out. Each runs in a copy of the project, against those tests of
+its file that run its line. Those that no test fails are printed; a person decides whether a user
+would notice them. The same seed gives the same sample as long as the code is the same.
 """
 
 from __future__ import annotations
@@ -28,11 +27,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,6 +94,8 @@ class Mutant:
 
     file: str
     line: int
+    last: int
+    """Lines of its statement as far as the change goes."""
     start: int
     end: int
     """Bytes of the file that are replaced."""
@@ -118,18 +121,21 @@ def mutants_of(file: str, text: str) -> list[Mutant]:
         lengths.append(lengths[-1] + len(row.encode()))
     raw = text.encode()
     found = []
-    for node, new in _changes(ast.parse(text), file in PICTURES):
+    for node, line, new in _changes(ast.parse(text), file in PICTURES):
         start = lengths[node.lineno - 1] + node.col_offset
         end = lengths[node.end_lineno - 1] + node.end_col_offset
         old = raw[start:end].decode()
         if old != new:
-            found.append(Mutant(file, node.lineno, start, end, old, new))
+            found.append(Mutant(file, line, node.end_lineno, start, end, old, new))
     return list(dict.fromkeys(found))
 
 
-def _changes(tree: ast.AST, picture: bool) -> Iterator[tuple[Any, str]]:
+def _changes(tree: ast.AST, picture: bool) -> Iterator[tuple[Any, int, str]]:
+    """What is replaced, the first line of its statement, and what stands there instead."""
+    line = 1
     for node in _logic(tree):
-        yield from ((node, new) for new in _instead(node, picture))
+        line = node.lineno if isinstance(node, ast.stmt | ast.excepthandler) else line
+        yield from ((node, line, new) for new in _instead(node, picture))
 
 
 def _logic(node: ast.AST) -> Iterator[ast.AST]:
@@ -233,12 +239,14 @@ class Copy:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
 
-    def fails(self, file: str, limit: float) -> bool | None:
-        """Whether a test of a file fails; None where the time was up."""
-        tests = [f"tests/{test}" for test in TESTS[file]]
+    def fails(self, file: str, limit: float, wanted: set[str] | None = None) -> bool | None:
+        """Whether a test of a file fails; None where the time was up.
+
+        Without `wanted` all its tests are run, and which lines they ran is written down.
+        """
         child = os.fork()
         if child == 0:
-            self._test([t for t in tests if (self.folder / t.partition("::")[0]).is_file()])
+            self._test(file, wanted)
         deadline = time.monotonic() + limit
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -251,7 +259,12 @@ class Copy:
                 return None
             time.sleep(0.02)
 
-    def _test(self, tests: list[str]) -> None:
+    def lines(self) -> dict[int, set[str]]:
+        """By which tests each line was run; by "" where it was run when it was imported."""
+        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
+        return {int(line): set(tests) for line, tests in found.items()}
+
+    def _test(self, file: str, wanted: set[str] | None) -> None:
         os.setsid()
         os.chdir(self.folder)
         sink = os.open(os.devnull, os.O_RDWR)
@@ -268,31 +281,78 @@ class Copy:
         sys.dont_write_bytecode = True  # a mutant may have the size and date of the one before
         import pytest
 
+        tests = [f"tests/{test}" for test in TESTS[file]]
+        tests = [test for test in tests if (self.folder / test.partition("::")[0]).is_file()]
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *tests])
+        seen = Seen(str(self.folder / PACKAGE / file))
+        plugin: object = seen if wanted is None else Only(wanted)
+        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *tests], [plugin])
+        seen.write(self.folder / "lines.json", wanted is None)
         os._exit(1 if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else 0)
+
+
+class Only:
+    """A plugin of pytest: of all tests these."""
+
+    def __init__(self, wanted: set[str]) -> None:
+        self.wanted = wanted
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if item.nodeid in self.wanted]
+
+
+class Seen:
+    """A plugin of pytest: which lines of a file each test runs."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.test = file, ""
+        self.lines: dict[int, set[str]] = {}
+
+    def pytest_sessionstart(self) -> None:
+        threading.settrace(self._enter)
+        sys.settrace(self._enter)
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        self.test = item.nodeid
+
+    def _enter(self, frame: FrameType, event: str, value: object) -> Any:
+        return self._note if frame.f_code.co_filename == self.file else None
+
+    def _note(self, frame: FrameType, event: str, value: object) -> Any:
+        self.lines.setdefault(frame.f_lineno, set()).add(self.test)
+        return self._note
+
+    def write(self, path: Path, wanted: bool) -> None:
+        sys.settrace(None)
+        if wanted:
+            found = {line: sorted(tests) for line, tests in self.lines.items()}
+            path.write_text(json.dumps(found), "utf-8")
 
 
 def survivors(mutants: list[Mutant], project: Copy) -> list[Mutant]:
     """Those that no test fails; each file's tests must pass before it is changed."""
     alive: list[Mutant] = []
     limits: dict[str, float] = {}
+    lines: dict[int, set[str]] = {}
     for number, mutant in enumerate(mutants, start=1):
-        path = project.folder / PACKAGE / mutant.file
-        text = path.read_bytes()
         if mutant.file not in limits:
             began = time.monotonic()
-            if project.fails(mutant.file, 900) is not False:
+            if project.fails(mutant.file, 1800) is not False:
                 sys.exit(f"the tests of {mutant.file} fail as it is: {TESTS[mutant.file]}")
             limits[mutant.file] = 30 + 5 * (time.monotonic() - began)
+            lines = project.lines()
+            everything = {test for tests in lines.values() for test in tests}
+        own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
+        tests = everything if own == {""} else own
+        path = project.folder / PACKAGE / mutant.file
+        text = path.read_bytes()
         path.write_bytes(mutant.applied(text))
-        outcome = project.fails(mutant.file, limits[mutant.file])
+        outcome = bool(tests) and project.fails(mutant.file, limits[mutant.file], tests)
         path.write_bytes(text)
         if outcome is False:
             alive.append(mutant)
-            print(mutant, flush=True)
-        said = f"{number} of {len(mutants)} tried, {len(alive)} survive"
-        print(said, file=sys.stderr, flush=True)
+            print(mutant, "" if tests else "    (no test runs this)", sep="\n", flush=True)
+        print(f"{number} of {len(mutants)}, {len(alive)} survive", file=sys.stderr, flush=True)
     return alive
 
 
