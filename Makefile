@@ -6,7 +6,7 @@ READY  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install check test test-slow format clean
+.PHONY: help demo install check test test-slow mutants format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -32,6 +32,9 @@ test: check  ## check, then the whole test suite
 
 test-slow: $(READY)  ## the tests that take longer than a minute
 	@$(BIN)/python -m pytest -m slow
+
+mutants: $(READY)  ## break the logic in small ways: which changes does no test notice? (half an hour)
+	@nice $(BIN)/python tests/mutants.py
 
 format: $(READY)  ## rewrite the code in the house style
 	@$(BIN)/ruff check --fix .

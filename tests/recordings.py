@@ -1,12 +1,17 @@
-"""Corpora of real sound, where they lie beside this checkout; elsewhere tests of them skip."""
+"""Corpora whose files lie beside this checkout; elsewhere tests of them skip.
+
+TRANSDUCE_TEST_CORPORA names another folder that holds them.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-CORPORA = Path(__file__).resolve().parents[2] / "shared" / "data"
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
+CORPORA = Path(os.environ.get("TRANSDUCE_TEST_CORPORA") or BESIDE)
 
 
 def corpus(name: str) -> Path:

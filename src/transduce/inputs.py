@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -134,30 +134,51 @@ def _object(line: str, where: str) -> dict[str, Any]:
 def read_lines_of(
     source: Path, target: Path | None, at_once: int = 1024
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Sources and targets, so many at once, from two files or from the two columns of one."""
-    if target is None:
-        columns: tuple[list[str], list[str]] = ([], [])
-        for number, line in enumerate(chain.from_iterable(read_sources(None, source)), start=1):
-            fields = line.split("\t")
-            if len(fields) != 2:
-                raise DataError(
-                    f"{source}:{number}: {len(fields)} columns instead of a source, a tab and a "
-                    f"target; or give targets in a second file"
-                )
-            for column, text in zip(columns, fields, strict=True):
-                column.append(text)
-        sources, targets = columns
-    else:
-        sources, targets = (
-            list(chain.from_iterable(read_sources(None, file))) for file in (source, target)
-        )
-        if len(sources) != len(targets):
+    """Sources and targets, so many at once, from two files or from the two columns of one.
+
+    No file is held in memory. Two files are counted first: to find after hours that they do not
+    belong together would be too late.
+    """
+    pairs = _of_columns(source) if target is None else _of_files(source, target)
+    while some := list(islice(pairs, at_once)):
+        yield [one for one, _ in some], [other for _, other in some]
+
+
+def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(chain.from_iterable(read_sources(None, file)), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
             raise DataError(
-                f"{source} has {len(sources)} lines, but {target} has {len(targets)}; line by line "
-                f"they must belong together"
+                f"{file}:{number}: {len(fields)} columns instead of a source, a tab and a "
+                f"target; or give targets in a second file"
             )
-    for start in range(0, len(sources), at_once):
-        yield sources[start : start + at_once], targets[start : start + at_once]
+        yield fields[0], fields[1]
+
+
+def _of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    if source.is_file() and target.is_file():  # a pipe can be read once only
+        _check_lines(source, _count(source), target, _count(target))
+    lines = [chain.from_iterable(read_sources(None, file)) for file in (source, target)]
+    for number, (one, other) in enumerate(zip_longest(*lines)):
+        if one is None or other is None:
+            rest = 1 + sum(1 for _ in chain(*lines))
+            _check_lines(
+                source, number + rest * (other is None), target, number + rest * (one is None)
+            )
+        yield one, other
+
+
+def _check_lines(source: Path, of_source: int, target: Path, of_target: int) -> None:
+    if of_source != of_target:
+        raise DataError(
+            f"{source} has {of_source} lines, but {target} has {of_target}; line by line they must "
+            f"belong together"
+        )
+
+
+def _count(file: Path) -> int:
+    """Lines of a file, as `read_sources` gives them."""
+    return sum(map(len, read_sources(None, file)))
 
 
 def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:

@@ -21,6 +21,11 @@ class Tokens(Part):
     algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
     size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
     min_count: PositiveInt = Field(1, description="what is rarer in training text is unknown")
+    sample: PositiveInt = Field(
+        5_000_000,
+        description="about so many pairs are what subwords are learnt from, drawn from a larger "
+        "corpus; other tokens are learnt from all of it",
+    )
     lowercase: bool = Field(False, description="lower-case before cutting")
     normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(
         "none",
@@ -80,7 +85,9 @@ class Data(Part):
     )
     overlong: Literal["skip", "cut"] = Field("skip", description="what to do with longer pairs")
     streaming: bool = Field(
-        False, description="read the corpus as it is needed: for what memory does not hold"
+        False,
+        description="read the corpus as it is needed: for what memory does not hold; each epoch "
+        "has its files in another order, and pairs from a shuffle buffer as large as a pool",
     )
     pool: PositiveInt = Field(
         200_000, description="when streaming, how many pairs are shuffled and bucketed at a time"

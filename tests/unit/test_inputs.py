@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from transduce import inputs
 from transduce.decoding.output import Output
-from transduce.inputs import in_turn, read_requests
+from transduce.errors import DataError
+from transduce.inputs import in_turn, read_lines_of, read_requests
 
 
 def requests(count: int, read: list[int]) -> Iterator[dict[str, Any]]:
@@ -60,3 +62,62 @@ def test_the_name_of_a_file_is_text_and_that_is_said(
     (read,) = read_requests(None, file, "", [], [])
     assert read["sources"] == ["a", "b"]
     assert not capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------- pairs to score
+
+
+def written(path: Path, count: int, text: str = "{}") -> Path:
+    path.write_text("".join(text.format(n) + "\n" for n in range(count)))
+    return path
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_pairs_come_in_groups_and_in_order(tmp_path: Path, columns: int) -> None:
+    source = written(tmp_path / "source", 2500, "s{0}\tt{0}" if columns == 2 else "s{0}")
+    target = None if columns == 2 else written(tmp_path / "target", 2500, "t{0}")
+    groups = list(read_lines_of(source, target, at_once=1000))
+    assert [len(sources) for sources, _ in groups] == [1000, 1000, 500]
+    assert [text for sources, _ in groups for text in sources] == [f"s{n}" for n in range(2500)]
+    assert [text for _, targets in groups for text in targets] == [f"t{n}" for n in range(2500)]
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_pairs_are_read_as_they_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    source = written(tmp_path / "source", 100_000, "{0}\t{0}" if columns == 2 else "{0}")
+    target = None if columns == 2 else written(tmp_path / "target", 100_000)
+    decoded: list[int] = []
+    decode = inputs._decode
+
+    def noted(lines: list[bytes], first: int, name: str) -> list[str]:
+        decoded.append(len(lines))
+        return decode(lines, first, name)
+
+    monkeypatch.setattr(inputs, "_count", lambda file: 100_000)
+    monkeypatch.setattr(inputs, "_decode", noted)
+    groups = read_lines_of(source, target)
+    for _ in range(3):
+        next(groups)
+    assert 3072 <= sum(decoded) / (1 if columns == 2 else 2) < 10_000
+
+
+def test_files_that_do_not_match_are_told_before_anything_is_scored(tmp_path: Path) -> None:
+    source, target = written(tmp_path / "source", 3000), written(tmp_path / "target", 2999)
+    for one, other, said in ((source, target, "3000.*2999"), (target, source, "2999.*3000")):
+        with pytest.raises(DataError, match=f"has {said}"):
+            next(read_lines_of(one, other))
+
+
+@pytest.mark.parametrize(("of_source", "of_target"), [(3000, 2000), (2000, 2005)])
+def test_pipes_that_do_not_match_are_told_at_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_source: int, of_target: int
+) -> None:
+    source = written(tmp_path / "source", of_source)
+    target = written(tmp_path / "target", of_target)
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    groups = read_lines_of(source, target)
+    assert len(next(groups)[0]) == 1024
+    with pytest.raises(DataError, match=f"has {of_source} lines.* has {of_target};"):
+        list(groups)

@@ -7,20 +7,18 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from transduce import recipe
 from transduce.data.corpus import (
@@ -33,13 +31,14 @@ from transduce.data.corpus import (
     read_pairs,
     told,
 )
+from transduce.data.eviction import DAY, evict, note_use
 from transduce.data.files import locate
+from transduce.data.growing import Growing, Rows
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus
 
 FORMAT = 2  # raise when what a cache file holds changes
-DAY = 24 * 60 * 60
 AT_ONCE = 4096  # pairs handed to the Rust threads together
 
 
@@ -139,15 +138,20 @@ def encode_corpus(
     path = Path(cache_folder).expanduser() / f"{key}.safetensors"
     kept = _load(path, len(source_tokens), len(target_tokens))
     if kept is not None:
+        note_use(path)
         return kept
     encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
     try:
         _save(path, encoded, report)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         report.warnings.append(
             f"the tokenised corpus could not be kept in {path.parent} ({error}); it will be "
             "tokenised again next time"
         )
+        return encoded, report
+    # Mapped, it takes no memory that another program could not have.
+    encoded, _ = _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
+    report.warnings += evict(path.parent)
     return encoded, report
 
 
@@ -167,7 +171,7 @@ def encode_pairs(
     targets of `running` text are lines of any length, whose ids joined are the text's.
     """
     report.max_length, report.overlong_done = data.max_length, data.overlong
-    parts: dict[str, list[NDArray[np.int64]]] = {}
+    source_rows, target_rows, lines, numbers = Rows(), Rows(), Growing(), Growing()
     number = first_number
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
@@ -193,28 +197,13 @@ def encode_pairs(
                 sources[row] = sources[row][: data.max_length]
                 targets[row] = targets[row][: data.max_length]
             kept.append(row)
-        for side, ids in (("source", sources), ("target", targets)):
-            lengths = [len(ids[row]) for row in kept]
-            flat = chain.from_iterable(ids[row] for row in kept)
-            parts.setdefault(f"{side}_lengths", []).append(np.array(lengths, np.int64))
-            parts.setdefault(side, []).append(np.fromiter(flat, np.int32, sum(lengths)))
-        parts.setdefault("lines", []).append(np.array([some[row].line for row in kept], np.int64))
-        parts.setdefault("numbers", []).append(number + np.array(kept, np.int64))
+        source_rows.add([sources[row] for row in kept])
+        target_rows.add([targets[row] for row in kept])
+        lines.add([some[row].line for row in kept])
+        numbers.add(number + np.array(kept, np.int64))
         number += len(some)
-
-    def joined(name: str) -> NDArray[np.int64]:
-        return np.concatenate(parts.get(name) or [np.zeros(0, np.int64)])
-
-    def offsets(name: str) -> NDArray[np.int64]:
-        return np.concatenate([[0], np.cumsum(joined(name))]).astype(np.int64)
-
     encoded = Encoded(
-        source_ids=joined("source").astype(np.int32, copy=False),
-        source_offsets=offsets("source_lengths"),
-        target_ids=joined("target").astype(np.int32, copy=False),
-        target_offsets=offsets("target_lengths"),
-        lines=joined("lines"),
-        numbers=joined("numbers"),
+        *source_rows.whole(), *target_rows.whole(), lines=lines.whole(), numbers=numbers.whole()
     )
     report.source_tokens += len(encoded.source_ids)
     report.target_tokens += len(encoded.target_ids)
@@ -297,11 +286,30 @@ def _save(path: Path, encoded: Encoded, report: Report) -> None:
     _sweep(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as folder:
         beside = Path(folder) / path.name
-        arrays = {name: torch.from_numpy(array) for name, array in vars(encoded).items()}
-        save_file(arrays, beside, {"report": json.dumps(asdict(report))})
-        with beside.open("rb+") as file:
-            os.fsync(file.fileno())  # a power cut would leave a whole name on half a file
+        write_arrays(beside, vars(encoded), {"report": json.dumps(asdict(report))})
         beside.replace(path)
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """A safetensors file; the library's own writer would copy all arrays first."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    ordered = sorted(arrays.items(), key=lambda entry: (-entry[1].itemsize, entry[0]))
+    start = 0
+    for name, values in ordered:
+        end = start + values.nbytes
+        kind = f"I{8 * values.itemsize}"
+        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": [start, end]}
+        start = end
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    with path.open("wb") as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        for _, values in ordered:
+            file.write(np.ascontiguousarray(values).data)
+        file.flush()
+        os.fsync(file.fileno())  # a power cut would leave a whole name on half a file
 
 
 def _sweep(cache_folder: Path) -> None:

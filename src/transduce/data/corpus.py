@@ -267,7 +267,7 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
         for one in corpus.of:
             check_files(one, folder)
     elif isinstance(corpus, ParallelFiles):
-        _matched(corpus, folder)
+        matched_files(corpus, folder)
     elif isinstance(corpus, Text):
         corpus_files(corpus, folder)
     elif isinstance(corpus, Columns | Recordings):
@@ -307,7 +307,8 @@ def _listed(names: str | list[str]) -> str:
     return names if isinstance(names, str) else ", ".join(names)
 
 
-def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
+def matched_files(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
+    """Each file of sources with its file of targets. Raises DataError where one has none."""
     sources, targets = find_files(corpus.source, folder), find_files(corpus.target, folder)
     if len(sources) != len(targets):
         raise DataError(
@@ -318,7 +319,7 @@ def _matched(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]
 
 
 def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
-    for source_name, target_name in _matched(corpus, folder):
+    for source_name, target_name in matched_files(corpus, folder):
         sources, targets = read_lines(source_name, folder), read_lines(target_name, folder)
         for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
             if source is None or target is None:

@@ -25,6 +25,7 @@ from transduce.cores import count_cores
 from transduce.data.audio import read_sound, sound_facts
 from transduce.data.cache import Encoded, Report, check_some_left
 from transduce.data.corpus import EXAMPLES, Pair, read_pairs, told
+from transduce.data.eviction import evict, note_use
 from transduce.data.places import parse_place
 from transduce.data.recording import Samples
 from transduce.data.tokens import UNKNOWN, Tokens
@@ -32,8 +33,9 @@ from transduce.errors import DataError
 from transduce.recipe import Corpus, Sound
 from transduce.sound import SUBSAMPLING
 
-FORMAT = 1  # raise when what a file of the cache holds changes
-AT_ONCE = 64  # recordings in memory while the file is written
+FORMAT = 2  # raise when what a file of the cache holds changes
+AT_ONCE = 32  # recordings in memory while the file is written
+STORED = 60.0  # seconds; recordings up to this are kept whatever data.max_length is
 FULL_SCALE = 32768
 
 Wave = NDArray[np.int16]
@@ -51,6 +53,8 @@ class Recorded(Encoded):
     hop: int
     """Samples from one frame to the next."""
     rate: int
+    starts: NDArray[np.int64] | None = None
+    """Where each row begins in `source_ids`, where others lie between them; None: nowhere."""
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -58,15 +62,24 @@ class Recorded(Encoded):
         samples, targets = super().lengths
         return -(-samples // self.hop), targets
 
-    def wave(self, row: int) -> Wave:
+    def source(self, row: int) -> NDArray[np.int32]:
         """The samples of a row, a view."""
-        return self.source_ids[self.source_offsets[row] : self.source_offsets[row + 1]].view(
-            np.int16
-        )
+        start, end = self._places(np.array([row]))
+        return self.source_ids[start[0] : end[0]]
+
+    def wave(self, row: int) -> Wave:
+        """The same, as what it is."""
+        return self.source(row).view(np.int16)
+
+    def _places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where rows begin and end in `source_ids`."""
+        starts = self.source_offsets if self.starts is None else self.starts
+        sizes = self.source_offsets[rows + 1] - self.source_offsets[rows]
+        return starts[rows], starts[rows] + sizes
 
     def waves(self, rows: NDArray[np.int64]) -> tuple[Wave, NDArray[np.int64]]:
         """The samples of rows side by side, zero beyond their ends, and how many each has."""
-        starts, ends = self.source_offsets[rows], self.source_offsets[rows + 1]
+        starts, ends = self._places(rows)
         padded = np.zeros((len(rows), int((ends - starts).max(initial=1))), np.int16)
         for row, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
             row[: end - start] = self.source_ids[start:end]
@@ -128,11 +141,13 @@ def encode_recordings(
             _count_overlong(report, pair)
         else:
             fitting.append(number)
-    heard = _heard([pairs[number] for number in fitting], data, sound, cache_folder)
+    # All of them, as what the cache holds must not depend on data.max_length.
+    heard = _heard(pairs, data, sound, cache_folder)
+    most = data.max_length * sound.hop_samples
     kept = []
-    for place, number in enumerate(fitting):
-        trouble = heard.troubles.get(place)
-        if trouble == TOO_LONG:
+    for number in fitting:
+        trouble = heard.troubles.get(number)
+        if trouble == TOO_LONG or heard.sizes[number] > most:
             _count_overlong(report, pairs[number])
         elif trouble is not None:
             report.unheard += 1
@@ -142,10 +157,14 @@ def encode_recordings(
         else:
             kept.append(number)
     check_some_left(len(kept), corpus, report)
-    report.warnings += heard.remarks
+    clipped = [f"{pairs[n].file}:{pairs[n].line}" for n in kept if n in heard.clipped]
+    what = "with a recording that is clipped or too loud kept"
+    report.warnings += told(len(clipped), what, clipped[:EXAMPLES]) + heard.remarks
+    sizes = np.array(heard.sizes, np.int64)
     encoded = Recorded(
         source_ids=np.memmap(heard.file, np.int16, mode="r"),
-        source_offsets=np.cumsum([0, *heard.sizes], dtype=np.int64),
+        source_offsets=np.concatenate([[0], np.cumsum(sizes[kept])]),
+        starts=(np.cumsum(sizes) - sizes)[kept],
         target_ids=_joined(targets, kept),
         target_offsets=np.cumsum([0, *(len(targets[number]) for number in kept)], dtype=np.int64),
         lines=np.array([pairs[number].line for number in kept], np.int64),
@@ -183,26 +202,31 @@ class Heard(NamedTuple):
 
     file: Path
     sizes: list[int]
-    """Samples of each that is there."""
+    """Samples of each; 0 where it is not there."""
     troubles: dict[int, str]
-    """Why others are not, by their place."""
+    """Why those are not there, by their place."""
+    clipped: set[int]
+    """The places of those that are clipped or too loud."""
     remarks: list[str]
 
 
 def _heard(pairs: Sequence[Pair], data: recipe.Data, sound: Sound, folder: Path) -> Heard:
     folder = folder.expanduser()
-    longest = data.max_length / sound.frames_a_second
+    longest = STORED
+    while longest < data.max_length / sound.frames_a_second:
+        longest *= 2
     key = _key([pair.source for pair in pairs], sound.rate, longest)
     file, facts = folder / f"{key}.samples", folder / f"{key}.sounds.json"
     kept = _load(file, facts)
     if kept is not None:
+        note_use(file)
         return kept
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".", suffix=".part") as work:
             made = _write(pairs, sound.rate, longest, Path(work) / file.name)
             made.file.replace(file)
-            values = [made.sizes, sorted(made.troubles.items()), made.remarks]
+            values = [made.sizes, sorted(made.troubles.items()), sorted(made.clipped)]
             (Path(work) / facts.name).write_text(json.dumps(values), "utf-8")
             (Path(work) / facts.name).replace(facts)
     except OSError as error:
@@ -210,7 +234,7 @@ def _heard(pairs: Sequence[Pair], data: recipe.Data, sound: Sound, folder: Path)
             f"the sound of the corpus could not be kept in {folder} ({error.strerror or error}): "
             f"free some space, or set XDG_CACHE_HOME to a folder that has it"
         ) from None
-    return made._replace(file=file)
+    return made._replace(file=file, remarks=evict(folder))
 
 
 def _key(sources: Sequence[str], rate: int, longest: float) -> str:
@@ -232,32 +256,30 @@ def _key(sources: Sequence[str], rate: int, longest: float) -> str:
 def _load(file: Path, facts: Path) -> Heard | None:
     """What was kept; None if it is not there, or not whole."""
     try:
-        sizes, troubles, remarks = json.loads(facts.read_text("utf-8"))
+        sizes, troubles, clipped = json.loads(facts.read_text("utf-8"))
         whole = file.stat().st_size == 2 * sum(sizes)
-        return Heard(file, sizes, {int(n): why for n, why in troubles}, remarks) if whole else None
+        reasons = {int(n): why for n, why in troubles}
+        return Heard(file, sizes, reasons, set(clipped), []) if whole else None
     except (OSError, ValueError, TypeError):
         return None
 
 
 def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Heard:
-    made = Heard(path, [], {}, [])
+    made = Heard(path, [], {}, set(), [])
     remaining = iter(enumerate(pairs))
-    clipped = []
     with path.open("wb") as file, ThreadPoolExecutor(count_cores()) as threads:
         while some := list(islice(remaining, AT_ONCE)):
             read = threads.map(lambda pair: _read(pair.source, rate, longest), [p for _, p in some])
-            for (place, pair), (wave, said, _) in zip(some, read, strict=True):
+            for (place, _), (wave, said, _) in zip(some, read, strict=True):
+                made.sizes.append(0 if wave is None else len(wave))
                 if wave is None:
                     made.troubles[place] = said
                     continue
                 if said:
-                    clipped.append(f"{pair.file}:{pair.line}")
-                made.sizes.append(len(wave))
+                    made.clipped.add(place)
                 file.write(wave.tobytes())
         file.flush()
         os.fsync(file.fileno())
-    what = "with a recording that is clipped or too loud kept"
-    made.remarks.extend(told(len(clipped), what, clipped[:EXAMPLES]))
     return made
 
 

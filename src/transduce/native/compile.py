@@ -22,7 +22,8 @@ from pathlib import Path
 from transduce.native.compiler import find_compiler, run_compiler
 from transduce.native.private import is_private_file, make_private
 from transduce.native.product import Address
-from transduce.native.stack import layout
+from transduce.native.recurrent import RECURRENT_STRUCTURES
+from transduce.native.stack import STRUCTURES, layout
 from transduce.storage import default_cache_folder
 
 SOURCES = ("products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
@@ -106,13 +107,20 @@ def _load(path: Path) -> ctypes.CDLL | None:
         if not is_private_file(path) or _content_hash(content) != path.stem.rpartition("-")[2]:
             return None
         made = _declared(ctypes.CDLL(str(path)))
-        expected = layout()
-        if made.layout_length() != len(expected):
-            return None
-        found = (ctypes.c_int64 * len(expected)).in_dll(made, "layout")
-        return made if list(found) == expected else None
+        same = _has_layout(made, "layout", layout(STRUCTURES))
+        same = same and _has_layout(made, "recurrent_layout", layout(RECURRENT_STRUCTURES))
+        return made if same else None
     except (OSError, AttributeError, ValueError):  # the last two: a symbol is missing
         return None
+
+
+def _has_layout(made: ctypes.CDLL, name: str, expected: list[int]) -> bool:
+    """Whether the structures of C are as long as ours and have their fields at the same places."""
+    length = getattr(made, f"{name}_length")
+    length.argtypes, length.restype = [], ctypes.c_int64
+    if length() != len(expected):
+        return False
+    return list((ctypes.c_int64 * len(expected)).in_dll(made, name)) == expected
 
 
 def _compile(compiler: list[str], folder: Path, key: str) -> Path:
@@ -163,13 +171,12 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.multiply.restype = None
     made.stack_room.argtypes = [Address, number, number]
     made.stack_room.restype = number
-    made.layout_length.argtypes = []
-    made.layout_length.restype = number
     made.find_best.argtypes = [Address, number, number, number, Address, Address]
     made.find_best.restype = None
     made.recurrent_room.argtypes = [Address, number, number]
     made.recurrent_room.restype = number
     for work in (made.decoder_step, made.encode, made.recurrent_step):
         work.argtypes = [Address, Address]
-        work.restype = kind
+    made.decoder_step.restype = made.encode.restype = None
+    made.recurrent_step.restype = kind
     return made

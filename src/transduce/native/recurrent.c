@@ -1,6 +1,7 @@
 /* A recurrent decoder's next step: cells one upon the other, with attention to the source. */
 
 #include <math.h>
+#include <stddef.h>
 
 #include "native.h"
 #include "parts.h"
@@ -251,4 +252,25 @@ int32_t recurrent_step(const Recurrent *net, const RecurrentStep *step) {
     }
     find_log_probs(&step->head, output, rows, step->log_probs, work.product, net->kernel);
     return 0;
+}
+
+/* As in stack.c, of the structures of recurrent.py. */
+#define AT(type, field) (int64_t)offsetof(type, field)
+const int64_t recurrent_layout[] = {
+    sizeof(Cell), AT(Cell, from_input), AT(Cell, from_state), AT(Cell, peepholes),
+    sizeof(Recurrent), AT(Recurrent, cell), AT(Recurrent, layers), AT(Recurrent, width),
+    AT(Recurrent, kind), AT(Recurrent, skip), AT(Recurrent, score), AT(Recurrent, normalised),
+    AT(Recurrent, scale), AT(Recurrent, context_in_input), AT(Recurrent, context_in_output),
+    AT(Recurrent, query), AT(Recurrent, energy), AT(Recurrent, readout), AT(Recurrent, sum),
+    AT(Recurrent, table), AT(Recurrent, vocabulary), AT(Recurrent, table_scale), AT(Recurrent,
+    kernel),
+    sizeof(RecurrentStep), AT(RecurrentStep, rows), AT(RecurrentStep, tokens), AT(RecurrentStep,
+    h), AT(RecurrentStep, c), AT(RecurrentStep, query), AT(RecurrentStep, source),
+    AT(RecurrentStep, keys), AT(RecurrentStep, values), AT(RecurrentStep, longest),
+    AT(RecurrentStep, lengths), AT(RecurrentStep, head), AT(RecurrentStep, log_probs),
+    AT(RecurrentStep, room),
+};
+
+int64_t recurrent_layout_length(void) {
+    return (int64_t)(sizeof recurrent_layout / sizeof recurrent_layout[0]);
 }

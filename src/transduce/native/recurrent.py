@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_float, c_int32, c_int64
 
-from transduce.native.compile import Address
-from transduce.native.product import Weight
+from transduce.native.product import Address, Weight
 
 CELLS = ("elman", "gru", "lstm", "lstm-peephole")  # as numbered in recurrent.c
 NO_ATTENTION, DOT, ADDITIVE, LOCATION = range(4)
@@ -55,3 +54,6 @@ class RecurrentStep(ctypes.Structure):
         ("log_probs", Address),
         ("room", Address),
     )
+
+
+RECURRENT_STRUCTURES: tuple[type[ctypes.Structure], ...] = (Cell, Recurrent, RecurrentStep)

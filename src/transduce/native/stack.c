@@ -292,20 +292,21 @@ void encode(const Stack *stack, Sources *sources) {
 #define AT(type, field) (int64_t)offsetof(type, field)
 const int64_t layout[] = {
     sizeof(Weight), AT(Weight, levels), AT(Weight, totals), AT(Weight, scale), AT(Weight, bias),
-    AT(Weight, outputs), AT(Weight, inputs),
+    AT(Weight, outputs), AT(Weight, inputs), AT(Weight, numbers),
     sizeof(Norm), AT(Norm, weight), AT(Norm, bias), AT(Norm, epsilon),
-    sizeof(Sublayer), AT(Sublayer, norm), AT(Sublayer, into), AT(Sublayer, out_of),
-    sizeof(Layer), AT(Layer, own), AT(Layer, cross), AT(Layer, position_wise),
-    sizeof(Stack), AT(Stack, layer), AT(Stack, layers), AT(Stack, width), AT(Stack, heads),
-    AT(Stack, norm_before), AT(Stack, activation), AT(Stack, last), AT(Stack, table),
-    AT(Stack, table_scale), AT(Stack, kernel),
-    sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, tokens), AT(Step, embedded),
-    AT(Step, position), AT(Step, turns), AT(Step, past), AT(Step, most_rows), AT(Step, origins),
-    AT(Step, most_steps), AT(Step, memory), AT(Step, memory_length), AT(Step, lengths),
-    AT(Step, head), AT(Step, log_probs), AT(Step, room),
+    sizeof(Sublayer), AT(Sublayer, kind), AT(Sublayer, norm_before), AT(Sublayer, activation),
+    AT(Sublayer, gated), AT(Sublayer, layer), AT(Sublayer, norm), AT(Sublayer, into),
+    AT(Sublayer, out_of),
+    sizeof(Stack), AT(Stack, sublayer), AT(Stack, sublayers), AT(Stack, layers), AT(Stack,
+    width), AT(Stack, heads), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
+    table_scale), AT(Stack, kernel),
+    sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, tokens), AT(Step, embedded), AT(Step,
+    position), AT(Step, turns), AT(Step, past), AT(Step, most_rows), AT(Step, origins), AT(Step,
+    most_steps), AT(Step, memory), AT(Step, memory_length), AT(Step, lengths), AT(Step, head),
+    AT(Step, log_probs), AT(Step, room), AT(Step, refused),
     sizeof(Sources), AT(Sources, sources), AT(Sources, longest), AT(Sources, tokens),
     AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, turns),
-    AT(Sources, states), AT(Sources, room),
+    AT(Sources, states), AT(Sources, room), AT(Sources, refused),
 };
 
 int64_t layout_length(void) { return (int64_t)(sizeof layout / sizeof layout[0]); }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_float, c_int32, c_int64
 
 from transduce.native.product import Address, Weight
@@ -84,18 +85,17 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     Weight,
     Norm,
     Sublayer,
-    Layer,
     Stack,
     Step,
     Sources,
 )
 
 
-def layout() -> list[int]:
-    """The size of each structure and the offset of each of its fields; stack.c has the same."""
+def layout(structures: Sequence[type[ctypes.Structure]]) -> list[int]:
+    """The size of each structure and the offset of each of its fields; C has the same."""
     return [
         number
-        for structure in STRUCTURES
+        for structure in structures
         for number in (
             ctypes.sizeof(structure),
             *(getattr(structure, field[0]).offset for field in structure._fields_),

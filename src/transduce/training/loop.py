@@ -322,8 +322,8 @@ class Run:
             return
         kept = [*self.standing.kept, (self.standing.step, value)]
         if average.of == "best":
-            higher = HIGHER_IS_BETTER[self.recipe.validation.metric]
-            kept.sort(key=lambda entry: entry[1], reverse=higher)
+            metric = self.recipe.validation.metric
+            kept.sort(key=lambda entry: _badness(metric, entry[1]))
             kept = kept[: average.count]
         self.standing.kept = kept[-average.count :]
         kept_now = any(step == self.standing.step for step, _ in self.standing.kept)
@@ -386,10 +386,15 @@ class Run:
         self.model.network.eval()
 
 
+def _badness(metric: str, value: float) -> float:
+    """By which the best value comes first; NaN comes last."""
+    if math.isnan(value):
+        return math.inf
+    return -value if HIGHER_IS_BETTER[metric] else value
+
+
 def _better(metric: str, value: float, than: float) -> bool:
-    if math.isnan(than):
-        return not math.isnan(value)
-    return value > than if HIGHER_IS_BETTER[metric] else value < than
+    return _badness(metric, value) < _badness(metric, than)
 
 
 def _extent(prepared: Prepared) -> str:

@@ -57,7 +57,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
             check_files(corpus, data.folder)
             check_kind(corpus, recipe)
     check_bleu(recipe, recipe.metrics, [])
-    tokens = _shared_tokens(data, folder, ranks)
+    tokens = _shared_tokens(data, folder, say, ranks)
     if rules.labels != "none" and len(tokens[1]) < len(SPECIALS) + 2:
         raise DataError(
             f"{called(data.train)} has one label alone: there is nothing to tell apart; give pairs "
@@ -79,7 +79,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
     train: Encoded | Stream
     if data.streaming:
         share = Share(ranks.rank, ranks.count, ranks.exchange)
-        train = Stream(data.train, data, *tokens, share, aligned)
+        train = Stream(data.train, data, *tokens, share, aligned, recipe.seed)
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
@@ -125,17 +125,19 @@ def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
     return Batches(corpus, recipe.train.tokens, recipe.seed, ends, block)
 
 
-def _shared_tokens(data: Data, folder: Path | None, ranks: Ranks) -> tuple[Tokens, Tokens]:
+def _shared_tokens(
+    data: Data, folder: Path | None, say: Say, ranks: Ranks
+) -> tuple[Tokens, Tokens]:
     if ranks.count == 1:
-        return _tokens(data, folder)
-    made = [tokens.to_json() for tokens in _tokens(data, folder)] if ranks.first else []
+        return _tokens(data, folder, say)
+    made = [tokens.to_json() for tokens in _tokens(data, folder, say)] if ranks.first else []
     source, target = json.loads(ranks.exchange(json.dumps(made).encode())[0])
     return Tokens.from_json(source), Tokens.from_json(target)
 
 
-def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
+def _tokens(data: Data, folder: Path | None, say: Say) -> tuple[Tokens, Tokens]:
     if folder is None:
-        return train_tokens(data)
+        return train_tokens(data, say)
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
     return (source, source) if data.tokens.both is not None else (source, target)
 
@@ -143,7 +145,7 @@ def _tokens(data: Data, folder: Path | None) -> tuple[Tokens, Tokens]:
 def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:
     counts = f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens"
     if isinstance(corpus, Recorded):
-        minutes = len(corpus.source_ids) / corpus.rate / 60
+        minutes = int(corpus.source_offsets[-1]) / corpus.rate / 60
         counts = f"{minutes:,.1f} minutes and {report.target_tokens:,} target tokens"
         say(f"{name}: {len(corpus):,} recordings, {counts}.")
     elif report.source_tokens:

@@ -105,10 +105,20 @@ def test_anything_that_matters_makes_another_file(tmp_path: Path) -> None:
     assert len(list(kept.iterdir())) == 8
 
 
+def test_a_file_of_another_name_is_told_of_by_that_name(tmp_path: Path) -> None:
+    data, kept = data_in(tmp_path, max_length=3), tmp_path / "kept"
+    encode(data, kept)
+    (tmp_path / "a.tsv").rename(tmp_path / "b.tsv")
+    renamed = data.train.model_copy(update={"file": "b.tsv"})
+    _, report = encode_corpus(renamed, data, CHARACTERS, CHARACTERS, kept)
+    assert "2 pairs longer than 3 tokens skipped (b.tsv:3, b.tsv:5)" in report.sentences()
+
+
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "ids"])
 def test_a_damaged_file_is_made_anew(tmp_path: Path, damage: str) -> None:
     data, kept = data_in(tmp_path), tmp_path / "kept"
-    first, _ = encode(data, kept)
+    mapped, _ = encode(data, kept)
+    first = Encoded(**{name: array.copy() for name, array in vars(mapped).items()})
     (path,) = kept.iterdir()
     raw = path.read_bytes()
     ids = raw.replace(first.source_ids.tobytes(), b"\xff" * first.source_ids.nbytes)
@@ -131,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache, "save_file", full)
+    monkeypatch.setattr(cache, "write_arrays", full)
     _, report = encode(data, tmp_path / "kept")
     assert "No space left on device" in report.sentences()[-1]
     assert list((tmp_path / "kept").iterdir()) == []

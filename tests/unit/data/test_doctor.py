@@ -69,6 +69,22 @@ def test_what_is_odd_in_train(tmp_path: Path, pair, words: str, severity: str) -
     assert diagnosis.ok
 
 
+def test_lengths_are_odd_beyond_four_deviations(tmp_path: Path) -> None:
+    """Median ratio 1, and half of the pairs are off by a factor of 1.25 or more."""
+    sizes = [8, 10, 10, 10, 12.5] * 12 + [8, 12.5] * 24
+    usual = [
+        (f"{n:03d}" + 17 * "s", f"{n:03d}" + round(2 * s - 3) * "t") for n, s in enumerate(sizes)
+    ]
+    # 4 deviations: a factor of 1.25 ** 4 = 2.44, so that of 20 letters 48 are usual, and 50 not.
+    near = [("999" + 17 * "n", 48 * "n"), ("998" + 17 * "n", 9 * "n")]
+    far = [("997" + 17 * "f", 50 * "f"), ("996" + 17 * "f", 8 * "f")]
+    diagnosis = examine(recipe_in(tmp_path, train=[*usual, *near, *far]))
+    finding = the(diagnosis, "of unlikely lengths")
+    first = len(usual) + len(near) + 1
+    places = [example.split(": ")[0] for example in finding.examples]
+    assert places == [f"train.tsv:{first}", f"train.tsv:{first + 1}"]
+
+
 def test_overlong_pairs_are_counted_in_tokens(tmp_path: Path) -> None:
     long = ("the dog runs home again and again", "der Hund läuft heim und wieder heim")
     diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, long], max_length=30))

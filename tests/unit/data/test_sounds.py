@@ -167,6 +167,40 @@ def test_the_cache_is_used_until_a_file_changes(
     assert changed.source(0).tolist() != first.source(0).tolist()
 
 
+def test_another_max_length_reads_no_sound_again(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer recordings lie between those that are used, and are not counted among them."""
+    whole, _ = encoded(three)
+    frames = whole.lengths[0].tolist()
+    assert frames[1] > max(frames[0], frames[2])
+    with monkeypatch.context() as patch:
+        patch.setattr("transduce.data.sounds.read_sound", lambda *_: pytest.fail("read again"))
+        short, report = encoded(three, f"data.max_length={frames[1] - 1}")
+        all_again, _ = encoded(three, f"data.max_length={frames[1]}")
+    assert (short.numbers.tolist(), short.lines.tolist()) == ([0, 2], [2, 4])
+    assert report.overlong == 1
+    assert short.lengths[0].tolist() == [frames[0], frames[2]]
+    for row, number in enumerate((0, 2)):
+        np.testing.assert_array_equal(short.source(row), whole.source(number))
+        np.testing.assert_array_equal(short.wave(row), whole.wave(number))
+    waves, sizes = short.waves(np.array([1, 0]))
+    assert sizes.tolist() == [len(whole.wave(2)), len(whole.wave(0))]
+    for wave, size, number in zip(waves, sizes, (2, 0), strict=True):
+        np.testing.assert_array_equal(wave[:size], whole.wave(number))
+        assert not wave[size:].any()
+    assert len(all_again) == 3
+    assert len(list((three / "cache").glob("*.samples"))) == 1
+
+
+def test_a_clipped_recording_that_is_too_long_is_not_told_of(three: Path) -> None:
+    soundfile.write(three / "sounds" / "b.flac", np.clip(20 * tones("de a"), -1, 1), RATE)
+    frames = encoded(three)[0].lengths[0].tolist()
+    _, report = encoded(three, f"data.max_length={frames[1] - 1}")
+    assert len(report.sentences()) == 1
+    assert "longer than" in report.sentences()[0]
+
+
 def test_a_cache_that_was_cut_short_is_made_anew(three: Path) -> None:
     first, _ = encoded(three)
     kept = first.source_ids.tolist()

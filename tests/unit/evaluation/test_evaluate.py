@@ -267,12 +267,13 @@ def test_a_table_alone_has_both_sides(folder: Path) -> None:
     (folder / "more.tsv").write_text("a\tb\nb\ta\n")
     model = load(folder)
     assert len(evaluate_folder(model, folder, files=(folder / "more.tsv", None)).items) == 2
-    (folder / "more.jsonl").write_text('{"from": "a", "to": "b"}\n')
+    (folder / "more.jsonl").write_text('{"from": "a", "to": "b"}\n{"from": "b", "to": "c"}\n')
     named = Columns(file="test.jsonl", source="from", target="to", limit=1)
     data = model.recipe.data.model_copy(update={"test": named})
     model.recipe = model.recipe.model_copy(update={"data": data})
-    (item,) = evaluate_folder(model, folder, files=(folder / "more.jsonl", None)).items
-    assert (item.source, item.references) == ("a", ["b"])
+    items = evaluate_folder(model, folder, files=(folder / "more.jsonl", None)).items
+    # The limit is of the recipe's own test set.
+    assert [(item.source, item.references) for item in items] == [("a", ["b"]), ("b", ["c"])]
 
 
 def test_hypotheses_that_a_person_has_edited_stay(folder: Path) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from transduce.errors import TransduceError
+from transduce.inspection import figures
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -63,12 +68,43 @@ def test_size_follows_the_tokens(tmp_path: Path) -> None:
 
 
 def test_one_label_a_cell_is_drawn(tmp_path: Path) -> None:
-    import matplotlib as mpl
-
     with mpl.rc_context({"svg.fonttype": "none"}):
         attention_map(weights(2, 3), ["un", "deux", "$3$"], ["one", "two"], tmp_path / "m.svg", "Q")
     drawn = (tmp_path / "m.svg").read_text(encoding="utf-8")
     assert all(f">{token}</text>" in drawn for token in ["un", "deux", "$3$", "one", "two", "Q"])
+
+
+def drawn_by(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], None]) -> Figure:
+    """The figure that a function draws, in place of its file."""
+    found: list[Figure] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    draw()
+    FigureCanvasAgg(found[0]).draw()
+    return found[0]
+
+
+def test_each_cell_stands_beside_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the pixels: right of the target's label, below the source's; the first on top."""
+    own = np.array([[0.9, 0.3, 0.0], [0.0, 0.6, 0.1]])
+    other = np.array([[0.2, 0.8]])
+    panels = [(own, list("abc"), list("xy"), "one"), (other, list("de"), ["z"], "two")]
+    figure = drawn_by(monkeypatch, lambda: attention_grid(panels, Path("grid.png")))
+    image = np.asarray(figure.canvas.buffer_rgba())[::-1, :, :3] / 255  # counted from below
+    named = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    for weights_TS, source, target, title in panels:
+        axes = named[title]
+        down = [label.get_window_extent() for label in axes.get_yticklabels()]
+        across = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert [label.get_text() for label in axes.get_yticklabels()] == target
+        assert [label.get_text() for label in axes.get_xticklabels()] == source
+        assert [box.y0 for box in down] == sorted([box.y0 for box in down], reverse=True)
+        assert [box.x0 for box in across] == sorted(box.x0 for box in across)
+        for weights_S, beside in zip(weights_TS, down, strict=True):
+            for weight, above in zip(weights_S, across, strict=True):
+                x, y = (above.x0 + above.x1) / 2, (beside.y0 + beside.y1) / 2
+                pixel = image[round(y), round(x)]
+                shade = mpl.colormaps[figures.COLORS](weight)[:3]
+                assert pixel == pytest.approx(shade, abs=0.02), (title, weight)
 
 
 def test_not_finite_weights_are_refused(tmp_path: Path) -> None:
@@ -118,14 +154,35 @@ def test_curve_of_any_length(tmp_path: Path, steps: int, validations: int) -> No
 
 
 def test_curve_marks_the_best_validation(tmp_path: Path) -> None:
-    import matplotlib as mpl
-
     with mpl.rc_context({"svg.fonttype": "none"}):
         training_curve(records(20, 10), tmp_path / "curve.svg")
     drawn = (tmp_path / "curve.svg").read_text(encoding="utf-8")
     assert ">6.00</text>" in drawn
     assert ">2.000</text>" in drawn
     assert ">validation BLEU</text>" in drawn
+
+
+def test_curve_shows_the_values_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = records(6, 4)
+    log[2]["loss"] = None
+    figure = drawn_by(monkeypatch, lambda: training_curve(log, Path("curve.png")))
+    left, right = figure.axes
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
+    seen = {
+        name: list(zip(lines[name].get_xdata(), lines[name].get_ydata(), strict=True))
+        for name in ("training", "validation", "BLEU")
+    }
+    assert seen["training"] == [(50 * i, 5 / i) for i in (1, 2, 4, 5, 6)]
+    assert seen["validation"] == [(100 * i, 4 / i) for i in (1, 2, 3, 4)]
+    assert seen["BLEU"] == [(100 * i, 3 * i) for i in (1, 2, 3, 4)]
+    stars = [
+        [*line.get_xdata(), *line.get_ydata()]
+        for axes in (left, right)
+        for line in axes.lines
+        if line.get_marker() == "*"
+    ]
+    assert stars == [[200, 2.0], [200, 6.0]]  # the last that was best
+    assert all(axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 400 for axes in figure.axes)
 
 
 def test_curve_leaves_out_what_was_not_finite(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_token_that_is_not_in_the_vocabulary_is_refused() -> None:
             steps = steps_of(packed(network, "float32"))
             state = steps.start(*source())
             for bad in (V, -1):
-                with pytest.raises(ValueError, match="vocabulary|not among"):
+                with pytest.raises(ValueError, match=r"vocabulary|not among"):
                     steps.step(torch.full((B,), bad), state)
 
 

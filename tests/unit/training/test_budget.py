@@ -93,6 +93,25 @@ def test_it_follows_the_memory_there_is() -> None:
     assert all(tokens % 256 == 0 for tokens in found)
 
 
+@pytest.mark.parametrize("longest", [(30, 20), (5, 60)])
+def test_a_fifth_of_the_memory_stays_free(
+    longest: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients, both moments and the worst batch of the budget together take four fifths."""
+    one = update()
+    weights = sum(p.numel() * p.element_size() for p in one.network.parameters())
+    free = 100 * MIB
+    found = fitting_budget(one, longest, free)
+    batches = []
+    for source, target in (longest, (min(longest[0], 6), min(longest[1], 6))):
+        rows = found // max(source + 1, target + 2)
+        batches.append(collate([[1] * source] * rows, [[1] * target] * rows))
+    passed = max(budget._saved(one, batch) for batch in batches)
+    assert 0.7 * free < 3 * weights + passed <= 0.8 * free
+    monkeypatch.setattr(budget, "free_memory", lambda device: free)
+    assert fitting_budget(one, longest) == found
+
+
 def test_pairs_longer_than_the_first_tries_do_not_mislead() -> None:
     one = update()
     usual, long = (fitting_budget(one, (size, size), 60 * MIB) for size in (40, 2000))

@@ -1,0 +1,75 @@
+"""How much the cache of corpora keeps: what was used last, up to a number of bytes."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from transduce.errors import DataError
+
+VARIABLE = "TRANSDUCE_CACHE_GB"
+MOST_GB = 50.0
+DAY = 24 * 60 * 60
+GB = 10**9
+
+
+def note_use(*paths: Path) -> None:
+    """Remember that files were used just now; a cache that cannot be written to does without."""
+    for path in paths:
+        with suppress(OSError):
+            os.utime(path)
+
+
+def evict(folder: Path) -> list[str]:
+    """Remove what was not used for longest, as far as the cache is too large; a sentence if so.
+
+    Nothing that was used within a day goes: another run may be about to read it. A file that is
+    mapped stays readable for its run. Raises DataError where the variable holds no number.
+    """
+    most = _most_bytes()
+    found = sorted(_entries(folder), reverse=True)
+    kept, removed, freed = 0, 0, 0
+    for used, size, paths in found:
+        if kept + size <= most or time.time() - used < DAY:
+            kept += size
+            continue
+        for path in paths:
+            with suppress(OSError):
+                path.unlink()
+        removed, freed = removed + 1, freed + size
+    if not removed:
+        return []
+    noun = "corpus" if removed == 1 else "corpora"
+    return [
+        f"{removed} {noun} ({freed / GB:.1f} GB) that were not used for longest were removed from "
+        f"the cache {folder}, which keeps {most / GB:g} GB; {VARIABLE} says how many it may keep"
+    ]
+
+
+def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
+    """Of each corpus when it was last used, how large it is, and its files."""
+    found = []
+    for path in folder.glob("*"):
+        if path.suffix == ".safetensors":
+            paths = [path]
+        elif path.suffix == ".samples":  # never the facts without the samples
+            paths = [path.with_suffix(".sounds.json"), path]
+        else:
+            continue
+        with suppress(OSError):  # another run has removed it
+            told = path.stat()
+            found.append((told.st_mtime, told.st_size, paths))
+    return found
+
+
+def _most_bytes() -> float:
+    given = os.environ.get(VARIABLE, "").strip()
+    try:
+        most = float(given or MOST_GB)
+    except ValueError:
+        most = -1.0
+    if not 0 <= most < float("inf"):
+        raise DataError(f"{VARIABLE} is {given}, which is not a number of gigabytes; give one")
+    return most * GB

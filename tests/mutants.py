@@ -1,0 +1,399 @@
+"""How much of the logic is held by tests: break it in small ways and see whether a test fails.
+
+    python tests/mutants.py                       a sample of mutants, and those that survive
+    python tests/mutants.py loop.py beams.py      of these files alone
+    python tests/mutants.py --tests v0.1          the tests of another revision, the code of now
+    python tests/mutants.py --again survivors.json
+
+A mutant is one change in one place: a comparison, an operator, a constant, a condition, a bound of
+a slice, min for max, a statement left out. Each runs in a copy of the project, against those tests of
+its file that run its line. Those that no test fails are printed; a person decides whether a user
+would notice them. The same seed gives the same sample as long as the code is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path("src/transduce")
+RUNS = "integration/test_training_options.py"
+TRAINING = [
+    "unit/training/test_loop.py",
+    f"{RUNS}::test_patience_ends_a_run_that_gets_no_better",
+    f"{RUNS}::test_what_the_state_before_the_newest_had_kept_stays",
+]
+BATCHES = ["unit/data/test_batches.py", "unit/data/test_blocks.py"]
+EVALUATION = ["unit/evaluation/test_evaluate.py", "unit/evaluation/test_metrics.py"]
+SEARCH = ["unit/decoding/test_search.py", "unit/decoding/test_parts.py"]
+# What chooses, averages, counts, pairs and draws; the tests of each, the quickest first.
+TESTS: dict[str, list[str]] = {
+    "training/loop.py": TRAINING,
+    "training/validate.py": TRAINING,
+    "training/prepare.py": TRAINING,
+    "training/optimizer.py": ["unit/training/test_optimizer.py"],
+    "training/window.py": ["unit/training/test_window.py"],
+    "training/budget.py": ["unit/training/test_budget.py"],
+    "training/guard.py": ["unit/training/test_guard.py"],
+    "data/batches.py": BATCHES,
+    "data/blocks.py": BATCHES,
+    "data/stream.py": BATCHES,
+    "data/cache.py": ["unit/data/test_cache.py", "unit/data/test_batches.py"],
+    "data/columns.py": ["unit/data/test_corpus.py", "unit/data/test_conllu.py"],
+    "data/corpus.py": ["unit/data/test_corpus.py", "unit/data/test_tags.py"],
+    "data/findings.py": ["unit/data/test_doctor.py"],
+    "data/survey.py": ["unit/data/test_doctor.py"],
+    "data/sounds.py": ["unit/data/test_sounds.py"],
+    "evaluation/evaluate.py": EVALUATION,
+    "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],
+    "evaluation/labels.py": ["unit/evaluation/test_labels.py"],
+    "evaluation/surprise.py": ["unit/evaluation/test_surprise.py"],
+    "decoding/beams.py": SEARCH,
+    "decoding/search.py": SEARCH,
+    "decoding/choice.py": ["unit/decoding/test_choice.py"],
+    "decoding/decode.py": ["unit/decoding/test_decode.py", "unit/test_transducer.py"],
+    "inspection/figures.py": ["unit/inspection/test_figures.py"],
+}
+PICTURES = ("inspection/figures.py",)  # sizes and colours are taste: their numbers are left alone
+SILENT = {"strict", "exist_ok", "missing_ok", "parents", "ensure_ascii", "non_blocking", "dpi"}
+
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Add, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One place of a file, and what stands there instead."""
+
+    file: str
+    line: int
+    last: int
+    """Lines of its statement as far as the change goes."""
+    start: int
+    end: int
+    """Bytes of the file that are replaced."""
+    old: str
+    new: str
+
+    def applied(self, text: bytes) -> bytes:
+        assert text[self.start : self.end] == self.old.encode(), "the file has changed"
+        return text[: self.start] + self.new.encode() + text[self.end :]
+
+    def __str__(self) -> str:
+        old, new = " ".join(self.old.split()), " ".join(self.new.split())
+        return f"{self.file}:{self.line}\n    - {old}\n    + {new or '(nothing)'}"
+
+
+# --------------------------------------------------------------------------------- the mutants
+
+
+def mutants_of(file: str, text: str) -> list[Mutant]:
+    """Every mutant of a file, in order."""
+    lengths = [0]
+    for row in text.splitlines(keepends=True):
+        lengths.append(lengths[-1] + len(row.encode()))
+    raw = text.encode()
+    found = []
+    for node, line, new in _changes(ast.parse(text), file in PICTURES):
+        start = lengths[node.lineno - 1] + node.col_offset
+        end = lengths[node.end_lineno - 1] + node.end_col_offset
+        old = raw[start:end].decode()
+        if old != new:
+            found.append(Mutant(file, line, node.end_lineno, start, end, old, new))
+    return list(dict.fromkeys(found))
+
+
+def _changes(tree: ast.AST, picture: bool) -> Iterator[tuple[Any, int, str]]:
+    """What is replaced, the first line of its statement, and what stands there instead."""
+    line = 1
+    for node in _logic(tree):
+        line = node.lineno if isinstance(node, ast.stmt | ast.excepthandler) else line
+        yield from ((node, line, new) for new in _instead(node, picture))
+
+
+def _logic(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that are run and decide something: no types, texts, checks or errors."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list", "type_params"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST):
+                continue
+            if isinstance(child, ast.JoinedStr | ast.Raise | ast.Assert | ast.Import):
+                continue
+            if isinstance(child, ast.keyword) and child.arg in SILENT:
+                continue
+            yield child
+            yield from _logic(child)
+
+
+def _instead(node: ast.AST, picture: bool) -> Iterator[str]:
+    def changed(**fields: Any) -> str:
+        other = copy.copy(node)
+        for name, value in fields.items():
+            setattr(other, name, value)
+        written = ast.unparse(other)
+        return f"({written})" if isinstance(node, ast.expr) else written
+
+    match node:
+        case ast.Compare(ops=[op]):
+            yield changed(ops=[SWAPPED[type(op)]()])
+            if type(op) in TURNED:
+                yield changed(ops=[TURNED[type(op)]()])
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
+            text = isinstance(node, ast.BinOp) and _is_text(node)
+            if not text:
+                yield changed(op=SWAPPED[type(op)]())
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield f"({ast.unparse(operand)})"
+        case ast.UnaryOp(op=ast.USub(), operand=operand) if not picture:
+            yield f"({ast.unparse(operand)})"
+        case ast.IfExp(body=body, orelse=other):
+            yield changed(body=other, orelse=body)
+        case ast.Constant(value=bool() as value):
+            yield str(not value)
+        case ast.Constant(value=int() as value) if not picture:
+            yield str(value + 1)
+        case ast.Constant(value=float() as value) if not picture:
+            yield str(2 * value or 1.0)
+        case ast.Name(id=name) if name in NAMES:
+            yield NAMES[name]
+        case ast.Slice(lower=lower, upper=upper, step=None):
+            if lower is not None:
+                yield ast.unparse(ast.Slice(None, upper, None))
+            if upper is not None:
+                yield ast.unparse(ast.Slice(lower, None, None))
+        case ast.Expr(value=ast.Call()):
+            yield "pass"
+        case ast.AugAssign():
+            yield "pass"
+        case ast.Continue():
+            yield "break"
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str)
+        for part in (node.left, node.right)
+    )
+
+
+def sample(count: int, seed: int, only: list[str]) -> list[Mutant]:
+    """As many mutants of each file as its share of all of them, at least two."""
+    files = [f for f in TESTS if not only or any(part in f for part in only)]
+    every = {f: mutants_of(f, (ROOT / PACKAGE / f).read_text("utf-8")) for f in files}
+    total = sum(map(len, every.values()))
+    chosen = []
+    for file, some in every.items():
+        size = min(len(some), max(2, round(count * len(some) / total)))
+        drawn = random.Random(f"{seed} {file}").sample(some, size)
+        chosen += sorted(drawn, key=lambda mutant: mutant.start)
+    return chosen
+
+
+# ------------------------------------------------------------------------------------ the runs
+
+
+class Copy:
+    """A copy of the project in a folder that is thrown away."""
+
+    def __init__(self, folder: Path, tests: str | None) -> None:
+        self.folder = folder
+        for part in ("src", "pyproject.toml", "docs", "benchmarks", "README.md", "Makefile"):
+            there = ROOT / part
+            copied = shutil.copytree if there.is_dir() else shutil.copy2
+            copied(there, folder / part)
+        if tests is None:
+            shutil.copytree(ROOT / "tests", folder / "tests")
+            return
+        packed = subprocess.run(
+            ["git", "archive", tests, "tests"], cwd=ROOT, check=True, capture_output=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
+
+    def fails(self, file: str, limit: float, wanted: set[str] | None = None) -> bool | None:
+        """Whether a test of a file fails; None where the time was up.
+
+        Without `wanted` all its tests are run, and which lines they ran is written down.
+        """
+        child = os.fork()
+        if child == 0:
+            self._test(file, wanted)
+        deadline = time.monotonic() + limit
+        while True:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status) != 0
+            if time.monotonic() > deadline:
+                with suppress(ProcessLookupError):
+                    os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return None
+            time.sleep(0.02)
+
+    def lines(self) -> dict[int, set[str]]:
+        """By which tests each line was run; by "" where it was run when it was imported."""
+        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
+        return {int(line): set(tests) for line, tests in found.items()}
+
+    def _test(self, file: str, wanted: set[str] | None) -> None:
+        os.setsid()
+        os.chdir(self.folder)
+        sink = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(sink, stream)
+        for place in ("tests", "src"):
+            sys.path.insert(0, str(self.folder / place))
+        os.environ |= {
+            "PYTHONPATH": str(self.folder / "src"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "OMP_NUM_THREADS": "1",
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
+        }
+        sys.dont_write_bytecode = True  # a mutant may have the size and date of the one before
+        import pytest
+
+        tests = [f"tests/{test}" for test in TESTS[file]]
+        tests = [test for test in tests if (self.folder / test.partition("::")[0]).is_file()]
+        asked = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
+        seen = Seen(str(self.folder / PACKAGE / file))
+        plugin: object = seen if wanted is None else Only(wanted)
+        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *tests], [plugin])
+        seen.write(self.folder / "lines.json", wanted is None)
+        os._exit(1 if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else 0)
+
+
+class Only:
+    """A plugin of pytest: of all tests these."""
+
+    def __init__(self, wanted: set[str]) -> None:
+        self.wanted = wanted
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if item.nodeid in self.wanted]
+
+
+class Seen:
+    """A plugin of pytest: which lines of a file each test runs."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.test = file, ""
+        self.lines: dict[int, set[str]] = {}
+
+    def pytest_sessionstart(self) -> None:
+        threading.settrace(self._enter)
+        sys.settrace(self._enter)
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        self.test = item.nodeid
+
+    def _enter(self, frame: FrameType, event: str, value: object) -> Any:
+        return self._note if frame.f_code.co_filename == self.file else None
+
+    def _note(self, frame: FrameType, event: str, value: object) -> Any:
+        self.lines.setdefault(frame.f_lineno, set()).add(self.test)
+        return self._note
+
+    def write(self, path: Path, wanted: bool) -> None:
+        sys.settrace(None)
+        if wanted:
+            found = {line: sorted(tests) for line, tests in self.lines.items()}
+            path.write_text(json.dumps(found), "utf-8")
+
+
+def survivors(mutants: list[Mutant], project: Copy) -> list[Mutant]:
+    """Those that no test fails; each file's tests must pass before it is changed."""
+    alive: list[Mutant] = []
+    limits: dict[str, float] = {}
+    lines: dict[int, set[str]] = {}
+    for number, mutant in enumerate(mutants, start=1):
+        if mutant.file not in limits:
+            began = time.monotonic()
+            if project.fails(mutant.file, 1800) is not False:
+                sys.exit(f"the tests of {mutant.file} fail as it is: {TESTS[mutant.file]}")
+            limits[mutant.file] = 30 + 5 * (time.monotonic() - began)
+            lines = project.lines()
+            everything = {test for tests in lines.values() for test in tests}
+        own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
+        tests = everything if own == {""} else own
+        path = project.folder / PACKAGE / mutant.file
+        text = path.read_bytes()
+        path.write_bytes(mutant.applied(text))
+        outcome = bool(tests) and project.fails(mutant.file, limits[mutant.file], tests)
+        path.write_bytes(text)
+        if outcome is False:
+            alive.append(mutant)
+            print(mutant, "" if tests else "    (no test runs this)", sep="\n", flush=True)
+        print(f"{number} of {len(mutants)}, {len(alive)} survive", file=sys.stderr, flush=True)
+    return alive
+
+
+def _load_libraries() -> None:
+    """All that the package imports of others, so that no mutant has to wait for it."""
+    listed = "import sys, matplotlib.figure, pytest, hypothesis, transduce.cli, transduce.training"
+    printed = f"{listed}; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    found = subprocess.run(
+        [sys.executable, "-c", printed], env=environment, check=True, capture_output=True, text=True
+    ).stdout.split()
+    for name in found:
+        if name.partition(".")[0] not in ("transduce", "__main__"):
+            with suppress(Exception):  # what is loaded in some other way
+                importlib.import_module(name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("files", nargs="*", help="parts of the names of source files")
+    parser.add_argument("--count", type=int, default=200, help="mutants in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tests", help="a git revision whose tests are run")
+    parser.add_argument("--write", type=Path, help="a JSON file for those that survive")
+    parser.add_argument("--again", type=Path, help="such a file, whose mutants are run again")
+    parser.add_argument("--list", action="store_true", help="run nothing")
+    asked = parser.parse_args()
+    if asked.again is not None:
+        chosen = [Mutant(**values) for values in json.loads(asked.again.read_text("utf-8"))]
+    else:
+        chosen = sample(asked.count, asked.seed, asked.files)
+    if asked.list:
+        print("\n".join(map(str, chosen)))
+        return
+    _load_libraries()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        alive = survivors(chosen, Copy(Path(folder), asked.tests))
+    print(f"{len(alive)} of {len(chosen)} mutants survive ({len(alive) / len(chosen):.0%})")
+    if asked.write is not None:
+        asked.write.write_text(json.dumps([asdict(mutant) for mutant in alive], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Which model a run keeps, when it ends, and what a validation sees; the scores are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.cookbook import parse_recipe
+from transduce.data.batches import Position
+from transduce.decoding.output import Output
+from transduce.recipe import Recipe
+from transduce.storage import read_tensors
+from transduce.training import loop, train
+from transduce.training.log import read_log
+from transduce.training.prepare import Prepared, prepare
+from transduce.training.ranks import Ranks
+from transduce.transducer import Transducer
+
+RECIPE = """
+data:
+  train: {file: train.tsv}
+  valid: {file: valid.tsv}
+  tokens: {both: {level: character}}
+model:
+  width: 16
+  dropout: 0
+  encoder: {kind: recurrent, layers: 1}
+  decoder: {kind: recurrent, layers: 1}
+train: {steps: 12, tokens: 64, lr: 0.01, warmup: 0, schedule: constant, log_every: 1}
+validation: {every: 2, limit: 3, metric: exact}
+decode: {beam: 1}
+metrics: [exact, cer]
+"""
+WORDS = [f"{a}{b}{c}" for a in "abc" for b in "abc" for c in "abc"]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
+    """A recipe of a few words written backwards, with other values of some keys."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, words in (("train", WORDS[:20]), ("valid", WORDS[20:])):
+        lines = "".join(f"{word}\t{word[::-1]}\n" for word in words)
+        (tmp_path / f"{name}.tsv").write_text(lines, "utf-8")
+
+    def made(**sections: dict[str, Any]) -> Recipe:
+        recipe = parse_recipe(RECIPE, "tiny", tmp_path)
+        changed = recipe.model_dump()
+        for section, values in sections.items():
+            changed[section] |= values
+        return Recipe.model_validate(changed)
+
+    return made
+
+
+class Scores:
+    """Validations that give one value after the other, and remember what they were asked about."""
+
+    def __init__(self, values: list[float], metric: str = "exact") -> None:
+        self.values, self.metric = iter(values), metric
+        self.seen: list[dict[str, Tensor]] = []
+
+    def __call__(self, model: Transducer, *_: object) -> dict[str, float]:
+        self.seen.append({n: p.detach().clone() for n, p in model.network.named_parameters()})
+        return {"loss": 1.0, self.metric: next(self.values)}
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scores]:
+    def scored(*values: float, metric: str = "exact") -> Scores:
+        scores = Scores(list(values), metric)
+        monkeypatch.setattr(loop, "validate", scores)
+        return scores
+
+    return scored
+
+
+def prepared(recipe: Recipe) -> Prepared:
+    return prepare(recipe, None, lambda sentence: None, Ranks())
+
+
+def saved(folder: Path) -> dict[str, Tensor]:
+    """The weights that the run has left."""
+    return read_tensors(folder / "model.safetensors")[0]
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    assert one.keys() == other.keys()
+    return all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+
+
+def mean(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.stack([one[name] for one in several]).mean(0) for name in several[0]}
+
+
+def told(caught: pytest.CaptureFixture[str]) -> str:
+    return " ".join(caught.readouterr().err.split())
+
+
+# ------------------------------------------------------------------------------------ the best
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "best"),
+    [
+        ("exact", [10, 30, 20, 30, 25, 5], 2),  # of equals the first
+        ("exact", [math.nan, 20, 30, 10, math.nan, 5], 3),
+        ("exact", [math.nan, 20, 10, 10, 10, 5], 2),
+        ("exact", [20, math.nan, 10, math.nan, 10, 5], 1),
+        ("cer", [30, 10, 20, 10, 15, 50], 2),
+        ("cer", [math.nan, 30, 20, 40, math.nan, 50], 3),
+    ],
+)
+def test_the_best_validation_is_kept(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    metric: str,
+    values: list[float],
+    best: int,
+) -> None:
+    scores = scored(*values, metric=metric)
+    recipe = make(validation={"metric": metric})
+    trained = train(recipe, tmp_path / "run")
+    assert (trained.standing.best_step, trained.standing.best) == (2 * best, values[best - 1])
+    assert equal(saved(tmp_path / "run"), scores.seen[best - 1])
+    assert equal(dict(trained.model.network.named_parameters()), scores.seen[best - 1])
+    logged = [r["best"] for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "valid"]
+    assert len(logged) == 6
+    assert max(number for number, was in enumerate(logged, start=1) if was) == best
+
+
+@pytest.mark.parametrize(
+    ("values", "steps"),
+    [
+        ([10, 20, 20, 15, 40, 50], 8),  # two in a row that are not better
+        ([10, 5, 20, 15, 30, 20], 12),  # a better one in between
+        ([math.nan, math.nan, 1, 2, 3, 4], 12),
+        ([10, math.nan, math.nan, 50, 50, 50], 6),
+    ],
+)
+def test_patience_counts_what_is_no_better(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    values: list[float],
+    steps: int,
+) -> None:
+    scored(*values)
+    trained = train(make(validation={"patience": 2}), tmp_path / "run")
+    assert trained.standing.step == steps
+
+
+# ------------------------------------------------------------------------------- the average
+
+
+@pytest.mark.parametrize(("value", "better"), [(40, True), (30, False), (20, False)])
+def test_an_average_is_kept_only_where_it_is_better(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    value: float,
+    better: bool,
+) -> None:
+    scores = scored(10, 30, 20, 25, 15, 12, value)
+    trained = train(make(train={"average": {"of": "last", "count": 3}}), tmp_path / "run")
+    average = mean(scores.seen[3:6])
+    assert equal(scores.seen[6], average)
+    assert equal(saved(tmp_path / "run"), average if better else scores.seen[1])
+    assert equal(dict(trained.model.network.named_parameters()), saved(tmp_path / "run"))
+    assert trained.standing.best == (value if better else 30)
+    kept = "average" if better else "single one"
+    said = told(capsys)
+    assert f"The average of 3 checkpoints has exact {value} on the validation set" in said
+    assert f"the best single one 30: the {kept} is kept." in said
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "chosen"),
+    [
+        ("exact", [10, 30, 20, 25, 15, 12], (2, 3, 4)),
+        ("cer", [10, 30, 20, 25, 15, 12], (1, 5, 6)),
+        ("exact", [math.nan, 30, math.nan, 25, math.nan, 12], (2, 4, 6)),
+        ("cer", [10, math.nan, 20, math.nan, math.nan, 12], (1, 3, 6)),
+    ],
+)
+def test_the_average_of_the_best_is_of_the_best(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    metric: str,
+    values: list[float],
+    chosen: tuple[int, ...],
+) -> None:
+    scores = scored(*values, 20, metric=metric)
+    recipe = make(validation={"metric": metric}, train={"average": {"of": "best", "count": 3}})
+    train(recipe, tmp_path / "run")
+    assert equal(scores.seen[6], mean([scores.seen[number - 1] for number in chosen]))
+
+
+def test_one_checkpoint_is_no_average(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path
+) -> None:
+    scores = scored(*range(10, 16))
+    train(make(train={"average": {"of": "last", "count": 1}}), tmp_path / "run")
+    assert len(scores.seen) == 6
+
+
+def test_the_moving_average_is_what_is_measured_and_saved(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = scored(*range(10, 16))
+    train(make(), tmp_path / "plain")
+    steps: list[dict[str, Tensor]] = []
+    update = loop.MovingAverage.update
+
+    def noted(self: loop.MovingAverage, network: torch.nn.Module, *rest: Any) -> None:
+        steps.append({n: p.detach().clone() for n, p in network.named_parameters()})
+        update(self, network, *rest)
+
+    monkeypatch.setattr(loop.MovingAverage, "update", noted)
+    scores = scored(*range(10, 16))
+    train(make(train={"ema": 0.9}), tmp_path / "run")
+    # The updates go on from the weights themselves, as if there were no average.
+    assert all(equal(steps[2 * n + 1], weights) for n, weights in enumerate(plain.seen))
+    assert not any(equal(a, b) for a, b in zip(plain.seen, scores.seen, strict=True))
+    run = loop.Run(make(), tmp_path, prepared(make()))
+    expected = {name: p.detach().clone() for name, p in run.network.named_parameters()}
+    for decay, weights in zip((2 / 11, 3 / 12), steps, strict=False):
+        expected = {n: decay * expected[n] + (1 - decay) * weights[n] for n in weights}
+    assert equal(scores.seen[0], expected)
+    assert equal(saved(tmp_path / "run"), scores.seen[-1])
+
+
+# ---------------------------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_run_ends_after_its_epochs(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path, epochs: int
+) -> None:
+    scores = scored(10, 20)
+    recipe = make(train={"epochs": epochs, "steps": 1000}, validation={"every": 1000})
+    batches = prepared(recipe).train.iterate()
+    updates = sum(1 for _ in takewhile(lambda batch: batch[1].epoch < epochs, batches)) + 1
+    trained = train(recipe, tmp_path / "run")
+    assert (trained.standing.step, trained.standing.position) == (updates, Position(epochs))
+    assert len(scores.seen) == 1  # the end is validated
+
+
+@pytest.mark.parametrize(("minutes", "steps"), [(0.5, 3), (1.0, 6)])
+def test_a_run_ends_after_its_minutes(
+    make: Callable[..., Recipe],
+    scored: Callable[..., Scores],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: float,
+    steps: int,
+) -> None:
+    scored(*range(100))
+    clock = count(0.0, 10.0)  # every look at it takes ten seconds
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    recipe = make(train={"minutes": minutes, "steps": 1000, "log_every": 1000})
+    assert train(recipe, tmp_path / "run").standing.step == steps
+
+
+def test_validations_come_as_often_as_asked(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path
+) -> None:
+    scored(*range(100))
+    recipe = make(train={"steps": 11, "log_every": 3}, validation={"every": 4})
+    train(recipe, tmp_path / "run")
+    log = read_log(tmp_path / "run" / "log.jsonl")
+    assert [r["step"] for r in log if r["kind"] == "valid"] == [4, 8, 11]
+    assert [r["step"] for r in log if r["kind"] == "train"] == [3, 6, 9]
+
+
+# ---------------------------------------------------------------------------- what is decoded
+
+
+@pytest.mark.parametrize("limit", [1, 3, None])
+def test_as_many_pairs_are_decoded_as_asked(
+    make: Callable[..., Recipe],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int | None,
+) -> None:
+    asked: list[list[str]] = []
+    run = Transducer.run
+
+    def noted(self: Transducer, sources: Sequence[str], **settings: Any) -> list[Output]:
+        asked.append(list(sources))
+        return run(self, sources, **settings)
+
+    monkeypatch.setattr(Transducer, "run", noted)
+    train(make(train={"steps": 1}, validation={"limit": limit}), tmp_path / "run")
+    assert asked == [WORDS[20:][:limit]]
+
+
+def test_the_loss_is_of_all_pairs_whatever_is_decoded(
+    make: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    values = []
+    for limit in (1, 5):
+        folder = tmp_path / f"{limit}"
+        train(make(train={"steps": 1}, validation={"limit": limit}), folder)
+        values += [r["loss"] for r in read_log(folder / "log.jsonl") if r["kind"] == "valid"]
+    assert values[0] == values[1]
+
+
+def test_each_row_of_the_validation_set_has_its_own_source(
+    make: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    """Where overlong pairs were skipped, rows and pairs are not numbered alike."""
+    pairs = ["ab\tba", "abcabc\tcbacba", "\tx", "ba\tab", "bcabca\ta", "ca\tac"]
+    (tmp_path / "valid.tsv").write_text("\n".join(pairs) + "\n", "utf-8")
+    found = prepared(make(data={"max_length": 4}))
+    assert found.valid_sources == ["ab", "ba", "ca"]
+    for row, source in enumerate(found.valid_sources):
+        assert found.valid.source(row).tolist() == found.source_tokens.encode(source)
