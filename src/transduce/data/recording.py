@@ -124,7 +124,7 @@ class Recording:
         self._check_promise(stop / self.rate, position / self.rate)
 
     def _seek(self, start: int) -> None:
-        """Go to a frame. A frame of MP3 needs bits of frames before it, which a jump leaves out: the
+        """Go to a frame. One of MP3 needs bits of frames before it, which a jump leaves out: the
         decoder complains of what is missing, and is right again after some of them."""
         if self._file.format != "MP3":
             self._file.seek(start)

@@ -155,7 +155,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, suffix: str, share: 
 
 @pytest.fixture
 def variable(tmp_path: Path) -> Path:
-    """A good MP3 of variable bitrate, loud and quiet in turn, so that frames lend each other bits."""
+    """A good MP3 of variable bitrate, noisy and not in turn: its frames lend each other bits."""
     rate, seconds = 16_000, 30
     time = np.arange(rate * seconds) / rate
     wave = 0.3 * np.sin(2 * np.pi * (200 + 100 * np.sin(time)) * time)
