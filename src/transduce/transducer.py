@@ -27,7 +27,7 @@ from transduce.models.native import steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
-from transduce.tasks import Hearing, Model
+from transduce.tasks import AudioClassifier, Hearing, Model
 from transduce.tasks.model import checked, cut, ready
 from transduce.tasks.writing import Ids, Writer
 
@@ -185,7 +185,8 @@ def _rooms(model: Writer) -> tuple[int, int]:
 def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
     """An untrained model of the recipe's task and shape."""
     if recipe.sound is not None:
-        return Listener.create(recipe, source_tokens, target_tokens)
+        kind = AudioClassifier if recipe.task == "classify" else Listener
+        return kind.create(recipe, source_tokens, target_tokens)
     return Model.tasks[recipe.task].create(recipe, source_tokens, target_tokens)
 
 

@@ -11,7 +11,7 @@ from transduce.folder import read_metrics
 from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
 from transduce.storage import write_text
-from transduce.tasks import Hearing, LanguageModel
+from transduce.tasks import LanguageModel, Listening
 from transduce.transducer import Model
 
 
@@ -20,9 +20,9 @@ def write_card(model: Model, folder: Path) -> None:
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
-    alone = isinstance(model, LanguageModel | Hearing)
+    alone = isinstance(model, LanguageModel | Listening)
     files = "" if alone else " --target FILE"
-    source = '"recording.wav"' if isinstance(model, Hearing) else '"..."'
+    source = '"recording.wav"' if isinstance(model, Listening) else '"..."'
     lines = [
         f"# {recipe.name}",
         "",
@@ -59,8 +59,9 @@ def write_card(model: Model, folder: Path) -> None:
 
 
 def _tokens(model: Model) -> list[str]:
-    if isinstance(model, Hearing):
-        return [f"- Sound: {_part(model.sound)}", f"- Tokens: {len(model.target_tokens):,}"]
+    if isinstance(model, Listening):
+        tokens = f"- Tokens: {len(model.target_tokens):,} ({model.target_tokens.level})"
+        return [f"- Sound: {_part(model.sound)}", tokens]
     source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
     if isinstance(model, LanguageModel):
         return [f"- Tokens: {target}; reads {model.window} of them at once"]

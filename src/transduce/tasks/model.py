@@ -132,13 +132,22 @@ class Model:
     def save_weights(self, folder: Path) -> None:
         if self.engine:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        write_tensors(folder / WEIGHTS, weights_of(self.network), {"format": "transduce 1"})
+        facts = {"format": "transduce 1", **self.facts()}
+        write_tensors(folder / WEIGHTS, weights_of(self.network), facts)
 
     def load_weights(self, path: Path) -> str:
         """Fill the network from a file; gives the precision that it was exported in, or auto."""
         weights, facts = read_tensors(path)
         set_weights(self.network, unpack_levels(weights), path)
+        self.take_facts(facts)
         return str(facts.get("precision", "auto"))
+
+    def facts(self) -> dict[str, Any]:
+        """What a file of weights is to carry beside them, as JSON can say it."""
+        return {}
+
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """What such a file carried."""
 
 
 @contextmanager
