@@ -138,7 +138,8 @@ def assemble(
 
 
 def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
-    """How far found boundaries are from true ones, in all lines that were read.
+    """How far found boundaries are from true ones, in all lines that were read, and in all their
+    words.
 
     unseen: whether a line is of an article that training had not.
     """
@@ -153,12 +154,15 @@ def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
             missed += 1
             starts.append(np.inf)
             ends.append(np.inf)
+            word_errors += [np.inf] * len(words)
             continue
         starts.append(abs(one.start - span[0]))
         ends.append(abs(one.end - span[1]))
         if len(one.words) == len(words):
             told = zip(one.words, sorted(words.values()), strict=True)
             word_errors += [abs(word.start - true) for word, true in told]
+        else:  # some have no interval, and nobody can say which: none of them counts as found
+            word_errors += [np.inf] * len(words)
     both = np.array([*starts, *ends])
     new = [flag for flag, span in zip(unseen, truth.spans, strict=True) if span is not None]
     of_new = both[[*new, *new]]

@@ -68,9 +68,10 @@ def _alignment(found: dict[str, Any]) -> list[str]:
         "two languages by eight voices, aligns readings by other voices, which played no part in "
         "setting any limit, with pauses of 0.2 to 1.2 s, an echo, noise, about one line in twelve "
         "left out, and now and then something that is not in the text. Starts and ends of lines, "
-        "and starts of words (in lines with as many words found as said), against where espeak "
-        "said them. `taken for it`: lines that were read "
-        "and counted as left out; both their ends count as wrong.",
+        "and starts of words (all of them wrong in a line of which not every word was found), "
+        "against where espeak said them. `taken for it`: lines that were read "
+        "and counted as left out; both their ends count as wrong."
+        + (f" {found['notes']}" if found.get("notes") else ""),
         "",
         f"In all, {_share(total['near'], total['boundaries'])} of {total['boundaries']:,} "
         f"boundaries of lines lie within 100 ms, {_share(total['near_words'], total['words'])} of "

@@ -73,3 +73,11 @@ def sound_model(*overrides: str, letters: str = "abcde ", **shape: Any) -> Heari
 def noise(seconds: float, seed: int = 1, rate: int = 4000) -> NDArray[np.int16]:
     drawn = np.random.default_rng(seed).standard_normal(round(seconds * rate))
     return (3000 * drawn).clip(-32768, 32767).astype(np.int16)
+
+
+def phone_model(phones: str, *overrides: str) -> Hearing:
+    """One whose tokens are phones."""
+    tokens = Tokens.train(TokensRecipe(level="symbol"), [phones])
+    model = create(sound_recipe("data.tokens.both.level=symbol", *overrides), tokens, tokens)
+    assert isinstance(model, Hearing)
+    return model

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transduce.data.doctor import Diagnosis
     from transduce.evaluation.evaluate import Evaluation
     from transduce.evaluation.metrics import Metric
-    from transduce.tasks import Hearing, Model
+    from transduce.tasks import Listening, Model
     from transduce.transducer import Output, Score
 
 SENTENCES_AT_ONCE = 256
@@ -55,7 +55,8 @@ def output_format(asked: str, folder: Path | None, model: Model) -> str:
     """The format of what is printed, if the model can give it. Raises ModelError."""
     from transduce.decoding.transcripts import FORMATS
 
-    known = ("text", "json", *FORMATS) if model.recipe.sound is not None else ("text", "json")
+    heard = model.recipe.sound is not None and model.recipe.task == "transduce"
+    known = ("text", "json", *FORMATS) if heard else ("text", "json")
     if asked not in known:
         raise ModelError(f"--format is {asked}; of this model it can be {', '.join(known)}")
     if folder is not None and asked not in FORMATS:
@@ -64,7 +65,7 @@ def output_format(asked: str, folder: Path | None, model: Model) -> str:
 
 
 def print_recordings(
-    model: Hearing,
+    model: Listening,
     sources: Iterable[list[str]],
     kind: str,
     folder: Path | None,
@@ -74,7 +75,7 @@ def print_recordings(
     numbered: bool,
     overwrite: bool = False,
 ) -> int:
-    """What is said in sound files, in order, in one of the formats; how many could not be used.
+    """What is made of sound files, in order, in one of the formats; how many could not be used.
 
     A file that is there already is not replaced without `overwrite`: DataError.
 
@@ -82,10 +83,13 @@ def print_recordings(
     """
     from transduce.decoding.transcripts import ENDINGS
     from transduce.storage import check_free
+    from transduce.tasks import Hearing
 
     failed, number = 0, 0
     written: dict[Path, str] = {}
-    if kind != "text" and not model.has_same_ctc:
+    if isinstance(model, Hearing):
+        settings = {"times": kind != "text", **settings}
+    if kind != "text" and isinstance(model, Hearing) and not model.has_same_ctc:
         by_attention = (
             "words have the times at which attention looked, and none where it does not move along "
             "the sound; CTC on the tokens that are written (model.ctc and data.tokens.both) tells "
@@ -100,7 +104,7 @@ def print_recordings(
         if kind in ENDINGS and folder is not None:
             files = [_transcript_file(folder, source, kind) for source in group]
             check_free((file for file in files if file not in written), overwrite)
-        for source, output in _heard(model, group, {"times": kind != "text", **settings}):
+        for source, output in _heard(model, group, settings):
             number += 1
             failed += output.failed
             if output.warning:
@@ -121,7 +125,7 @@ def print_recordings(
 
 
 def _heard(
-    model: Hearing, sources: list[str], settings: dict[str, Any]
+    model: Listening, sources: list[str], settings: dict[str, Any]
 ) -> Iterator[tuple[str, Output]]:
     """Each source with its output; some at a time, so that the first need not wait for the last."""
     for start in range(0, len(sources), FILES_AT_ONCE):
@@ -137,7 +141,7 @@ def _transcript_file(folder: Path, source: str, kind: str) -> Path:
 
 
 def _write_transcript(
-    model: Hearing,
+    model: Listening,
     output: Output,
     source: str,
     kind: str,

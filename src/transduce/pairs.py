@@ -137,6 +137,12 @@ class Recordings(Part):
     group: Column | None = Field(
         None, description="the column by which scores are told apart, such as a language or speaker"
     )
+    tags: Column | None = Field(
+        None, description="a column of tags, such as a language: each is added to what is heard"
+    )
+    tag: TagName | None = Field(
+        None, description="what each recording has as a tag, such as its language; in use: --tag"
+    )
     limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
 
 
@@ -153,14 +159,15 @@ def corpus_form(value: Any) -> str:
 def _form_within(value: Any) -> str:
     """The form of a corpus in a list of several: one that cannot be there is told as files."""
     form = corpus_form(value)
-    return form if form in ("columns", "named", "hub") else "parallel"
+    return form if form in ("columns", "named", "hub", "sound") else "parallel"
 
 
 OneCorpus = Annotated[
     Annotated[ParallelFiles, Tag("parallel")]
     | Annotated[Columns, Tag("columns")]
     | Annotated[Named, Tag("named")]
-    | Annotated[Hub, Tag("hub")],
+    | Annotated[Hub, Tag("hub")]
+    | Annotated[Recordings, Tag("sound")],
     Discriminator(_form_within),
 ]
 

@@ -96,6 +96,7 @@ def _plain_name(name: str) -> str:
 # A string in an annotation is what errors and the list of keys call such a value.
 Name = Annotated[str, AfterValidator(_plain_name), "a plain name"]
 PARTS = ("encoder", "decoder")
+OF_SOUND = ("transduce", "classify")  # tasks whose sources may be sound
 
 
 def _task(name: str) -> str:
@@ -234,18 +235,26 @@ class Recipe(Part):
         """What sound asks of the other keys, and what has no meaning without it."""
         corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
         for split, corpus in corpora.items():
-            known = corpus is not None and not isinstance(corpus, Named)
-            if known and isinstance(corpus, Recordings) != (self.sound is not None):
-                heard = "sound" if self.sound is not None else "text"
-                raise Misfit(f"data.{split}", f"does not fit the others, whose sources are {heard}")
+            for one in corpus.of if isinstance(corpus, Mixture) else [corpus]:
+                known = one is not None and not isinstance(one, Named)
+                if known and isinstance(one, Recordings) != (self.sound is not None):
+                    heard = "sound" if self.sound is not None else "text"
+                    raise Misfit(
+                        f"data.{split}", f"does not fit the others, whose sources are {heard}"
+                    )
         if self.sound is None:
             for key, value in (("model.ctc", self.model.ctc), ("decode.ctc", self.decode.ctc)):
                 if value:
                     raise Misfit(key, f"is {value}, but CTC is for sound; leave it out")
             return self
-        if self.task != "transduce":
-            raise Misfit("sound", f"is for task: transduce, not for {self.task}")
+        if self.task not in OF_SOUND:
+            tasks = " or ".join(OF_SOUND)
+            raise Misfit("sound", f"is for task: {tasks}, not for {self.task}")
+        labels = self.task == "classify"
         without = {
+            "model.ctc": (labels and self.model.ctc, "CTC writes a text, and a label is none"),
+            "model.ngrams": (self.model.ngrams, "sound has no words"),
+            "model.word_dropout": (self.model.word_dropout, "sound has no words"),
             "data.streaming": (self.data.streaming, "sound is never held in memory anyway"),
             "data.overlong": (self.data.overlong == "cut", "half of an utterance has another text"),
             "train.tokens": (self.train.tokens == "auto", "of sound it must be a number of frames"),
@@ -306,7 +315,10 @@ class Recipe(Part):
 
 def _names_sound(data: Any) -> bool:
     train = data.get("train") if isinstance(data, dict) else None
-    return isinstance(train, dict | Recordings) and corpus_form(train) == "sound"
+    if isinstance(train, dict) and isinstance(train.get("of"), list):
+        train = train["of"]
+    first = train[0] if isinstance(train, list) and train else train
+    return isinstance(first, dict | Recordings) and corpus_form(first) == "sound"
 
 
 def _as_given(value: Any) -> Any:

@@ -26,7 +26,7 @@ from transduce.models.native import has_steps, steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
-from transduce.tasks import Hearing, Model
+from transduce.tasks import AudioClassifier, Hearing, Model
 from transduce.tasks.limits import encode_cut, unread
 from transduce.tasks.model import Origin, checked, ready
 from transduce.tasks.size import check_weights
@@ -190,7 +190,9 @@ def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Mode
 
 def kind_of(recipe: Recipe) -> type[Model]:
     """The class of the models that a recipe makes."""
-    return Listener if recipe.sound is not None else Model.tasks[recipe.task]
+    if recipe.sound is not None:
+        return AudioClassifier if recipe.task == "classify" else Listener
+    return Model.tasks[recipe.task]
 
 
 def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:

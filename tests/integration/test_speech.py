@@ -145,6 +145,75 @@ train: {{steps: 20, tokens: 500, device: cpu}}
     assert output["score"] == pytest.approx(joint / parts["length_penalty"], abs=1e-3)
 
 
+def test_the_model_says_how_sure_it_is(run: Path, folder: Path, tmp_path: Path) -> None:
+    """Of sound that it has not learnt it writes something too, less surely, and warns."""
+    model = load(run)
+    assert isinstance(model, Hearing)
+    assert model.calibration is not None
+    rows = read_log(run / "log.jsonl")
+    assert max(row["confidence"] for row in rows if row["kind"] == "valid") > 60
+    known = [str(folder / "sounds" / f"test{number}.wav") for number in range(30)]
+    outputs = model.run(known)
+    assert sum(bool(output.warning) for output in outputs) <= 3
+    draw = np.random.default_rng(1)
+    time = np.arange(2 * RATE) / RATE
+    strange = {
+        "noise": 0.1 * draw.standard_normal(2 * RATE),
+        "siren": 0.3 * np.sin(2 * np.pi * (900 + 200 * np.sin(9 * time)) * time),
+        "chirps": 0.3 * np.sin(2 * np.pi * 400 * (time % 0.2) * (1 + 8 * (time % 0.2))),
+    }
+    for name, samples in strange.items():
+        soundfile.write(tmp_path / f"{name}.wav", samples.astype(np.float32), RATE)
+    names = [str(tmp_path / f"{name}.wav") for name in strange]
+    unsure = model.run(names)
+    sure = np.median([output.confidence for output in outputs])
+    for name, output in zip(names, unsure, strict=True):
+        assert output.confidence < sure / 2, (name, output.text, output.confidence)
+        assert f"{name}: the model is unsure of it" in output.warning
+    told = transduce("run", run, known[0], *names)
+    assert told.returncode == 0
+    assert told.stderr.count("does not sound like what the model learnt") == 3
+    assert known[0] not in told.stderr
+    values = json.loads(transduce("run", run, names[0], "--json").stdout)
+    assert values["confidence"] < sure / 2
+    assert len(values["probabilities"]) == len(values["tokens"])
+    assert "does not sound" in values["warning"]
+
+
+def test_confidence_is_the_same_however_it_is_asked_for(run: Path, folder: Path) -> None:
+    model = load(run)
+    sound = [str(folder / "sounds" / "test0.wav")]
+    (plain,), (timed,) = model.run(sound), model.run(sound, times=True)
+    assert plain.confidence == pytest.approx(timed.confidence, abs=1e-4)
+    assert plain.stretches[0].confidence == plain.confidence
+    assert len(timed.probabilities) == len(timed.tokens) == len(timed.ids) + 1
+    assert all(0 <= value <= 1 for value in timed.probabilities)
+    assert plain.probabilities == []
+
+
+def test_samples_are_sources(run: Path, folder: Path) -> None:
+    """As arrays and tensors, at any rate; they are heard as the file that holds them is."""
+    model = load(run)
+    path = folder / "sounds" / "test0.wav"
+    samples, rate = soundfile.read(path, dtype="float32")
+    whole = np.rint(samples * 32768).astype(np.int16)
+    (expected,) = model.run([str(path)], times=True)
+    for source in (samples, torch.from_numpy(samples), whole, np.stack([samples, samples], 1)):
+        (output,) = model.run([source], rate=rate, times=True)
+        assert (output.text, output.words) == (expected.text, expected.words)
+        assert output.confidence == pytest.approx(expected.confidence, abs=1e-3)
+        assert model(source, rate=rate) == expected.text
+    assert model(samples.repeat(2), rate=2 * rate) == expected.text
+    (from_file,) = model.score([str(path)], [expected.text])
+    (from_array,) = model.score([samples], [expected.text], rate=rate)
+    assert from_array.log_probability == pytest.approx(from_file.log_probability, abs=1e-3)
+    assert "".join(model.stream(samples, rate=rate)) == model(samples, rate=rate, beam=1)
+    quiet = (0.003 * np.random.default_rng(1).standard_normal(RATE)).astype(np.float32)
+    talk = np.concatenate([quiet, tones("ab cde"), quiet, tones("eda c"), quiet])
+    (output,) = model.run([talk], rate=RATE)
+    assert len(output.stretches) == 2  # longer than in training: cut at its pauses
+
+
 def test_one_bad_file_among_many(run: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.wav").write_text("no sound")
     texts = [line.split("\t")[1] for line in (folder / "test.tsv").read_text().splitlines()[1:]]

@@ -45,7 +45,8 @@ class Utterance:
     start: float = math.nan
     end: float = math.nan
     confidence: float = 0.0
-    """The worst second of it: the geometric mean of probabilities there."""
+    """The worst second of it (the geometric mean of probabilities there), times the share of the
+    line's words that were found: what the model cannot spell or did not hear was not confirmed."""
     words: tuple[Interval, ...] = ()
     phones: tuple[Interval, ...] = ()
 
@@ -112,7 +113,7 @@ class _Clock:
 
     def utterances(self, lines: Sequence[Line], starts: list[int]) -> list[Utterance]:
         found: list[Utterance] = []
-        sure = [self._confidence(a, a + len(x.ids)) for x, a in zip(lines, starts, strict=False)]
+        sure = [self._confidence(x, a) for x, a in zip(lines, starts, strict=False)]
         tokens = [
             [u for u in range(a, a + len(x.ids)) if not self.told.left_out_U[u]]
             if confidence >= LEAST
@@ -143,12 +144,18 @@ class _Clock:
             found.append(Utterance(number + 1, line.text, start, end, sure[number], words, phones))
         return found
 
-    def _confidence(self, start: int, end: int) -> float:
-        tokens = self.told.confidence_U[start:end][~self.told.left_out_U[start:end]]
+    def _confidence(self, line: Line, start: int) -> float:
+        end = start + len(line.ids)
+        found_U = ~self.told.left_out_U[start:end]
+        tokens = self.told.confidence_U[start:end][found_U]
         # A line that nobody reads may lie about a long pause, whose frames are sure of nothing.
         if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):
             return 0.0
-        return math.exp(self.told.segment_confidence(start, end))
+        heard = math.exp(self.told.segment_confidence(start, end))
+        # Of each word, the share of its tokens; a word that the model cannot spell has none.
+        shares = [float(found_U[first:stop].float().mean()) for _, first, stop in line.words]
+        words = len(shares) + len(line.unknown)
+        return heard * sum(shares) / words if words else heard
 
     def _begin(self, at: float, earliest: float) -> float:
         """The end of the last pause before a sound."""

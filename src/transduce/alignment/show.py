@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transduce.alignment.align import Aligned, Utterance, align_recording
-from transduce.alignment.lines import read_text, spell
+from transduce.alignment.lines import Line, read_text, spell, strange_phones
 from transduce.alignment.written import MANIFEST, files_of, manifest_rows, table, write_alignment
 from transduce.corpora.udhr import SPLITS
+from transduce.corpora.udhr_spoken import ALL, UDHR_SPOKEN
 from transduce.corpora.versions import read_version, version_codes
 from transduce.data.audio import sound_facts
 from transduce.data.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
+from transduce.recipe import Named
 from transduce.storage import check_free, write_text
 from transduce.synthesis.declaration import cut
 from transduce.tasks.hearing import Hearing
@@ -45,9 +48,42 @@ def align_and_tell(
     else:
         assert model is not None
         hearing = _hearing(model, device)
-        aligned = align_recording(hearing, audio, spell(hearing, texts, language))
+        if language is None and strange_phones(hearing, texts):
+            language = _learnt_language(hearing)
+        lines = spell(hearing, texts, language)
+        _tell_unknown(lines)
+        aligned = align_recording(hearing, audio, lines)
     write_alignment(aligned, folder, least)
     _tell(aligned, folder)
+
+
+def _learnt_language(model: Hearing) -> str | None:
+    """The one language whose phones a model has learnt, as far as its recipe names it; said, as
+    nobody asked for it."""
+    corpus = model.recipe.data.train
+    if not isinstance(corpus, Named) or corpus.name != UDHR_SPOKEN.name:
+        return None
+    if corpus.language in (None, ALL):
+        return None
+    try:
+        tag = read_version(str(corpus.language)).tag
+    except DataError:  # the Declaration's texts are not on this machine
+        return None
+    print(f"transduce: the text is taken for {tag}, which the model learnt", file=sys.stderr)
+    return tag
+
+
+def _tell_unknown(lines: Sequence[Line]) -> None:
+    unknown = [word for line in lines for word in line.unknown]
+    if unknown:
+        noun = "word has" if len(unknown) == 1 else "words have"
+        shown = ", ".join(list(dict.fromkeys(unknown))[:10])
+        print(
+            f"transduce: {len(unknown):,} {noun} nothing that the model can spell, and no interval "
+            f"in the alignment ({shown}{', …' if len(set(unknown)) > 10 else ''}): write them as "
+            f"they are said",
+            file=sys.stderr,
+        )
 
 
 def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:

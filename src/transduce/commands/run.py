@@ -113,7 +113,7 @@ def run(
     from transduce.hardware import keep_loaded, pick_device
     from transduce.inputs import check_tags, conllu_input, in_turn, read_requests, read_sources
     from transduce.interop.engine import open_model
-    from transduce.tasks import Hearing
+    from transduce.tasks import Listening
     from transduce.transducer import load
 
     place = str(pick_device(device))
@@ -161,8 +161,8 @@ def run(
     }
     # Only what was asked for: a model of another task knows other settings.
     asked = {name: value for name, (value, usual) in settings.items() if value != usual}
-    if isinstance(transducer, Hearing):
-        wishes = {"prefix": prefix, "include": include, "exclude": exclude}
+    if isinstance(transducer, Listening):
+        wishes = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
         asked |= {name: value for name, value in wishes.items() if value}
         failed = print_recordings(
             transducer,

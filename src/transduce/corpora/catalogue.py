@@ -17,6 +17,7 @@ from transduce.corpora.mboshi import MBOSHI
 from transduce.corpora.multi30k import MULTI30K
 from transduce.corpora.place import corpora_folder, read_facts
 from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
+from transduce.corpora.spoken_digits import SPOKEN_DIGITS
 from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
 from transduce.corpora.udhr import UDHR
 from transduce.corpora.udhr_spoken import UDHR_SPOKEN
@@ -34,6 +35,7 @@ FETCHED: dict[str, Listing] = {
         MBOSHI,
         MULTI30K,
         SIGMORPHON2020,
+        SPOKEN_DIGITS,
         TINY_SHAKESPEARE,
         UDHR,
         UDHR_SPOKEN,

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from transduce.data.recording import Facts, Recording, Samples, load_sound_package
 from transduce.errors import DataError
@@ -23,6 +25,7 @@ SILENT = 2.0**-13  # a peak of four steps of 16 bits
 STEP = 2.0**-15
 CLIPPED_SHARE = 1e-3
 CANCELLED = 0.01
+MOST_CHANNELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,49 @@ def read_sound(
         native = recording.rate
     remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, channel_peak))
     samples = resampled(mono, native, rate)[skip:][:size]
+    _check_length(samples, rate, str(path), start)
+    return Sound(samples, rate, remarks, silent=_is_silent(mono, channel_peak))
+
+
+def sound_from_samples(
+    samples: npt.NDArray[Any], native: int, rate: int = RATE, name: str = "audio"
+) -> Sound:
+    """Samples at hand, as `read_sound` gives those of a file.
+
+    One channel [n], or some [n, channels] or [channels, n]: the shorter side. Numbers with a point
+    have full scale ±1, int16 and int32 their own. Raises DataError, which calls them `name`.
+    """
+    if samples.dtype in (np.int16, np.int32):
+        samples = samples / -float(np.iinfo(samples.dtype).min)
+    elif not np.issubdtype(samples.dtype, np.floating):
+        raise DataError(
+            f"{name} has samples of type {samples.dtype}; give floating point numbers of full "
+            f"scale ±1, int16 or int32"
+        )
+    channels = samples[:, None] if samples.ndim == 1 else samples
+    if channels.ndim != 2 or min(channels.shape) > MOST_CHANNELS:
+        raise DataError(
+            f"{name} has the shape {list(samples.shape)}; give [samples], or [samples, channels]"
+        )
+    if channels.shape[0] < channels.shape[1]:
+        channels = channels.T
+    channels = channels.astype(np.float32)
+    if not np.isfinite(channels).all():
+        raise DataError(f"{name} holds samples that are NaN or infinite")
+    mono, channel_peak = _mixed(iter([channels] if channels.size else []))
+    remarks = tuple(f"{name} {flaw}" for flaw in flaws(mono, channel_peak))
+    made = resampled(mono, native, rate)
+    _check_length(made, rate, name)
+    return Sound(made, rate, remarks, silent=_is_silent(mono, channel_peak))
+
+
+def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) -> None:
     if len(samples) < SHORTEST * rate:
         raise DataError(
-            f"{path} has {1000 * len(samples) / rate:.0f} ms of sound"
+            f"{name} has {1000 * len(samples) / rate:.0f} ms of sound"
             + (f" from {start:g} s on" if start else "")
             + f", less than one frame of {1000 * SHORTEST:.0f} ms: leave it out"
         )
-    return Sound(samples, rate, remarks, silent=_is_silent(mono, channel_peak))
 
 
 def sound_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:

@@ -50,6 +50,8 @@ class Batch:
     """Share of padding among what encoder and decoder read."""
     said_BT: Tensor | None = None
     said_lengths_B: Tensor | None = None
+    tags_BG: Tensor | None = None
+    """Of sound that has tags: 1 where a source has a tag, else 0."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -68,6 +70,7 @@ class Batch:
             source_BS=moved(self.source_BS),
             target_BT=None if self.target_BT is None else moved(self.target_BT),
             said_BT=None if self.said_BT is None else moved(self.said_BT),
+            tags_BG=None if self.tags_BG is None else moved(self.tags_BG),
         )
 
     def twice(self) -> Batch:
@@ -85,6 +88,7 @@ class Batch:
             padding_share=self.padding_share,
             said_BT=None if self.said_BT is None else self.said_BT.repeat(2, 1),
             said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B.repeat(2),
+            tags_BG=None if self.tags_BG is None else self.tags_BG.repeat(2, 1),
         )
 
     def part(self, rows: slice) -> Batch:
@@ -109,6 +113,7 @@ class Batch:
             padding_share=1 - real / places,
             said_BT=None if self.said_BT is None else self.said_BT[rows].contiguous(),
             said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B[rows],
+            tags_BG=None if self.tags_BG is None else self.tags_BG[rows],
         )
 
 
@@ -148,12 +153,14 @@ def _batch(
     encoded: Encoded, rows: NDArray[np.int64], ends: bool, with_targets: bool = True
 ) -> Batch:
     sides = encoded.source_ids, encoded.source_offsets, rows
-    said_BT, said_lengths_B = None, None
+    said_BT, said_lengths_B, tags_BG = None, None, None
     source_BS: NDArray[Any]
     if isinstance(encoded, Recorded):
         source_BS, source_lengths_B = encoded.waves(rows)
         said, lengths = _padded(encoded.said_ids, encoded.said_offsets, rows, False, False)
         said_BT, said_lengths_B = torch.from_numpy(said), torch.from_numpy(lengths)
+        if encoded.tags is not None:
+            tags_BG = torch.from_numpy(encoded.tags[rows])
     else:
         source_BS, source_lengths_B = _padded(*sides, False, ends)
     real, places = int(source_lengths_B.sum()), source_BS.size
@@ -176,6 +183,7 @@ def _batch(
         padding_share=1 - real / places if places else 0.0,
         said_BT=said_BT,
         said_lengths_B=said_lengths_B,
+        tags_BG=tags_BG,
     )
 
 

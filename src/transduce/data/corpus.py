@@ -103,7 +103,17 @@ def text_of(corpus: Corpus) -> Text | None:
 
 
 def sound_of(corpus: Corpus) -> Recordings | None:
-    """The recordings that a corpus is, whether or not they are on this machine."""
+    """The recordings that a corpus is, whether or not they are on this machine.
+
+    Of several, those of the first. Raises DataError where others among them are text.
+    """
+    if isinstance(corpus, Mixture):
+        found = [sound_of(one) for one in corpus.of]
+        if any(found) and not all(found):
+            raise DataError(
+                f"{called(corpus)} has corpora of sound and of text; give those of one kind"
+            )
+        return found[0]
     if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
         files = listing.read(corpus.split, listing.example)
         if isinstance(files, Recordings) and corpus.language is not None:
@@ -129,7 +139,9 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
         what = "is sound" if sound else "is text"
         mend = "write sound: {} into the recipe" if sound else "leave sound out of the recipe"
         raise DataError(f"{called(corpus)} {what}, but the recipe takes it for other: {mend}")
-    if sound is not None and sound.said is not None and recipe.data.tokens.both is not None:
+    parts = [sound_of(one) for one in (corpus.of if isinstance(corpus, Mixture) else [corpus])]
+    said = any(part is not None and part.said is not None for part in parts)
+    if said and recipe.data.tokens.both is not None:
         raise DataError(
             f"{called(corpus)} has one text that is said and another that is written: give each "
             f"its tokens, data.tokens.source and data.tokens.target"
@@ -350,7 +362,7 @@ def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
 def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
     """Sound files by their places, and what is written and said of them."""
     wanted = [corpus.audio, corpus.target]
-    optional = [corpus.said, corpus.start, corpus.end, corpus.group]
+    optional = [corpus.said, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
     for name in find_files(corpus.file, folder):
         beside = locate(name, folder).absolute().parent
@@ -360,9 +372,11 @@ def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
             start = _seconds(next(rest), name, line) if corpus.start is not None else None
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
             group = "" if corpus.group is None else next(rest)
+            tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
             file = beside / Path(audio).expanduser()
             source = place_of(file, start, end) if audio.strip() else ""
-            yield Pair(source, target, name, line, said=said, group=group)
+            pair = Pair(source, target, name, line, said=said, group=group)
+            yield _tagged(pair, tags if source else ())
 
 
 def _seconds(text: str, name: str, line: int) -> float:

@@ -7,8 +7,13 @@ transcript then speaks of sound that is not there, so such files are refused, no
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,10 @@ UNKNOWN_FRAMES = 2**62  # of a stream that was written before its end was known
 UNKNOWN_BYTES = 0x7FFF0000  # what recorders write for "until the end" in a WAV header
 RATES = range(1_000, 768_001)  # of all recordings that people make
 SLACK = 0.1  # seconds that lossy formats may promise and not hold
+RUN_IN = 2.0  # seconds of MP3 after which no frame needs bits from before a jump
+SEARCHED = 2**16  # bytes in which a frame of MP3 begins, whatever comes before it
+COMPLAINTS = re.compile(rb"\[src/libmpg123/|Note: |Warning: ")
+UNRECOGNISED = "no sound format is recognised in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +69,11 @@ class Recording:
         soundfile = load_sound_package("soundfile")
         self._broken: type[Exception] = soundfile.SoundFileError
         try:
-            self._file: Any = soundfile.SoundFile(self.path)
+            self._file: Any = _forwards(soundfile.SoundFile)(self.path)
         except self._broken as error:
             reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
+            if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
+                reason = UNRECOGNISED
             raise DataError(
                 f"{self.path} is not sound that can be read here ({reason}): give WAV, FLAC, MP3, "
                 f"Ogg or SPHERE, or convert it to one of them"
@@ -92,7 +103,7 @@ class Recording:
         position = start
         try:
             if start:
-                self._file.seek(start)
+                self._seek(start)
             while position < stop:
                 size = min(BLOCK, stop - position)
                 block: Samples = self._file.read(size, dtype="float32", always_2d=True)
@@ -111,6 +122,18 @@ class Recording:
                 f"({str(error).removeprefix('Error : ').rstrip('.')}): copy it again"
             ) from None
         self._check_promise(stop / self.rate, position / self.rate)
+
+    def _seek(self, start: int) -> None:
+        """Go to a frame. One of MP3 needs bits of frames before it, which a jump leaves out: the
+        decoder complains of what is missing, and is right again after some of them."""
+        if self._file.format != "MP3":
+            self._file.seek(start)
+            return
+        early = max(0, start - round(RUN_IN * self.rate))
+        with without_complaints(COMPLAINTS):
+            self._file.seek(early)
+            if start > early:
+                self._file.read(start - early, dtype="float32", always_2d=True)
 
     def close(self) -> None:
         self._file.close()
@@ -176,6 +199,56 @@ class Recording:
             )
 
 
+def _forwards(kind: type) -> type:
+    """SoundFile that is read from one end to the other.
+
+    soundfile seeks after each block that it has read, to where it is; of MP3 the decoder then has
+    lost the bits that the next frame needs, and the block begins with wrong samples.
+    """
+
+    class Forwards(kind):  # type: ignore[misc]
+        def seekable(self) -> bool:
+            return False
+
+    return Forwards
+
+
+@contextmanager
+def without_complaints(complaints: re.Pattern[bytes]) -> Iterator[None]:
+    """Drop the lines that match from what is written to standard error meanwhile, by C code too."""
+    with _ONE_AT_A_TIME:
+        try:
+            kept = os.dup(2)
+        except OSError:  # there is no standard error
+            yield
+            return
+        with tempfile.TemporaryFile() as told:
+            if sys.stderr is not None:
+                sys.stderr.flush()
+            os.dup2(told.fileno(), 2)
+            try:
+                yield
+            finally:
+                os.dup2(kept, 2)
+                os.close(kept)
+                told.seek(0)
+                for line in told.readlines():
+                    if not complaints.match(line):
+                        os.write(2, line)
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _may_be_sound(path: Path, start: bytes) -> bool:
+    """Whether a file named as MP3 has a tag, a frame of MPEG, or the first bytes of another format;
+    of all others libmpg123 complains at length before libsndfile says something else."""
+    if start.startswith((b"ID3", b"RIFF", b"fLaC", b"OggS", b"FORM", b"NIST_1A", b"RF64", b".snd")):
+        return True
+    with path.open("rb") as file:
+        return re.search(rb"\xff[\xe2-\xff]", file.read(SEARCHED)) is not None
+
+
 def _first_bytes(path: Path) -> bytes:
     """The header's text, and the errors that libsndfile tells badly."""
     try:
@@ -189,6 +262,11 @@ def _first_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
         raise DataError(f"{path} is empty: leave it out, or copy it again")
+    if path.suffix.lower() in (".mp3", ".mp2") and not _may_be_sound(path, start):
+        raise DataError(
+            f"{path} is not sound that can be read here ({UNRECOGNISED}): give WAV, FLAC, MP3, Ogg "
+            f"or SPHERE, or convert it to one of them"
+        )
     if start.startswith(b"NIST_1A") and b"shorten" in start:
         raise DataError(
             f"{path} is SPHERE compressed by shorten, which cannot be read here: convert it with "

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -28,6 +28,7 @@ from transduce.data.corpus import EXAMPLES, Pair, read_pairs, told
 from transduce.data.eviction import evict, note_use
 from transduce.data.places import parse_place
 from transduce.data.recording import Samples
+from transduce.data.tags import without_tags
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus, Sound
@@ -55,6 +56,8 @@ class Recorded(Encoded):
     rate: int
     starts: NDArray[np.int64] | None = None
     """Where each row begins in `source_ids`, where others lie between them; None: nowhere."""
+    tags: NDArray[np.uint8] | None = None
+    """Of each row, 1 for the tags that it has, in the tokens' order, else 0; None: no tags."""
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -135,6 +138,7 @@ def encode_recordings(
     said = targets
     if source_tokens is not target_tokens:
         said = source_tokens.encode_batch([pair.said for pair in pairs])
+    places = [untagged(pair) for pair in pairs]
     fitting = []
     for number, pair in enumerate(pairs):
         if max(len(targets[number]), len(said[number])) > data.max_length:
@@ -142,7 +146,7 @@ def encode_recordings(
         else:
             fitting.append(number)
     # All of them, as what the cache holds must not depend on data.max_length.
-    heard = _heard(pairs, data, sound, cache_folder)
+    heard = _heard(places, data, sound, cache_folder)
     most = data.max_length * sound.hop_samples
     kept = []
     for number in fitting:
@@ -173,6 +177,7 @@ def encode_recordings(
         said_offsets=np.cumsum([0, *(len(said[number]) for number in kept)], dtype=np.int64),
         hop=sound.hop_samples,
         rate=sound.rate,
+        tags=_tags_of_rows([pairs[number] for number in kept], source_tokens),
     )
     report.target_tokens = len(encoded.target_ids)
     report.target_unknown = int((encoded.target_ids == UNKNOWN).sum())
@@ -180,6 +185,18 @@ def encode_recordings(
         report.source_tokens = len(encoded.said_ids)
         report.source_unknown = int((encoded.said_ids == UNKNOWN).sum())
     return encoded, report
+
+
+def untagged(pair: Pair) -> Pair:
+    """A pair of sound whose source is its place alone, without the tags before it."""
+    return replace(pair, source=without_tags(pair.source, pair.tags)[1]) if pair.tags else pair
+
+
+def _tags_of_rows(pairs: Sequence[Pair], source_tokens: Tokens) -> NDArray[np.uint8] | None:
+    known = list(source_tokens.tags)
+    if not known:
+        return None
+    return np.array([[tag in pair.tags for tag in known] for pair in pairs], np.uint8)
 
 
 def _joined(rows: list[list[int]], kept: list[int]) -> NDArray[np.int32]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from transduce.data.audio import sound_facts
 from transduce.data.corpus import EXAMPLES, Pair, Tally, is_running, read_pairs, text_of
 from transduce.data.places import parse_place
+from transduce.data.tags import without_tags
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus, Sound
@@ -90,7 +91,7 @@ class Survey:
 
     def _frames(self, pair: Pair, sound: Sound) -> int:
         """How long a recording is by its header; one that has none worth reading is noted."""
-        path, start, end = parse_place(pair.source)
+        path, start, end = parse_place(without_tags(pair.source, pair.tags)[1])
         try:
             seconds = min(sound_facts(path).seconds, end or float("inf")) - start
         except DataError as error:

@@ -21,7 +21,8 @@ def label_probabilities(
     """The log-probabilities of all labels, [tokens, labels] of each source; pooled, of one row."""
     found: list[LogProbabilities] = [np.zeros((0, 0), np.float32)] * len(sources)
     device = network.head.bias.device
-    for indices in pack(range(len(sources)), [len(source) for source in sources], PLACES):
+    sizes = [network.states_of(len(source)) for source in sources]
+    for indices in pack(range(len(sources)), sizes, PLACES):
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
         log_probs_BTV = network.log_probabilities(batch.source_BS, batch.source_lengths_B).cpu()
         for row, index in enumerate(indices):
@@ -35,7 +36,8 @@ def pooling_weights(
     """How much of what is pooled each token is, [tokens] of each source; None without attention."""
     found: dict[int, NDArray[np.float32]] = {}
     device = network.head.bias.device
-    for indices in pack(range(len(sources)), [len(s) ** 2 for s in sources], PLACES):
+    sizes = [network.states_of(len(source)) for source in sources]
+    for indices in pack(range(len(sources)), [size**2 for size in sizes], PLACES):
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
         with Lens(network, POOLING) as lens:
             network(batch.source_BS, batch.source_lengths_B)
@@ -43,6 +45,6 @@ def pooling_weights(
             return None
         weights_BSS = lens.weights[POOLING][:, 0].float().cpu().numpy()
         for row, index in enumerate(indices):
-            S = len(sources[index])
+            S = sizes[index]
             found[index] = weights_BSS[row, :S, :S].mean(axis=0)
     return [found[index] for index in range(len(sources))]

@@ -35,7 +35,10 @@ class Output:
     source_tokens: list[str] = field(default_factory=list)
     log_probability: float = 0.0
     probabilities: list[float] = field(default_factory=list)
-    """Of labels: how sure the model is of each of the tokens."""
+    """Of labels, and of audio where times were asked for: how sure the model is of each token."""
+    confidence: float | None = None
+    """Of audio: how sure the model is of all of it, from 0 to 1; of a text, the geometric mean of
+    its tokens' probabilities, END included. See confidence.py."""
     attention: NDArray[np.float32] | None = None
     """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
     alternatives: list[Output] = field(default_factory=list)
@@ -57,9 +60,11 @@ class Output:
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
         values: dict[str, Any] = {"text": self.text, "score": score, "tokens": self.tokens}
+        if self.confidence is not None:
+            values["confidence"] = round(self.confidence, 4)
         if self.probabilities:
             values["probabilities"] = [round(value, 6) for value in self.probabilities]
-        if self.attention is not None or self.probabilities:
+        if self.source_tokens and (self.attention is not None or self.probabilities):
             values["source_tokens"] = self.source_tokens
         if self.attention is not None:
             values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()

@@ -58,8 +58,8 @@ class Account:
         if not said:
             return 0.0
         logs = sum(said) / len(said)
-        if self.heard:
-            heard = [math.log(max(one, 1e-9)) for one in self.heard[start:end]]
+        heard = [math.log(max(one, 1e-9)) for one in self.heard[start:end]]
+        if heard:  # not of END, which attention alone says
             logs = (1 - share) * logs + share * sum(heard) / len(heard)
         return math.exp(logs)
 

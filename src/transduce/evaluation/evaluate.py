@@ -270,6 +270,8 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
         if source is None or target is not None:
             raise DataError("other recordings to score on are listed in a table: --source alone")
         changed = {"file": str(source.resolve()), "limit": None, "group": None}
+        if isinstance(model.recipe.data.train, Mixture):  # whose tag would it be?
+            changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
     if source is not None and target is None and source.name.endswith(TABLES):
         given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)

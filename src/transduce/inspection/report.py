@@ -12,7 +12,7 @@ from transduce.evaluation.metrics import decimals
 from transduce.folder import CARD, CARD_BESIDE, read_metrics
 from transduce.recipe import Corpus, Recipe
 from transduce.rules import RULES
-from transduce.tasks import Hearing, LanguageModel
+from transduce.tasks import LanguageModel, Listening
 from transduce.transducer import Model
 
 # What an entry of metrics.json may raise that somebody else has written.
@@ -28,9 +28,9 @@ def write_card(model: Model, folder: Path) -> str:
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
-    alone = isinstance(model, LanguageModel | Hearing)
+    alone = isinstance(model, LanguageModel | Listening)
     files = "" if alone else " --target FILE"
-    source = '"recording.wav"' if isinstance(model, Hearing) else '"..."'
+    source = '"recording.wav"' if isinstance(model, Listening) else '"..."'
     lines = [
         f"# {recipe.name}",
         "",
@@ -74,8 +74,9 @@ def write_card(model: Model, folder: Path) -> str:
 
 
 def _tokens(model: Model) -> list[str]:
-    if isinstance(model, Hearing):
-        return [f"- Sound: {_part(model.sound)}", f"- Tokens: {len(model.target_tokens):,}"]
+    if isinstance(model, Listening):
+        tokens = f"- Tokens: {len(model.target_tokens):,} ({model.target_tokens.level})"
+        return [f"- Sound: {_part(model.sound)}", tokens]
     source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
     if isinstance(model, LanguageModel):
         return [f"- Tokens: {target}; reads {model.window} of them at once"]

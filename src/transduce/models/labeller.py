@@ -60,9 +60,18 @@ class Labeller(Learner):
         agreement: float = 0.0,
     ) -> Loss:
         """Cross-entropy of the labels in target_BT (BEGIN, labels, padded), summed over them."""
-        features_BTD = self(source_BS, lengths_B)
+        return self.loss_of(self(source_BS, lengths_B), target_BT, smoothing, agreement)
+
+    def loss_of(
+        self, features_BTD: Tensor, target_BT: Tensor, smoothing: float, agreement: float
+    ) -> Loss:
+        """The loss of what `forward` gives."""
         labels_BT = _labels(target_BT[:, 1 : 1 + features_BTD.shape[1]])
         return self.head.loss(features_BTD, labels_BT, smoothing, agreement, ignore=NO_LABEL)
+
+    def states_of(self, length: int) -> int:
+        """How many states a source of so many tokens has."""
+        return length
 
     def packs(self, longest: int) -> bool:
         reads_letters = self.front.letters is not None  # how many, only the device knows

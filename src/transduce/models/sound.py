@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +41,14 @@ class SoundFront(nn.Module):
     """Samples to vectors: log-mel features, normalised, in training augmented, four made one."""
 
     def __init__(
-        self, settings: recipe.Sound, width: int, positions: Positioned | None, dropout: float
+        self,
+        settings: recipe.Sound,
+        width: int,
+        positions: Positioned | None,
+        dropout: float,
+        tags: int = 0,
     ) -> None:
+        """tags: how many there are that a source may have, such as languages."""
         super().__init__()
         window, hop = settings.window, settings.hop
         self.rate = settings.rate
@@ -56,11 +64,30 @@ class SoundFront(nn.Module):
         self.scale = math.sqrt(width)
         self.positions = positions
         self.dropout = dropout
+        # A vector a tag, added to every frame's: as the dialect vectors of Li et al. 2018,
+        # https://arxiv.org/abs/1712.01541.
+        self.tags = nn.Linear(tags, width, bias=False) if tags else None
+        if self.tags is not None:
+            nn.init.normal_(self.tags.weight)
+        self.all_have: tuple[int, ...] = ()
+        """The tags of every source, where none are given with a batch: see `tagged`."""
 
-    def forward(self, source_BW: Tensor, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
+    @contextmanager
+    def tagged(self, tags: Sequence[int]) -> Iterator[None]:
+        """Within, every source that comes without tags of its own has these."""
+        before, self.all_have = self.all_have, tuple(tags)
+        try:
+            yield
+        finally:
+            self.all_have = before
+
+    def forward(
+        self, source_BW: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Samples of 16 bits [B, W] to vectors [B, S, D] and how many these are, on the CPU.
 
-        lengths_B stays on the CPU, so that nothing waits for the device to learn it.
+        lengths_B stays on the CPU, so that nothing waits for the device to learn it. tags_BG: 1
+        where a source has a tag, else 0.
         """
         samples_BW = source_BW.to(self.mel.window_A.dtype) / FULL_SCALE
         if self.training and self.speeds:
@@ -76,6 +103,11 @@ class SoundFront(nn.Module):
         states_B = self._states(lengths_B)
         # Of half precision under autocast; the stream that all blocks add to is not.
         x_BSD = x_BSD[:, : int(states_B.max())].to(mel_BTM.dtype) * self.scale
+        if self.tags is not None:
+            if tags_BG is None:
+                tags_BG = x_BSD.new_zeros(1, self.tags.in_features)
+                tags_BG[:, list(self.all_have)] = 1
+            x_BSD = x_BSD + self.tags(tags_BG.to(x_BSD.dtype))[:, None]
         if self.positions is not None:
             x_BSD = self.positions(x_BSD)
         return dropped(x_BSD, self.dropout, self.training), states_B
@@ -101,6 +133,20 @@ class SoundFront(nn.Module):
         statistics.update(*self.mel(samples_BW, lengths_B.to(samples_BW.device)))
 
 
+def encode_sound(
+    front: SoundFront,
+    encoder: Encoder,
+    source_BS: Tensor,
+    lengths_B: Tensor,
+    tags_BG: Tensor | None = None,
+) -> Memory:
+    """What an encoder makes of a batch of sounds; lengths_B is on the CPU."""
+    x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG)
+    mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
+    memory: Memory = encoder(x_BSD, lengths_B, mask)
+    return memory
+
+
 class SoundNetwork(Network):
     """An encoder-decoder that hears; with CTC, its encoder alone says too what is said.
 
@@ -123,12 +169,9 @@ class SoundNetwork(Network):
         self.ctc = ctc
         self.ctc_weight = ctc_weight
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode(self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None) -> Memory:
         """The memory of a batch of sounds; lengths_B is on the CPU."""
-        x_BSD, lengths_B = self.front(source_BS, lengths_B)
-        mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
-        memory: Memory = self.encoder(x_BSD, lengths_B, mask)
-        return memory
+        return encode_sound(self.front, self.encoder, source_BS, lengths_B, tags_BG)
 
     def states_of(self, length: int) -> int:
         return self.front.states_of(length)
@@ -146,7 +189,7 @@ class SoundNetwork(Network):
 
     def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
         assert batch.target_BT is not None
-        memory = self.encode(batch.source_BS, batch.source_lengths_B)
+        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.tags_BG)
         features_BTD = self.decoder(batch.target_BT[:, :-1], memory)
         loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, agreement)
         if self.ctc is None:
@@ -160,16 +203,23 @@ class SoundNetwork(Network):
         return loss._replace(total=(1 - share) * loss.total + share * total)
 
 
+def build_sound_front(settings: recipe.Model, sound: recipe.Sound, tags: int) -> SoundFront:
+    assert settings.encoder is not None  # the recipe holds this
+    width = settings.width
+    positions = build_positions(settings.encoder, width)
+    beside = positions is not None and positions.combine == "concatenate"
+    inner = width // 2 if beside else width
+    return SoundFront(sound, inner, positions, settings.dropout, tags)
+
+
 def build_sound(
-    settings: recipe.Model, sound: recipe.Sound, vocabulary: Vocabulary
+    settings: recipe.Model, sound: recipe.Sound, vocabulary: Vocabulary, tags: int = 0
 ) -> SoundNetwork:
     """A network of the recipe's shape; the source's vocabulary is that of what is said."""
     width, dropout = settings.width, settings.dropout
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
-    positions = build_positions(settings.encoder, width)
-    beside = positions is not None and positions.combine == "concatenate"
-    front = SoundFront(sound, width // 2 if beside else width, positions, dropout)
+    front = build_sound_front(settings, sound, tags)
     encoder = build_encoder(settings.encoder, width, dropout)
     target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
     ctc = nn.Linear(width, vocabulary.source) if settings.ctc else None

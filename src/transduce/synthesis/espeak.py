@@ -9,16 +9,18 @@ from __future__ import annotations
 import ctypes
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from transduce.data.recording import Samples
 from transduce.errors import DataError
+from transduce.synthesis.grouped import share_out
 
 # Of speak_lib.h.
 RETRIEVAL = 1  # samples go to a callback
@@ -28,6 +30,7 @@ STAY_ALIVE = 0x8000  # an error is an answer, not the end of the process
 UTF8 = 1
 SPEED, PITCH = 1, 3
 WORD, PHONE = 1, 7
+BETWEEN = "_"  # put between the phones of a word that is not synthesised
 
 USUAL_SPEED = 175  # words a minute
 USUAL_PITCH = 50
@@ -125,6 +128,7 @@ class Espeak:
         if self.rate <= 0:
             raise DataError(f"espeak cannot use its data in {data}: install espeakng-loader again")
         self._library.espeak_Info.restype = ctypes.c_char_p
+        self._library.espeak_TextToPhonemes.restype = ctypes.c_char_p
         self._library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
         self._samples: list[Samples] = []
         self._events: list[tuple[int, int, int, str]] = []
@@ -170,8 +174,9 @@ class Espeak:
         return Reading(samples, self.rate, self._phones(spoken), foreign)
 
     def _phones(self, text: str) -> tuple[Phone, ...]:
+        """The phones of what was read last, each with its word."""
         starts = [match.start() for match in re.finditer(r"\S+", text)]
-        found = []
+        found: list[Phone] = []
         events = [event for event in self._events if event[0] == PHONE]
         ends = [event[2] for event in events[1:]] + [sum(map(len, self._samples))]
         for (_, place, sample, name), end in zip(events, ends, strict=True):
@@ -179,7 +184,32 @@ class Espeak:
             if symbol:  # else it is a pause
                 word = max(0, bisect_right(starts, max(0, place - 1)) - 1)
                 found.append(Phone(symbol, word, sample / self.rate, end / self.rate))
-        return tuple(found)
+        return tuple(self._with_words(found, text.split()))
+
+    def _with_words(self, phones: list[Phone], words: list[str]) -> Iterator[Phone]:
+        """The phones of a group that is said as one ("was the") shared out among its words."""
+        groups = [(word, list(some)) for word, some in groupby(phones, key=lambda p: p.word)]
+        ends = [*(word for word, _ in groups[1:]), len(words)]
+        for (first, group), end in zip(groups, ends, strict=False):
+            members = words[first:end]
+            owners = [0] * len(group)
+            if len(members) > 1:
+                alone = [self._pronounced(word) for word in members]
+                owners = share_out([phone.symbol for phone in group], alone)
+            for phone, owner in zip(group, owners, strict=True):
+                yield replace(phone, word=first + owner)
+
+    def _pronounced(self, word: str) -> list[str]:
+        """The phones of a word said alone by the voice that is set; nothing is synthesised."""
+        buffer = ctypes.create_string_buffer(word.encode("utf-8").replace(b"\0", b""))
+        place = ctypes.c_void_p(ctypes.addressof(buffer))
+        said = []
+        while place.value:  # it goes on clause by clause
+            mode = IPA | ord(BETWEEN) << 8
+            clause = self._library.espeak_TextToPhonemes(ctypes.byref(place), UTF8, mode)
+            said += re.split(rf"[{BETWEEN}\s]", (clause or b"").decode("utf-8", "ignore"))
+        symbols = [_MARKS.sub("", _SWITCH.sub("", name)) for name in said]
+        return [symbol for symbol in symbols if symbol]
 
     def _receive(self, wave: Any, count: int, events: Any) -> int:
         if wave and count:

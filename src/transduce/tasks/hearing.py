@@ -2,76 +2,45 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self, cast
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from transduce.data.audio import sound_blocks, sound_facts
 from transduce.data.cache import Encoded
-from transduce.data.places import parse_place, place_of
-from transduce.data.silence import HOP, cut_at_silences, sounding
-from transduce.data.sounds import FULL_SCALE, Heeded, Recorded, Wave, read_waves
-from transduce.data.stream import Stream
+from transduce.data.places import parse_place
+from transduce.data.silence import HOP, sounding
+from transduce.data.sounds import FULL_SCALE, Recorded, Wave
 from transduce.data.tokens import END, Tokens
 from transduce.decoding.alarms import find_loop, skipped_stretches, visited_by_tokens
+from transduce.decoding.confidence import geometric_mean
 from transduce.decoding.joint import Beginner, WithCtc
-from transduce.decoding.output import Output, Spoken
+from transduce.decoding.output import Output, Score, Spoken
 from transduce.decoding.search import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
 from transduce.decoding.spoken import Account, accounts, moved_along, words_of
 from transduce.errors import DataError, ModelError
 from transduce.models.network import Vocabulary
 from transduce.models.sound import SoundNetwork, build_sound
-from transduce.nn.normalisation import Statistics
-from transduce.recipe import Recipe, Sound
+from transduce.models.sound_labeller import SoundLabeller
+from transduce.recipe import Recipe
 from transduce.tasks.continuing import LanguageModel
+from transduce.tasks.joining import LENGTH, joined, placed
+from transduce.tasks.listening import AudioSource, Group, Listening, Piece, groups
 from transduce.tasks.model import checked, ready
 from transduce.tasks.writing import Ids, Writer
 
-SECONDS_AT_ONCE = 1200.0  # of sound in memory
-SURVEYED = 500  # recordings by which features are normalised
 LISTENED_TO = 64  # recordings, to tell how far attention moves along sounds
-LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
 
 
-class Piece(str):
-    """The name of a sound, or of a piece of one, and its samples; a source that need not be read.
-
-    model.run([Piece.of("spoken", wave)])           # samples of 16 bits, at the model's rate
-    """
-
-    wave: Wave
-
-    @classmethod
-    def of(cls, name: str, wave: Wave) -> Self:
-        piece = cls(name)
-        piece.wave = wave
-        return piece
-
-
-@dataclass
-class _Recording:
-    """One source, the pieces it is cut into, and what they became."""
-
-    source: str
-    start: float = 0.0
-    pieces: list[tuple[float, float]] = field(default_factory=list)
-    whole: bool = True
-    """Whether its one piece is all of it."""
-    trouble: str = ""
-    outputs: list[Output] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-
-
-class Hearing(Writer):
-    """What a model does otherwise whose sources are sound.
+class Hearing(Listening, Writer):
+    """What a writer does otherwise whose sources are sound.
 
     model = transduce.load("runs/asterisk")
     model("prompt.wav")                             # what is said
+    model(samples, rate=16000)
     model.run(["talk.flac", "talk.flac#t=60,75"], times=True)
     """
 
@@ -81,101 +50,96 @@ class Hearing(Writer):
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> SoundNetwork:
         assert recipe.sound is not None
         vocabulary = Vocabulary(len(source_tokens), len(target_tokens))
-        return build_sound(recipe.model, recipe.sound, vocabulary)
-
-    @property
-    def sound(self) -> Sound:
-        assert self.recipe.sound is not None
-        return self.recipe.sound
-
-    @property
-    def longest(self) -> float:
-        """Seconds of the longest sound that is heard in one piece, as in training."""
-        return max(1.0, self.recipe.data.max_length / self.sound.frames_a_second)
-
-    def survey(self, corpus: Encoded | Stream) -> None:
-        """Learn by which mean and variance features are normalised, where a corpus's are."""
-        front = self.network.front
-        if front.norm is None or not isinstance(corpus, Recorded):
-            return
-        statistics = Statistics.empty(self.sound.bands)
-        step = -(-len(corpus) // SURVEYED)
-        for row in range(0, len(corpus), step):
-            waves, lengths = corpus.waves(np.array([row]))
-            front.note(statistics, torch.from_numpy(waves), torch.from_numpy(lengths))
-        front.norm.set(statistics)
+        return build_sound(recipe.model, recipe.sound, vocabulary, len(source_tokens.tags))
 
     # ------------------------------------------------------------------------------- use
 
-    def run(self, sources: Sequence[str], *, times: bool = False, **asked: Any) -> list[Output]:
+    def __call__(self, source: AudioSource, **settings: Any) -> str:
+        """The best output's text for one source."""
+        return self.run([source], **{"scores": False, **settings})[0].text
+
+    def run(
+        self,
+        sources: Sequence[AudioSource],
+        *,
+        rate: int | None = None,
+        tags: Sequence[str] = (),
+        times: bool = False,
+        **asked: Any,
+    ) -> list[Output]:
         """One output a source, in order; the keywords are those of every writer.
 
-        A source is a sound file; `talk.flac#t=60,75` is a part of one, in seconds. What is longer
-        than anything in training is cut at its pauses, and what is said in the pieces joined; no
-        more than some minutes are in memory at a time. times: also when each word was said, and
-        what each judge thought of it. A file that cannot be used has a `warning`, and is `failed`.
+        A source is a sound file; `talk.flac#t=60,75` is a part of one, in seconds. Or samples, a
+        NumPy array or a tensor, at `rate` a second: floating point of full scale ±1, or int16.
+        What is longer than anything in training is cut at its pauses, and what is said in the
+        pieces joined; no more than some minutes are in memory at a time. tags: what all sources
+        have as tags. times: also when each word was said, what each judge thought of it, and how
+        sure the model is of each token. A file that cannot be used has a `warning`, and is
+        `failed`; one of which the model is unusually unsure has a `warning`.
         """
         judge = asked.get("rescore")
         if isinstance(judge, Writer) and not isinstance(judge, Hearing):
             raise ModelError("what hears is judged by what hears: give a language_model instead")
-        recordings = [self._cut(source) for source in checked(sources)]
-        for group in _groups(recordings):
+        recordings = self.listen_to(sources, rate, tags)
+        for group in groups(recordings):
             self._hear(group, times, asked)
-        return [_joined(recording) for recording in recordings]
+        return [joined(recording, self.calibration) for recording in recordings]
 
-    def _cut(self, source: str) -> _Recording:
-        """Where the pieces of a sound begin and end; one, where it is short enough."""
-        if isinstance(source, Piece):
-            return _Recording(source, pieces=[(0.0, len(source.wave) / self.sound.rate)])
-        path, start, end = parse_place(source)
-        recording = _Recording(source, start)
-        try:
-            seconds = sound_facts(path).seconds
-            stop = seconds if end is None else min(end, seconds)
-            if stop <= start:
-                raise DataError(f"{path} lasts {seconds:.2f} s: there is nothing at {start:g} s")
-            recording.pieces = [(start, stop)]
-            if stop - start > self.longest:
-                rate = self.sound.rate
-                found = cut_at_silences(sound_blocks(path, rate), rate, longest=self.longest)
-                within = [(max(a, start), min(b, stop)) for a, b in found]
-                recording.pieces = [(a, b) for a, b in within if b - a > 0.05]
-                recording.whole = False
-                if not recording.pieces:
-                    recording.remarks.append(f"{path} has nothing but silence or noise")
-        except DataError as error:
-            recording.trouble = str(error)
-        return recording
+    def _hear(self, group: Group, times: bool, asked: Any) -> None:
+        """The pieces of a group through one search for each of their tags."""
+        others = [*asked.get("with_models", ()), asked.get("rescore")]
+        for tags, pieces, entries in self.heard(group):
+            with self.tagged(tags, *(other for other in others if other is not None)):
+                outputs = super().run(pieces, **asked)
+                # A language model's share is no part of how sure this one is.
+                judged = times or asked.get("language_model") is not None
+                timed = self._timed(pieces, outputs, asked) if judged else outputs
+            for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
+                output = full if times else replace(plain, confidence=full.confidence)
+                recording.outputs.append(placed(output, start, end))
 
-    def _hear(self, group: list[tuple[_Recording, float, float]], times: bool, asked: Any) -> None:
-        """The pieces of a group through one search."""
-        names = [
-            place_of(parse_place(one.source)[0], start, end) if not one.whole else one.source
-            for one, start, end in group
-        ]
-        pieces, heard = [], []
-        for entry, name, (wave, said, silent) in zip(group, names, self._waves(names), strict=True):
-            recording = entry[0]
-            if wave is not None:
-                pieces.append(Piece.of(name, wave))
-                heard.append(entry)
-                recording.remarks += [said] if said else []
-            elif silent:
-                recording.remarks += [said] if recording.whole else []
-            else:
-                recording.trouble = said
-        outputs = super().run(pieces, **asked)
-        if times:
-            outputs = self._timed(pieces, outputs, asked)
-        for (recording, start, end), output in zip(heard, outputs, strict=True):
-            recording.outputs.append(_placed(output, start, end))
+    def score(
+        self,
+        sources: Sequence[AudioSource],
+        targets: Sequence[str],
+        *,
+        rate: int | None = None,
+        tags: Sequence[str] = (),
+        **asked: Any,
+    ) -> list[Score]:
+        """What the model thinks of given targets: the log-probability of each of their tokens.
 
-    def _waves(self, names: list[str]) -> list[Heeded]:
-        """What they sound like; read, where they do not bring it along."""
-        known = [Heeded(name.wave, "") if isinstance(name, Piece) else None for name in names]
-        missing = [name for name, there in zip(names, known, strict=True) if there is None]
-        read = iter(read_waves(missing, self.sound.rate) if missing else ())
-        return [there or next(read) for there in known]
+        Sources, rate and tags are as in `run`; each is heard in one piece.
+        """
+        recordings, texts = self.listen_to(sources, rate, tags), checked(targets)
+        if len(recordings) != len(texts):
+            raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
+        for recording in recordings:
+            if recording.trouble:
+                raise DataError(recording.trouble)
+        found: dict[int, Score] = {}
+        for own in dict.fromkeys(recording.tags for recording in recordings):
+            places = [n for n, recording in enumerate(recordings) if recording.tags == own]
+            some = [recordings[n].source for n in places]
+            with self.tagged(own):
+                scores = super().score(some, [texts[n] for n in places], **asked)
+            found |= dict(zip(places, scores, strict=True))
+        return [found[n] for n in range(len(recordings))]
+
+    def stream(
+        self,
+        source: AudioSource,
+        *,
+        rate: int | None = None,
+        tags: Sequence[str] = (),
+        **settings: Any,
+    ) -> Iterator[str]:
+        """The output of one source, piece by piece as it is written; heard in one piece."""
+        (recording,) = self.listen_to([source], rate, tags)
+        if recording.trouble:
+            raise DataError(recording.trouble)
+        with self.tagged(recording.tags, *settings.get("with_models", ())):
+            yield from super().stream(recording.source, **settings)
 
     def _timed(self, pieces: list[Piece], outputs: list[Output], asked: Any) -> list[Output]:
         """The outputs with what each judge thought of them, and when each word was said."""
@@ -199,16 +163,18 @@ class Hearing(Writer):
             if isinstance(judge, LanguageModel):
                 text = [*output.ids, *([] if judge.endless else [END])]
                 parts["language_model"] = float(judge.log_probabilities([text])[0].sum())
+            own = (1 - share) * parts["attention"] + share * parts.get("ctc", 0.0)
             power = settings.length_penalty or 0.0
             parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
-            sure = account.confidence(0, len(output.ids), share)
+            tokens = range(len(account.attention))
             warning = output.warning or self._skipped(piece, account) or self._lost(piece, account)
             timed.append(
                 replace(
                     output,
                     parts=parts,
                     words=list(self._words(output.ids, account, share)),
-                    stretches=[Spoken(output.text, 0.0, 0.0, sure)],
+                    probabilities=[account.confidence(n, n + 1, share) for n in tokens],
+                    confidence=geometric_mean(own, len(output.ids) + 1),
                     warning=warning,
                 )
             )
@@ -258,10 +224,19 @@ class Hearing(Writer):
         """
         if not self.says_what_is_said or not isinstance(sources, Recorded):
             return None
-        rows = range(min(most, len(sources)))
-        waves = [cast("list[int]", sources.wave(row)) for row in rows]
-        with ready(self):
-            return moved_along(self.network, waves, [sources.target(row).tolist() for row in rows])
+        known = list(self.source_tokens.tags)
+        by_tags: dict[tuple[str, ...], list[int]] = {}
+        for row in range(min(most, len(sources))):
+            there = [] if sources.tags is None else np.flatnonzero(sources.tags[row]).tolist()
+            by_tags.setdefault(tuple(known[number] for number in there), []).append(row)
+        found = []
+        for tags, rows in by_tags.items():
+            waves = [cast("list[int]", sources.wave(row)) for row in rows]
+            texts = [sources.target(row).tolist() for row in rows]
+            with self.tagged(tags), ready(self):
+                moved = moved_along(self.network, waves, texts)
+            found += [] if moved is None else [(moved, len(rows))]
+        return sum(moved * n for moved, n in found) / sum(n for _, n in found) if found else None
 
     # ------------------------------------------------------------------------- what a task says
 
@@ -279,11 +254,17 @@ class Hearing(Writer):
         self, sources: list[str], with_models: Sequence[Writer] = ()
     ) -> tuple[Ids, dict[int, str]]:
         waves: list[Wave] = []
-        for wave, trouble, _ in self._waves(sources):
+        for wave, trouble, _ in self.waves_of(sources):
             if wave is None:
                 raise DataError(trouble)
             waves.append(wave)
         return cast(Ids, waves), {}
+
+    @property
+    def networks(self) -> list[SoundNetwork | SoundLabeller]:
+        search = self._search_network
+        assert isinstance(search, SoundNetwork)
+        return [self.network, search]
 
     def _states(self, source: list[int]) -> int:
         return self.network.states_of(len(source))
@@ -309,55 +290,3 @@ class Hearing(Writer):
 
     def _fast_search(self) -> None:
         return None
-
-
-def _groups(recordings: list[_Recording]) -> Iterator[list[tuple[_Recording, float, float]]]:
-    """Pieces in order, some minutes of them at a time."""
-    group: list[tuple[_Recording, float, float]] = []
-    seconds = 0.0
-    for recording in recordings:
-        for start, end in recording.pieces if not recording.trouble else ():
-            if group and seconds + end - start > SECONDS_AT_ONCE:
-                yield group
-                group, seconds = [], 0.0
-            group.append((recording, start, end))
-            seconds += end - start
-    if group:
-        yield group
-
-
-def _placed(output: Output, start: float, end: float) -> Output:
-    """Times that count from the piece's beginning, from the recording's."""
-    words = [
-        replace(word, start=min(start + word.start, end), end=min(start + word.end, end))
-        for word in output.words
-    ]
-    sure = math.exp(output.log_probability / (len(output.ids) + 1))
-    if output.stretches:
-        sure = output.stretches[0].confidence
-    elif math.isinf(output.score):  # nothing was found
-        sure = 0.0
-    return replace(output, words=words, stretches=[Spoken(output.text, start, end, sure)])
-
-
-def _joined(recording: _Recording) -> Output:
-    """What is said in all pieces, one after the other."""
-    if recording.trouble:
-        return Output("", float("-inf"), warning=recording.trouble, failed=True)
-    told = [*recording.remarks, *(o.warning for o in recording.outputs if o.warning)]
-    remarks = "; ".join(dict.fromkeys(told))
-    if len(recording.outputs) == 1:
-        return replace(recording.outputs[0], warning=remarks)
-    outputs = recording.outputs
-    names = dict.fromkeys(name for output in outputs for name in output.parts)
-    return Output(
-        text=" ".join(output.text for output in outputs if output.text),
-        score=sum(output.score for output in outputs),
-        tokens=[token for output in outputs for token in output.tokens],
-        log_probability=sum(output.log_probability for output in outputs),
-        warning=remarks,
-        ids=[number for output in outputs for number in output.ids],
-        parts={n: sum(o.parts.get(n, 0.0) for o in outputs) for n in names if n != LENGTH},
-        stretches=[one for output in outputs for one in output.stretches],
-        words=[word for output in outputs for word in output.words],
-    )

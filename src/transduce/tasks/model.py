@@ -154,7 +154,7 @@ class Model:
         """Write the weights, with what else is to be known of them."""
         if self.engine:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        whole = {"format": "transduce 1", **(facts or {})}
+        whole = {"format": "transduce 1", **self.facts(), **(facts or {})}
         with listed(folder / WEIGHTS) as announce:
             write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)
 
@@ -162,7 +162,15 @@ class Model:
         """Fill the network from a file; gives the precision that it was exported in, or auto."""
         weights, facts = read_tensors(path)
         set_weights(self.network, unpack_levels(weights), path)
+        self.take_facts(facts)
         return str(facts.get("precision", "auto"))
+
+    def facts(self) -> dict[str, Any]:
+        """What a file of weights is to carry beside them, as JSON can say it."""
+        return {}
+
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """What such a file carried."""
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from transduce.evaluation.surprise import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.rules import RULES
 from transduce.storage import default_cache_folder
-from transduce.tasks.hearing import Piece
+from transduce.tasks.listening import Piece
 from transduce.training.ranks import Ranks
 
 MOST_NAMED = 10

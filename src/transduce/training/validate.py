@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.surprise import metrics_of
 from transduce.recipe import Recipe
 from transduce.rules import RULES
-from transduce.tasks import LanguageModel
+from transduce.tasks import LanguageModel, Listening
 from transduce.tasks.hearing import LISTENED_TO, Hearing
 from transduce.training.prepare import Prepared
 from transduce.training.ranks import Ranks
@@ -24,6 +25,8 @@ def validate(
     totals, tokens = zip(*ranks.gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
     alarms: float | None = None
+    if isinstance(model, Listening):
+        model.calibration = None  # an earlier one is no longer true, and must raise no alarm
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
         parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
@@ -37,6 +40,8 @@ def validate(
             values |= {name: metric.value for name, metric in measured.items()}
             # No number, where there was nothing to measure it by, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
+    if isinstance(model, Listening) and model.calibration is not None:
+        values["confidence"] = 100 * model.calibration.usual
     if isinstance(model, Hearing) and ranks.first:
         values |= {} if alarms is None else {"alarms": alarms}
         moved = model.diagonal(prepared.valid)
@@ -50,7 +55,7 @@ def _answers(
     """To every item, each by one of the processes; and the percent that have a warning."""
     sources = [item.source for item in prepared.items]
     searches = "validation.beam" not in RULES[recipe.task].without
-    settings = {"beam": recipe.validation.beam} if searches else {}
+    settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []
     if isinstance(model, Hearing):  # some of them with all that can be told of them
@@ -60,4 +65,8 @@ def _answers(
     for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
     alarms = ranks.gather([sum(bool(output.warning) for output in outputs)])
+    if isinstance(model, Listening):
+        sure = [output.confidence for output in outputs if output.text]
+        told = ranks.gather([value for value in sure if value is not None])
+        model.calibrate([value for part in told for value in part])
     return answers, 100 * sum(count for (count,) in alarms) / max(len(answers), 1)

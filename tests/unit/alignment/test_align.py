@@ -39,6 +39,21 @@ def test_a_line_that_was_heard() -> None:
     assert confidence == pytest.approx(np.exp(-0.7 / 21), rel=1e-4)
 
 
+def test_what_was_not_confirmed_lowers_the_confidence() -> None:
+    """One surely heard token of a line of which the model can spell no more is no whole line."""
+    some = clock([1.0, 1.0], {})
+    words = (("a", 0, 1), ("bc", 1, 2))
+    lines = [Line("a bc d e", (4, 5), words, (), ("d", "e"))]
+    [one] = some.utterances(lines, [0, 2])
+    assert one.confidence == pytest.approx(0.5)
+    some.told.first_U[1] = some.told.last_U[1] = -1
+    [one] = some.utterances(lines, [0, 2])
+    assert one.confidence == pytest.approx(0.25)
+    alone = Line("a phone a day keeps ten doctors off far away", (4,), words[:1], (), ("x",) * 11)
+    [one] = clock([1.0], {}).utterances([alone], [0, 1])
+    assert (one.read, one.confidence) == (False, 0.0)
+
+
 def test_a_line_that_lies_about_a_pause_was_not_read() -> None:
     """The frames between its tokens are sure, of nothing; the tokens were not heard."""
     some = clock([0.8, 0.001, 0.001], {0: -0.2, 10: -6.9, 20: -6.9})

@@ -6,20 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tiny_sounds import sound_model, sound_recipe
+from tiny_sounds import phone_model, sound_model
 from transduce.alignment.lines import read_text, spell
-from transduce.data.tokens import Tokens
 from transduce.errors import DataError, ModelError
-from transduce.recipe import Tokens as TokensRecipe
-from transduce.tasks import Hearing
-from transduce.transducer import create
-
-
-def phone_model(phones: str) -> Hearing:
-    tokens = Tokens.train(TokensRecipe(level="symbol"), [phones])
-    model = create(sound_recipe("data.tokens.both.level=symbol"), tokens, tokens)
-    assert isinstance(model, Hearing)
-    return model
 
 
 def test_letters_are_folded_and_strangers_left_out() -> None:
@@ -29,6 +18,7 @@ def test_letters_are_folded_and_strangers_left_out() -> None:
     spelt = [(word, model.source_tokens.decode(line.ids[a:b])) for word, a, b in line.words]
     assert spelt == [("bad", "bad"), ("cab", "cab"), ("deed", "deed")]
     assert strange.ids == ()
+    assert (line.unknown, strange.unknown) == (("7",), ("xyz",))
 
 
 def test_phones_of_words() -> None:
@@ -41,11 +31,29 @@ def test_phones_of_words() -> None:
         spell(model, ["We"], "xx")
 
 
+def test_every_word_of_a_group_has_phones() -> None:
+    pytest.importorskip("espeakng_loader", reason="needs the package espeakng-loader")
+    model = phone_model("ɪ t w ʌ z ð ɛ n d ɒ v ə eɪ")
+    (line,) = spell(model, ["It was the end of the day."], "en")
+    spelt = [(word, "".join(line.phones[a:b])) for word, a, b in line.words]
+    words = "It:ɪt was:wʌz the:ðɪ end:ɛnd of:ɒv the:ðə day.:deɪ"
+    assert spelt == [tuple(pair.split(":")) for pair in words.split()]
+    assert line.unknown == ()
+    (line,) = spell(phone_model("ɪ t"), ["It was"], "en")
+    assert (line.words, line.unknown) == ((("It", 0, 2),), ("was",))
+
+
 def test_phones_as_they_are() -> None:
-    (line,) = spell(phone_model("w iː"), ["w iː zz w"])
-    assert line.phones == ("w", "iː", "w")
-    with pytest.raises(DataError, match="knows none of the signs of this text; name its --lang"):
-        spell(phone_model("w iː"), ["we are"])
+    (line,) = spell(phone_model("w iː"), ["w iː w iː w iː w iː w zz w"])
+    assert "".join(line.phones) == "wiːwiːwiːwiːww"
+    assert line.unknown == ("zz",)
+
+
+@pytest.mark.parametrize("text", ["we are", "a phone a day", "w iː zz"])
+def test_words_are_no_phones(text: str) -> None:
+    """Of a sentence, the words that are spelt like a phone would be found anywhere."""
+    with pytest.raises(DataError, match=r"not written in them: it has no phone.*--language en"):
+        spell(phone_model("w iː a"), [text])
 
 
 def test_a_model_without_ctc() -> None:

@@ -78,8 +78,8 @@ def test_names_that_are_not_there() -> None:
     )
     assert sentence(name="xyz", split="train") == (
         "there is no corpus named xyz; there are announcements, asterisk, cmudict, cmudict-0.7b, "
-        "copy, ewt, imdb, mboshi, multi30k, reverse, sigmorphon2020, tiny-shakespeare, udhr, "
-        "udhr-spoken"
+        "copy, ewt, imdb, mboshi, multi30k, reverse, sigmorphon2020, spoken-digits, "
+        "tiny-shakespeare, udhr, udhr-spoken"
     )
     assert sentence(name="copy", split="test-2017") == (
         "copy has no split test-2017; did you mean test?"

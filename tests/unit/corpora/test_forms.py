@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from transduce.corpora import cmudict, ewt, imdb, multi30k, sigmorphon2020, tiny_shakespeare, udhr
+from transduce.corpora import (
+    cmudict,
+    ewt,
+    imdb,
+    multi30k,
+    sigmorphon2020,
+    spoken_digits,
+    tiny_shakespeare,
+    udhr,
+)
 from transduce.corpora.listing import Form
 from transduce.errors import DataError
 
@@ -233,3 +242,35 @@ def test_imdb_that_lacks_a_review(fewer: int, tmp_path: Path) -> None:
     (tmp_path / "aclImdb").mkdir()
     with pytest.raises(DataError, match=r"has 0 reviews in train/neg"):
         made(folder, {"aclImdb": tmp_path / "aclImdb"}, tmp_path)
+
+
+def test_spoken_digits(tmp_path: Path) -> None:
+    """The archive and the folder make the same; recordings of a digit are in one split each."""
+    speakers = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
+    names = [f"{d}_{who}_{n}.wav" for who in speakers for d in range(10) for n in range(50)]
+    top = "free-spoken-digit-dataset-1.0.10/"
+    files = {f"{top}recordings/{name}": name for name in [*names, "0_george_50.wav"]}
+    archive = archived(tmp_path / "v1.0.10.tar.gz", {**files, f"{top}README.md": "no sound"})
+    fetched, _, unpacked = spoken_digits.SPOKEN_DIGITS.forms
+    folder = tmp_path / "made"
+    folder.mkdir()
+    fetched.make({"v1.0.10.tar": archive}, folder)
+    tables = {path.name: path.read_text("utf-8") for path in folder.glob("*.tsv")}
+    assert {name: text.count("\n") - 1 for name, text in tables.items()} == {
+        "train.tsv": 2400,
+        "valid.tsv": 300,
+        "test.tsv": 300,
+    }
+    rows = tables["test.tsv"].splitlines()
+    assert rows[:2] == ["path\ttext\tspeaker", "sounds/0_george_0.wav\tzero\tgeorge"]
+    assert "sounds/7_theo_9.wav\tseven\ttheo\n" in tables["valid.tsv"]
+    assert (folder / "sounds" / "7_theo_9.wav").read_text() == "7_theo_9.wav"
+    assert len(list((folder / "sounds").iterdir())) == 3000
+    again = tmp_path / "recordings"
+    again.mkdir()
+    for name in names[:-1]:
+        (again / name).write_text(name)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(DataError, match="has 2,399 recordings for train instead of 2,400"):
+        unpacked.make({"recordings": again}, other)

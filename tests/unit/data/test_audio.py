@@ -153,6 +153,53 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, suffix: str, share: 
     )
 
 
+@pytest.fixture
+def variable(tmp_path: Path) -> Path:
+    """A good MP3 of variable bitrate, noisy and not in turn: its frames lend each other bits."""
+    rate, seconds = 16_000, 30
+    time = np.arange(rate * seconds) / rate
+    wave = 0.3 * np.sin(2 * np.pi * (200 + 100 * np.sin(time)) * time)
+    wave += np.where(np.sin(time) > 0, noise(rate, seconds), 0.0)
+    path = tmp_path / "variable.mp3"
+    how = {"subtype": "MPEG_LAYER_III", "bitrate_mode": "VARIABLE", "compression_level": 0.5}
+    soundfile.write(path, wave.astype(np.float32), rate, format="MP3", **how)
+    return path
+
+
+def test_blocks_of_mp3_are_those_of_the_whole(
+    variable: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = soundfile.read(variable, dtype="float32")[0]
+    monkeypatch.setattr(recording, "BLOCK", 10_007)
+    for samples in (np.concatenate(list(sound_blocks(variable))), read_sound(variable).samples):
+        assert samples.shape == whole.shape
+        assert np.abs(samples - whole).max() < 1e-6
+    for start in (0.3, 5.0, 12.345, 18.75, 27.0):  # where soundfile alone is wrong by up to 0.4
+        piece = read_sound(variable, start=start, end=start + 2).samples
+        first = round(16_000 * start)
+        assert np.abs(piece - whole[first : first + 32_000]).max() < 1e-5
+    assert capfd.readouterr().err == ""  # libmpg123 has nothing to say of a good file
+
+
+def test_only_complaints_are_kept_from_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with recording.without_complaints(recording.COMPLAINTS):
+        os.write(2, b"[src/libmpg123/layer3.c:1] error: part2_3_length\nof another thread\n")
+    assert capfd.readouterr().err == "of another thread\n"
+
+
+@pytest.mark.parametrize("name", ["text.mp3", "text.MP3", "text.wav"])
+def test_text_with_the_name_of_sound(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("Liebe Grüße, this is no sound.\n" * 30, "utf-8")
+    sentence = said(tmp_path / name)
+    assert "is not sound that can be read here" in sentence
+    assert "exist" not in sentence
+    assert capfd.readouterr().err == ""
+    (tmp_path / name).write_bytes(b"\xff\xfb" + np.random.default_rng(1).bytes(3000))
+    assert "exist" not in said(tmp_path / name)
+
+
 @pytest.mark.parametrize("suffix", ["ogg", "opus"])
 def test_an_ogg_file_cut_between_two_pages_is_refused(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", noise(16_000, 10.0), 16_000)

@@ -27,6 +27,25 @@ def test_phones_belong_to_words(espeak: Espeak) -> None:
     assert spelt == ["ðə", "tʃɜːtʃ", "dʒʌdʒɪz", "sɛvən", "bɔɪz"]
 
 
+@pytest.mark.parametrize(
+    ("voice", "text", "spelt"),
+    [
+        ("gmw/en", "It was the end of the day.", "ɪt wʌz ðɪ ɛnd ɒv ðə deɪ"),
+        ("gmw/en", "There was a cat on the mat", "ðeə wɒz ɐ kat ɒn ðə mat"),
+        ("gmw/en", "all of the — others", "ɔːl ɒv ðə  ʌðəz"),
+        ("roa/fr", "Il n'y a pas de quoi", "il ni a pa də kwa"),
+    ],
+)
+def test_words_of_one_group_have_their_own_phones(
+    espeak: Espeak, voice: str, text: str, spelt: str
+) -> None:
+    """espeak says "was the" in one breath, and tells where it begins, not where "the" does."""
+    phones = espeak.read(text, voice).phones
+    words = range(len(text.split()))
+    found = ["".join(p.symbol for p in phones if p.word == word) for word in words]
+    assert found == spelt.split(" ")
+
+
 def test_phones_have_times(espeak: Espeak) -> None:
     """A pause between two words is silent, and no phone lies in it."""
     reading = espeak.read("Stop. Go.", "gmw/en")

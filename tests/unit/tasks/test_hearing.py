@@ -20,7 +20,7 @@ from transduce.data.sounds import read_waves, recorded
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.interop.export import export_folder
-from transduce.tasks import Hearing, hearing
+from transduce.tasks import Hearing, listening
 from transduce.transducer import Listener
 
 
@@ -52,7 +52,7 @@ def test_samples_at_hand_need_no_file(model: Hearing, sounds: Path) -> None:
     from_files = model.run(names, times=True)
     for name in names:
         Path(name).unlink()
-    pieces = [hearing.Piece.of(name, wave) for name, wave in zip(names, read, strict=True)]
+    pieces = [listening.Piece.of(name, wave) for name, wave in zip(names, read, strict=True)]
     assert model.run(pieces, times=True) == from_files
 
 
@@ -133,15 +133,15 @@ def test_little_is_in_memory_at_a_time(
     sources = [str(sounds / "one.wav"), str(long), str(sounds / "gone.wav"), str(long)]
     at_once = model.run(sources)
     held: list[float] = []
-    read = hearing.read_waves
+    read = listening.read_waves
 
     def note(names: list[str], rate: int) -> object:
         waves = read(names, rate)
         held.append(sum(len(one.wave) for one in waves if one.wave is not None) / rate)
         return waves
 
-    monkeypatch.setattr(hearing, "SECONDS_AT_ONCE", 3.0)
-    monkeypatch.setattr(hearing, "read_waves", note)
+    monkeypatch.setattr(listening, "SECONDS_AT_ONCE", 3.0)
+    monkeypatch.setattr(listening, "read_waves", note)
     bit_by_bit = model.run(sources)
     assert len(held) > 2
     assert max(held) <= 3.1
@@ -155,14 +155,14 @@ def test_of_hours_with_one_word_in_them_only_that_is_read(
     quiet = 0.0005 * np.random.default_rng(1).standard_normal(9 * RATE)
     soundfile.write(tmp_path / "x.wav", np.concatenate([quiet, tones("abc"), quiet]), RATE)
     held: list[int] = []
-    read = hearing.read_waves
+    read = listening.read_waves
 
     def note(names: list[str], rate: int) -> object:
         waves = read(names, rate)
         held.extend(len(one.wave) for one in waves if one.wave is not None)
         return waves
 
-    monkeypatch.setattr(hearing, "read_waves", note)
+    monkeypatch.setattr(listening, "read_waves", note)
     (output,) = model.run([str(tmp_path / "x.wav")])
     assert len(held) == len(output.stretches) == 1
     assert held[0] < 2 * RATE

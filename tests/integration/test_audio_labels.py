@@ -1,0 +1,186 @@
+"""Labels of recordings; and corpora of several kinds of recordings in one model, told apart by tags.
+
+Tones stand for speech. In the second language the letters have the tones in the opposite order, so
+what a recording says depends on its language alone.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tones import LETTERS, RATE, tones, write_tones
+from transduce import load
+from transduce.cookbook import load_recipe
+from transduce.evaluation.evaluate import evaluate_folder
+from transduce.tasks import AudioClassifier, Hearing
+from transduce.training import train
+
+COUNTS = {"train": 240, "valid": 30, "test": 30}
+OTHER = dict(zip(LETTERS, reversed(LETTERS), strict=True))  # a letter of the second language
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Manifests with a label, and with a language: x as it sounds, y the other way round."""
+    folder = write_tones(tmp_path_factory.mktemp("tones"), COUNTS)
+    for split in COUNTS:
+        rows = [line.split("\t") for line in (folder / f"{split}.tsv").read_text().splitlines()[1:]]
+        labels = ["path\tlabel\n"]
+        columns = {"x": ["path\ttext\tlanguage\n"], "y": ["path\ttext\tlanguage\n"]}
+        for path, text in rows:
+            labels.append(f"{path}\t{'high e' if 'e' in text else 'low'}\n")
+            columns["x"].append(f"{path}\t{text}\tx\n")
+            other = "".join(OTHER.get(letter, letter) for letter in text)
+            columns["y"].append(f"{path}\t{other}\ty\n")
+        (folder / f"{split}-labels.tsv").write_text("".join(labels))
+        for language, lines in columns.items():
+            (folder / f"{split}-{language}.tsv").write_text("".join(lines))
+        both = [*columns["x"], *columns["y"][1:]]
+        (folder / f"{split}-both.tsv").write_text("".join(both))
+    return folder
+
+
+def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def labeller(folder: Path) -> Path:
+    (folder / "labels.yaml").write_text(
+        """
+name: labels
+task: classify
+data:
+  train: {file: train-labels.tsv, audio: path, target: label}
+  valid: {file: valid-labels.tsv, audio: path, target: label}
+  test: {file: test-labels.tsv, audio: path, target: label}
+  max_length: 300
+sound: {rate: 4000, bands: 16, channels: 8, augment: null}
+model:
+  width: 32
+  dropout: 0.0
+  pool: attention
+  encoder: {kind: conformer, layers: 1, heads: 2, feed_forward: 64, kernel: 7}
+train: {steps: 150, tokens: 2000, lr: 5e-3, schedule: cosine, warmup: 20, device: cpu}
+validation: {every: 75, metric: accuracy}
+""",
+        "utf-8",
+    )
+    train(load_recipe(folder / "labels.yaml"), folder / "labels")
+    return folder / "labels"
+
+
+def test_recordings_get_their_labels(labeller: Path, folder: Path) -> None:
+    model = load(labeller)
+    assert isinstance(model, AudioClassifier)
+    evaluation = evaluate_folder(model, labeller, split="test")
+    assert evaluation.metrics["accuracy"].value > 85  # the more frequent label has 62 %
+    sound = folder / "sounds" / "test0.wav"
+    (output,) = model.run([sound], nbest=2, attention=True)
+    assert output.text in ("high e", "low")
+    assert output.confidence == output.score == output.probabilities[0]
+    assert [one.text for one in output.alternatives] != [output.text] * 2
+    assert sum(one.score for one in output.alternatives) == pytest.approx(1.0, abs=1e-4)
+    assert output.attention is not None
+    assert output.attention.sum() == pytest.approx(1.0, abs=1e-4)
+    samples, rate = soundfile.read(sound, dtype="float32")
+    (again,) = model.run([samples], rate=rate)
+    assert again.score == pytest.approx(output.score, abs=1e-3)
+    assert model(samples, rate=rate) == output.text
+
+
+def test_labels_by_the_command_line(labeller: Path, folder: Path, tmp_path: Path) -> None:
+    quiet = (0.003 * np.random.default_rng(1).standard_normal(RATE)).astype(np.float32)
+    long = np.concatenate([quiet, tones("ee cde"), quiet, tones("eda c"), quiet, tones("ebe e")])
+    soundfile.write(tmp_path / "long.wav", long, RATE)
+    soundfile.write(tmp_path / "silent.wav", np.zeros(RATE), RATE)
+    (tmp_path / "bad.wav").write_text("no sound")
+    sounds = [folder / "sounds" / "test0.wav", *(tmp_path / f"{n}.wav" for n in ("long", "silent"))]
+    result = transduce("run", labeller, *sounds, tmp_path / "bad.wav", "--json")
+    assert result.returncode == 1  # one could not be used
+    first, long_one, silent, bad = map(json.loads, result.stdout.splitlines())
+    assert first["text"] in ("high e", "low")
+    assert first["confidence"] == pytest.approx(first["score"], abs=1e-4)
+    assert long_one["text"] == "high e"
+    assert (silent["text"], bad["text"]) == ("", "")
+    assert "silent" in silent["warning"]
+    assert "bad.wav is not sound" in result.stderr
+    assert "--format is srt" in transduce("run", labeller, sounds[0], "--format", "srt").stderr
+    assert transduce("check", folder / "labels.yaml").returncode == 0
+    assert "- Sound: rate 4000" in (labeller / "README.md").read_text("utf-8")
+
+
+def corpora(split: str) -> str:
+    """A list of two corpora, each with its language as a tag."""
+    each = [f"{{file: {split}-{tag}.tsv, audio: path, tag: {tag}}}" for tag in "xy"]
+    return f"data.{split}=[{', '.join(each)}]"
+
+
+@pytest.fixture(scope="module")
+def tagged(folder: Path) -> Path:
+    lists = [corpora(split) for split in COUNTS]
+    steps = ["train.steps=450", "train.tokens=3000", "validation.every=450", "validation.limit=60"]
+    recipe = load_recipe(folder / "tones.yaml", [*lists, *steps, "data.folder=" + str(folder)])
+    train(recipe, folder / "tagged")
+    return folder / "tagged"
+
+
+def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
+    """The same recordings are read in both languages, each as its tag says."""
+    model = load(tagged)
+    assert isinstance(model, Hearing)
+    evaluation = evaluate_folder(model, tagged, split="test")
+    assert set(evaluation.groups) == {"x", "y"}
+    assert evaluation.metrics["cer"].value < 20  # without tags, one of the two is all wrong
+    sounds = [str(folder / "sounds" / f"test{number}.wav") for number in range(10)]
+    heard = {tag: [o.text for o in model.run(sounds, tags=[tag])] for tag in "xy"}
+    turned = ["".join(OTHER.get(letter, letter) for letter in text) for text in heard["y"]]
+    assert sum(x == y for x, y in zip(heard["x"], turned, strict=True)) >= 5
+    mixed = [f"<{'xy'[number % 2]}> {sound}" for number, sound in enumerate(sounds)]
+    assert [o.text for o in model.run(mixed)] == [
+        heard["xy"[number % 2]][number] for number in range(10)
+    ]
+    (timed,) = model.run(sounds[:1], tags=["y"], times=True)
+    assert timed.text == heard["y"][0]
+    scores = {tag: model.score(sounds[:1], [heard["y"][0]], tags=[tag])[0] for tag in "xy"}
+    assert scores["y"].log_probability > scores["x"].log_probability + 1
+    samples, rate = soundfile.read(sounds[0], dtype="float32")
+    assert model(samples, rate=rate, tags=["y"]) == heard["y"][0]
+    assert model(sounds[0], tags=["x"]) == heard["x"][0]  # nothing is left of the tag before
+
+
+def test_tags_by_the_command_line(tagged: Path, folder: Path) -> None:
+    sound = folder / "sounds" / "test0.wav"
+    model = load(tagged)
+    for tag in "xy":
+        result = transduce("run", tagged, sound, "--tag", tag)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.strip() == model(sound, tags=[tag])
+    assert "knows no tag z" in transduce("run", tagged, sound, "--tag", "z").stderr
+
+
+def test_tags_in_a_column(folder: Path, tmp_path: Path) -> None:
+    columns = [
+        f"data.{split}={{file: {split}-both.tsv, audio: path, tags: language, limit: 300}}"
+        for split in COUNTS
+    ]
+    brief = ["train.steps=4", "validation.every=4", "validation.limit=4"]
+    recipe = load_recipe(folder / "tones.yaml", [*columns, *brief, "data.folder=" + str(folder)])
+    model = train(recipe, tmp_path / "run").model
+    assert list(model.source_tokens.tags) == ["x", "y"]
+    names = [name for name, _ in load(tmp_path / "run").network.named_parameters()]
+    assert "front.tags.weight" in names
