@@ -17,7 +17,8 @@ def language_network(
     vocabulary: int, decoder: dict[str, Any] | None = None, width: int = 8, seed: int = 3
 ) -> LanguageNetwork:
     """In float64, ready to be asked, with opinions: its weights are three times as large as they
-    are drawn, or every distribution would be nearly flat."""
+    are drawn, or every distribution would be nearly flat. Convolutions have no norm between
+    layers, and would be sure of everything."""
     shape: dict[str, Any] = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 16}
     torch.manual_seed(seed)
     decoder = shape if decoder is None else decoder
@@ -25,7 +26,7 @@ def language_network(
     network = build_language(settings, vocabulary).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.mul_(3.0)
+            parameter.mul_(1.2 if decoder["kind"] == "convolutional" else 3.0)
     return network
 
 

@@ -84,7 +84,7 @@ def complaint(text: str, *overrides: str) -> str:
         (
             "model: {encoder: {kind: transfomer}}\n",
             "my.yaml:4: model.encoder.kind is transfomer; it must be transformer or conformer or "
-            "recurrent or pooled; did you mean transformer?",
+            "recurrent or convolutional or pooled; did you mean transformer?",
         ),
         ("model: {decoder: {kind: }}\n", "model.decoder.kind is null; it must be transformer or"),
         (
