@@ -6,7 +6,7 @@
     python tests/mutants.py --again survivors.json
 
 A mutant is one change in one place: a comparison, an operator, a constant, a condition, a bound of
-a slice, min for max, a statement left out. Each runs in a copy of the project, against those tests of
+a slice, min for max, a statement left out. Each runs in a copy of the project, against the tests of
 its file that run its line. Those that no test fails are printed; a person decides whether a user
 would notice them. The same seed gives the same sample as long as the code is the same.
 """
