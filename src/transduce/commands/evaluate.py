@@ -52,7 +52,7 @@ def evaluate(
     from transduce.transducer import load
 
     place = str(pick_device(device))
-    transducer = open_model(model, engine, place, precision)
+    transducer = open_model(model, engine, device, precision)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
     evaluation = evaluate_folder(

@@ -117,7 +117,7 @@ def run(
     from transduce.transducer import load
 
     place = str(pick_device(device))
-    transducer = open_model(model, engine, place, precision)
+    transducer = open_model(model, engine, device, precision)
     transducer.workers = processes
     check_tags(transducer, tag or [])
     tagged = conllu_input(sources, file)

@@ -28,12 +28,11 @@ def score(
 ) -> None:
     """Print the log-probability and the perplexity of given texts."""
     from transduce.console import print_scores
-    from transduce.hardware import pick_device
     from transduce.inputs import read_lines_of, read_sources
     from transduce.interop.engine import open_model
     from transduce.tasks import LanguageModel
 
-    transducer = open_model(model, engine, str(pick_device(device)))
+    transducer = open_model(model, engine, device)
     if isinstance(transducer, LanguageModel) and target is None:
         texts = (transducer.score(some) for some in read_sources(None, source))
         print_scores(texts, as_json=json, noun="texts")

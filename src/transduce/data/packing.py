@@ -82,8 +82,8 @@ def pack(batch: Batch, copies: int = 1) -> Packed:
     target_lengths = batch.target_lengths_B.numpy()
     longest = _class_of_length(int(max(source_lengths.max(), target_lengths.max())))
     sources, targets = (_round(int(n.sum()), ROUND) for n in (source_lengths, target_lengths))
-    source_offsets = _offsets(source_lengths, sources, longest)
-    target_offsets = _offsets(target_lengths, targets, longest)
+    source_offsets = _offsets(source_lengths, sources)
+    target_offsets = _offsets(target_lengths, targets)
     sequences = _round_count(max(len(source_offsets), len(target_offsets)) - 1)
     target_BT = batch.target_BT.numpy()
     flat = np.concatenate(
@@ -113,9 +113,13 @@ def _joined(
     return row
 
 
-def _offsets(lengths_B: NDArray[np.int64], size: int, longest: int) -> NDArray[np.int64]:
-    """Where sequences start and the last ends; what is left of the row in sequences of its own."""
-    end = int(lengths_B.sum())
+def _offsets(lengths_B: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Where sequences start and the last ends; what is left of the row in sequences of its own.
+
+    These are no longer than the longest of the others: a model may have learned positions for no
+    more.
+    """
+    end, longest = int(lengths_B.sum()), int(lengths_B.max())
     starts = np.concatenate([[0], np.cumsum(lengths_B)])
     return np.concatenate([starts, np.arange(end + longest, size, longest), [size][: size - end]])
 

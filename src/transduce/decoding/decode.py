@@ -35,6 +35,7 @@ from transduce.errors import ModelError
 # Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
 # 6 layers and width 512, about 24 kB of keys and values in float32.
 PLACES = 1 << 16
+BYTES = 24_000  # that one such place stands for
 # On a CPU about so many: what a step reads then stays in its caches, sources of a batch are nearly
 # of one length, and fresh memory, slow at first, is rarely asked for.
 PLACES_ON_CPU = 1 << 13
@@ -124,6 +125,8 @@ class Task:
     """Whether sources are prompts to go on with; those of a batch are then of one length."""
     endless: bool = False
     """Whether no output ends by itself."""
+    state_bytes: int = 0
+    """What each state of a source takes beside keys and values, however many hypotheses it has."""
     failed: dict[int, str] = field(default_factory=dict)
     """Requests that could not be served, by their place, and why."""
 
@@ -217,7 +220,8 @@ class Task:
     def _places(self, request: Request) -> int:
         """Places that one request takes."""
         length = request.length + self.bounds.limit(request, self.settings.min_length)
-        return length * self._hypotheses(request)
+        beside = -(-request.length * self.state_bytes // BYTES)
+        return length * self._hypotheses(request) + beside
 
     def _hypotheses(self, request: Request) -> int:
         hypotheses = self.settings.hypotheses

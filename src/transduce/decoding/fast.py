@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import torch
 
@@ -13,7 +13,9 @@ from transduce.decoding.search import Hypothesis
 from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network
 from transduce.models.decoders import TransformerDecoder
+from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
+from transduce.nn.positions import Learned
 
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
@@ -42,6 +44,8 @@ class FastSearch:
 
     def __post_init__(self) -> None:
         self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
+        self._source_room = _positions(self.network.front)
+        self._target_room = _positions(self.network.decoder.embedding)
 
     def run(
         self,
@@ -56,7 +60,10 @@ class FastSearch:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
-            size = (_round_up(len(job.source) + 1), _round_up(job.limit))
+            size = (
+                round_up(len(job.source) + 1, self._source_room),
+                round_up(job.limit, self._target_room),
+            )
             classes.setdefault(size, []).append(place)
         rows = max(beam, nbest)
         # The longest first: it has the fewest slots, and shows at once whether memory is enough.
@@ -123,10 +130,16 @@ def _work(
         free += ended
 
 
-@cache
-def _round_up(length: int) -> int:
-    """Few different lengths, so that pools are used again: powers of two from 32 on."""
-    return max(32, 1 << (length - 1).bit_length())
+def round_up(length: int, most: int) -> int:
+    """Few different lengths, so that pools are used again: powers of two from 32 on, or `most`, of
+    which no length is longer."""
+    return min(max(32, 1 << (length - 1).bit_length()), most)
+
+
+def _positions(embedding: TokenEmbedding) -> int:
+    """How many there are, where they were learned; of others there are always enough."""
+    table = None if embedding.positions is None else embedding.positions.positions
+    return table.max_length if isinstance(table, Learned) else sys.maxsize
 
 
 def _power_of_2(count: int) -> int:

@@ -41,9 +41,11 @@ class HeardState:
     def reorder(self, index_R: Tensor) -> None:
         self.written.reorder(index_R)
         B, N = self.prefix.last_BN.shape
-        sources_B, each = shared_rows(index_R // N, N, B)
+        # Waited for, on any device: a source's probabilities of all tokens at all frames, which its
+        # rows share, would take far longer to copy for each of them.
+        sources_B, each = shared_rows((index_R // N).cpu(), N, B)
         if sources_B is not None:
-            self.prefix = self.prefix.select(sources_B)
+            self.prefix = self.prefix.select(sources_B.to(index_R.device))
         # Of source b's rows, the row that each new one was.
         parent_BN = (index_R % N).view(-1, each)
         self.prefix = _rows(self.prefix, parent_BN)

@@ -64,5 +64,10 @@ def exported_folder(folder: Path, engine: str) -> Path:
 
 def _engine(path: Path, name: str, model: Transducer, device: str) -> Engine:
     if name == "onnx":
+        if device.partition(":")[0] not in ("auto", "cpu"):
+            raise ModelError(
+                f"ONNX Runtime is used on the CPU alone here, not on {device}: leave out --device, "
+                f"or use --engine ctranslate2"
+            )
         return Session(path, model.recipe)
     return Translator(path, model.recipe, model.source_tokens, model.target_tokens, device)

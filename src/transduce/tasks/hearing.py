@@ -16,6 +16,7 @@ from transduce.data.sounds import FULL_SCALE, Recorded, Wave
 from transduce.data.tokens import END, Tokens
 from transduce.decoding.alarms import find_loop, skipped_stretches, visited_by_tokens
 from transduce.decoding.confidence import geometric_mean
+from transduce.decoding.decode import Task
 from transduce.decoding.joint import Beginner, WithCtc
 from transduce.decoding.output import Output, Score, Spoken
 from transduce.decoding.search import Hypothesis, Stepper, penalty
@@ -287,6 +288,12 @@ class Hearing(Listening, Writer):
         network = self._search_network
         assert isinstance(network, SoundNetwork)
         return WithCtc(network, cast(Beginner, steps), settings.ctc)
+
+    def _shape(self, task: Task) -> Task:
+        if not task.settings.ctc:
+            return task
+        # CTC's probability of every token and its logarithm, in float32.
+        return replace(task, state_bytes=2 * 4 * len(self.source_tokens))
 
     def _fast_search(self) -> None:
         return None

@@ -40,12 +40,21 @@ def test_every_token_is_there_once(made: list[tuple[list[int], list[int]]]) -> N
         assert offsets[0] == 0
         assert offsets[-1] == size
         assert min(lengths) >= 0
-        assert max(lengths) <= shape.longest
+        assert max(lengths) == max(len(row) + 1 for row in rows) <= shape.longest
 
 
 def _filled(rows: list[list[int]], size: int) -> list[int]:
     flat = [token for row in rows for token in row]
     return flat + [PAD] * (size - len(flat))
+
+
+def test_as_many_learned_positions_as_there_are() -> None:
+    """What fills a row up has positions too."""
+    side = {"layers": 1, "heads": 2, "feed_forward": 16, "positions": "learned"}
+    encoder, decoder = {**side, "max_positions": 21}, {**side, "max_positions": 5}
+    shape = {"width": 16, "dropout": 0.0, "encoder": encoder, "decoder": decoder}
+    made = build(recipe.Model.model_validate(shape), Vocabulary(12, 12))
+    made.packed_loss(pack(collate([[5] * 20, [6]], [[7] * 4, [8]]))).total.backward()
 
 
 def test_few_shapes_come_of_many_batches() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -146,3 +147,16 @@ def test_what_has_no_room_is_said_and_the_rest_goes_on() -> None:
     assert [len(of_one) for of_one in found] == [1, 0, 1]
     assert found[0][0].tokens == [5] * 5
     assert "positions for 6" in doing.failed[1]
+
+
+def test_what_a_source_takes_beside_its_hypotheses_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as CTC's probabilities of every token at every state, which all hypotheses share."""
+    monkeypatch.setattr(decode, "PLACES_ON_CPU", 1000)
+    requests = [Request([5] * 9) for _ in range(40)]  # 10 states and 23 places to write into
+    for state_bytes, batches in ((0, 1), (10 * decode.BYTES, 5)):
+        model = Echo()
+        replace(task(model), state_bytes=state_bytes).run(requests)
+        assert len(model.shapes) == batches
+    assert task(Echo(), beam=4)._places(requests[0]) == 4 * 33
+    beside = replace(task(Echo(), beam=4), state_bytes=decode.BYTES)
+    assert beside._places(requests[0]) == 4 * 33 + 10

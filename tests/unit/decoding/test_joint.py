@@ -140,6 +140,31 @@ def test_nothing_is_written_that_ctc_has_no_state_for(weight: float) -> None:
     assert all(-1e30 < h.score <= 0 for h in found)
 
 
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+        ),
+    ],
+)
+def test_the_rows_of_a_source_share_what_ctc_heard(device: str) -> None:
+    network = network_of().to(device)
+    batch = collate(WAVES, None)
+    model = WithCtc(network, network, 1.0)
+    state = model.start(batch.source_BS.to(device), batch.source_lengths_B)
+    heard = state.prefix.log_probs_BSV
+    state.reorder(torch.tensor([0, 0, 1, 1, 2, 2], device=device))  # two hypotheses of each
+    state.reorder(torch.tensor([1, 0, 3, 3, 4, 5], device=device))
+    assert state.prefix.log_probs_BSV is heard
+    assert state.prefix.last_BN.shape == (3, 2)
+    state.reorder(torch.tensor([5, 4, 0, 0], device=device))  # the second source has ended
+    assert torch.equal(state.prefix.log_probs_BSV, heard[[2, 0]])
+    assert state.prefix.last_BN.shape == (2, 2)
+
+
 class Fixed:
     """A language model that has an opinion of each token, whatever came before."""
 

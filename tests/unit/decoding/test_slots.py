@@ -19,8 +19,14 @@ from transduce.nn.masks import padding
 V = 13
 
 
-def network(positions: str = "sinusoidal", norm_position: str = "pre") -> Network:
+ON_GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+)
+
+
+def network(positions: str = "sinusoidal", norm_position: str = "pre", **more: int) -> Network:
     side = {
+        **more,
         "layers": 2,
         "heads": 2,
         "feed_forward": 32,
@@ -56,8 +62,7 @@ def test_the_same_hypotheses(
     monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
     found = FastSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
-        batch = collate([job.source], None)
-        source = (batch.source_BS, batch.source_lengths_B, torch.tensor([job.limit]))
+        source = as_batch(job)
         if beam == 1:
             (theirs,) = search.greedy(made, *source, 0.8)
         else:
@@ -66,6 +71,37 @@ def test_the_same_hypotheses(
         for one, other in zip(mine, theirs, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-5)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-5)
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)])
+def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, most: int) -> None:
+    assert length <= fast.round_up(length, most) <= most
+    assert fast.round_up(length, 1000) in (32, 64)
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("most", [7, 40])
+@torch.inference_mode()
+def test_as_many_learned_positions_as_there_are(most: int, beam: int, device: str) -> None:
+    torch.manual_seed(7)
+    made = network("learned", max_positions=most).double()
+    asked = [Job(job.source[: most - 1], min(job.limit, most)) for job in jobs(6)]
+    asked += [Job([5] * (most - 1), most)]
+    expected = [
+        search.greedy(made, *given, 0.8)[0]
+        if beam == 1
+        else beam_search(made, *given, 3, 1, 0.8)[0]
+        for given in map(as_batch, asked)
+    ]
+    made.to(device)
+    found = FastSearch(made, torch.float64).run(asked, beam, 1, length_penalty=0.8)
+    assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
+
+
+def as_batch(job: Job) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    batch = collate([job.source], None)
+    return batch.source_BS, batch.source_lengths_B, torch.tensor([job.limit])
 
 
 @torch.inference_mode()
@@ -126,16 +162,7 @@ def test_the_best_token_without_its_logits(rows: int, V: int, width: int) -> Non
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        pytest.param(
-            "cuda",
-            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
 @torch.inference_mode()
 def test_weights_that_are_nan_find_nothing_and_come_to_an_end(device: str, beam: int) -> None:
     made = network().to(device)

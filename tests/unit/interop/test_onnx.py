@@ -49,6 +49,15 @@ def test_every_shape_says_the_same(tmp_path: Path, shape: str) -> None:
     assert "".join(model.stream("zuko")) == "".join(other.stream("zuko"))
 
 
+def test_another_device_than_the_cpu_is_refused(tmp_path: Path) -> None:
+    export(tiny(), tmp_path)
+    for device in ("cuda", "cuda:1", "mps"):
+        with pytest.raises(ModelError, match=f"on the CPU alone here, not on {device}"):
+            open_model(tmp_path, "onnx", device)
+    for device in ("auto", "cpu"):
+        assert open_model(tmp_path, "onnx", device).device.type == "cpu"
+
+
 def test_the_model_stays_as_it_is(tmp_path: Path) -> None:
     model = tiny()
     model.network.double().train()

@@ -192,6 +192,12 @@ def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
     assert [o.score for o in model.run(sources, ctc=0.9, beam=beam)] != [o.score for o in joint]
 
 
+def test_ctcs_probabilities_are_counted_as_memory(model: Hearing) -> None:
+    vocabulary = len(model.source_tokens)
+    for ctc, expected in ((0.0, 0), (0.3, 8 * vocabulary), (1.0, 8 * vocabulary)):
+        assert model._task(model._settings({"ctc": ctc}), ()).state_bytes == expected
+
+
 def test_words_have_times_within_the_recording(model: Hearing, long: Path) -> None:
     (output,) = model.run([str(long)], times=True, ctc=0.4)
     assert " ".join(word.text for word in output.words) == " ".join(output.text.split())
