@@ -14,7 +14,8 @@ from transduce.data.tokens import END, UNKNOWN, Tokens
 from transduce.decoding.decode import Bounds
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.fast import FastSearch, has_fast_search
-from transduce.decoding.forced import attention_to_source, log_probabilities
+from transduce.decoding.forced import attention_to_source, attention_weights, log_probabilities
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
@@ -112,11 +113,10 @@ class Transducer(Writer, task="transduce"):
     def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
-        if not has_flat_steps(network):
+        if network is not self._searched:
             return network
-        if network is not self._searched:  # its weights may change yet
-            return steps_of(network)
-        self._steps = self._steps or steps_of(network)
+        if self._steps is None:
+            self._steps = steps_of(network) if has_flat_steps(network) else network
         return self._steps
 
     def _bounds(self, settings: Settings, models: Sequence[Writer]) -> Bounds:
@@ -151,6 +151,11 @@ class Transducer(Writer, task="transduce"):
         with ready(self):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
+
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, Network)
+        return attention_weights(network, names, sources, targets)
 
     def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
         with ready(self):

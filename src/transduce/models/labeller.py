@@ -118,4 +118,4 @@ def build_labeller(
     encoder = build_encoder(settings.encoder, width, settings.dropout)
     pool = build_pool(settings.pool, width) if pooled else None
     wider = pool.wider if pool is not None else 1
-    return Labeller(front, encoder, pool, Head(wider * width, labels, None))
+    return Labeller(front, encoder, pool, Head(wider * width, labels, None)).built()

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from transduce.models.copies import is_watched
 from transduce.models.decoders import DecoderState, TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.flat import ROOM, FlatSteps
-from transduce.models.lens import attentions
+from transduce.models.learner import modules_of
 from transduce.models.memory import Memory, padding_mask
 from transduce.models.network import Network
 from transduce.native import Product, library
@@ -43,7 +44,7 @@ def has_native_steps(network: Network) -> bool:
 
 
 class NativeSteps:
-    """Searched in place of a network; while an attention is watched, the network itself is."""
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
 
     def __init__(self, network: Network, kernel: Kernel = Kernel.BEST) -> None:
         assert isinstance(network.decoder, TransformerDecoder)
@@ -51,7 +52,7 @@ class NativeSteps:
         assert made is not None
         self.network, self._library = network, made
         self.decoder = network.decoder
-        self._attentions = list(attentions(network).values())
+        self._modules = modules_of(network)
         self._stack = Compiled(
             self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
         )
@@ -145,7 +146,7 @@ class NativeSteps:
         told.head = self._head.weight
 
     def _is_watched(self) -> bool:
-        return any(attention.watch is not None for attention in self._attentions)
+        return is_watched(self._modules)
 
 
 class NativeState:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from transduce.models.copies import copy_for_search
 from transduce.models.learner import Learner
 from transduce.models.network import Head
 from transduce.nn.blocks import DecoderBlock, EncoderBlock
@@ -22,10 +22,10 @@ def packed(network: Learned, kind: str) -> Learned:
 
     What is not a matrix of theirs stays as it is: in bfloat16 all else is of that type too; beside
     int8, embeddings, norms, biases and sums are in float32. With float32 they are the network's
-    own.
+    own. Hooks and lens are shared.
     """
     kept = list(network.parameters()) if kind == "float32" else []
-    copied = deepcopy(network, {id(parameter): parameter for parameter in kept}).eval()
+    copied = copy_for_search(network, kept).eval()
     if kind != "float32":
         copied.requires_grad_(False)
     if kind == "bfloat16":

@@ -200,7 +200,7 @@ class DecoderBlock(nn.Module):
         x_BTD = self.self_attention_residual(x_BTD, attend_to_self)
         if memory_BS2D is not None and self.cross_attention is not None:
             attend_to_memory = partial(
-                self.cross_attention.attend, memory_BS2D=memory_BS2D, mask=memory_mask
+                self.cross_attention, memory_BS2D=memory_BS2D, mask=memory_mask
             )
             x_BTD = self.cross_attention_residual(x_BTD, attend_to_memory)
         output_BTD: Flow = self.feed_forward_residual(x_BTD, self.feed_forward)

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens import SPECIALS, Tokens
-from transduce.decoding.labels import LogProbabilities, label_probabilities, pooling_weights
+from transduce.decoding.labels import (
+    LogProbabilities,
+    attention_weights,
+    label_probabilities,
+    pooling_weights,
+)
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
@@ -65,7 +71,14 @@ class Classifier(Model, task="classify"):
             output = self._output(encoded[index], found[place], nbest)
             map_LHTS = None if weights is None else weights[place][None, None, None]
             outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
+        if self._lenses:
+            self._look([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs
+
+    def _weights(
+        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Weights]:
+        return attention_weights(self.network, names, sources)
 
     def _encode(self, sources: list[str]) -> list[list[int]]:
         data, encoded = self.recipe.data, self.source_tokens.encode_batch(sources)

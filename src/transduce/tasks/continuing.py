@@ -14,6 +14,7 @@ from transduce.data.tokens import END, Tokens
 from transduce.decoding import reading
 from transduce.decoding.context import Continued
 from transduce.decoding.decode import Bounds, Task
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output, Score
 from transduce.decoding.reading import Rows
 from transduce.decoding.search import Hypothesis
@@ -156,6 +157,18 @@ class LanguageModel(Writer, task="continue"):
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
         return [float(values.sum()) for values in self.log_probabilities(written, after=prompts)]
+
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, LanguageNetwork)
+        texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
+        longest = max(map(len, texts), default=0)
+        if longest > self.window:
+            raise ModelError(
+                f"a lens shows texts of up to {self.window} tokens, which the model reads at once, "
+                f"and one has {longest} with its prompt: ask for fewer with max_length"
+            )
+        return reading.attention_weights(network, names, texts)
 
     def _encode_following(self, prompts: Ids, texts: Sequence[str]) -> Ids:
         """The ids of texts that go on where prompts end."""

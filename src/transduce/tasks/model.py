@@ -13,10 +13,12 @@ from transduce.data.cache import Encoded
 from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
 from transduce.decoding.engine import Engine
+from transduce.decoding.looking import RunLens, Seen, Weights
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, Frame, write_frame
 from transduce.models import Learner
+from transduce.models.lens import attentions
 from transduce.models.levels import unpack_levels
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
@@ -49,6 +51,7 @@ class Model:
         self.source_tokens = source_tokens
         self.target_tokens = target_tokens
         self.engine: Engine | None = None
+        self._lenses: list[RunLens] = []
         self.workers = 1
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self.compute_in("auto")
@@ -93,6 +96,34 @@ class Model:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
         """What the model thinks of given targets: the log-probability of each of their tokens."""
         self._cannot("score targets")
+
+    def lens(self, *patterns: str) -> RunLens:
+        """What runs attend to: `with model.lens("decoder.*.cross_attention") as lens:` around them.
+
+        The patterns name attention parts, * for any text; without any, all of them. It is one more
+        pass over what was returned: the outputs are those of a run without it. Raises ModelError
+        where no part is called so.
+        """
+        if self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
+        return RunLens(self._lenses, list(attentions(self.network)), patterns)
+
+    def _look(self, seen: Sequence[tuple[str, list[int], Output]]) -> None:
+        """Show the lenses what was returned: the name of a source, its ids, an output for it."""
+        names = list(dict.fromkeys(name for lens in self._lenses for name in lens.names))
+        with ready(self):
+            found = self._weights(names, [ids for _, ids, _ in seen], [o.ids for *_, o in seen])
+        for lens in self._lenses:
+            lens.seen += [
+                Seen(source, output, {name: weights[name] for name in lens.names})
+                for (source, _, output), weights in zip(seen, found, strict=True)
+            ]
+
+    def _weights(
+        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Weights]:
+        """The attention weights of named parts, of each source and what was written for it."""
+        self._cannot("show its attention")
 
     def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
         """Raise ModelError for a setting that this task does not know."""
