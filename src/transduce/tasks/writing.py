@@ -36,8 +36,8 @@ from transduce.tasks.model import Model, checked, ready
 
 Ids = list[list[int]]
 WATCHED = (
-    "a lens or forward hooks are on the network, so search calls its modules one by one: slower, and "
-    "the same but for rounding; model.lens shows the attention of outputs at full speed"
+    "a lens or forward hooks are on the network, so search calls its modules one by one: slower, "
+    "and the same but for rounding; model.lens shows the attention of outputs at full speed"
 )
 
 
@@ -345,10 +345,11 @@ class Writer(Model):
             return False
         warnings.warn(WATCHED, stacklevel=5)
         if silent := silent_hooks(self.network):
+            named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
             warnings.warn(
-                f"search never calls {', '.join(silent[:3])}{', …' if len(silent) > 3 else ''}, and "
-                f"forward hooks there see nothing: put them on the encoder, the decoder or the "
-                f"head, on their blocks, or on an attention or feed-forward module in these",
+                f"search never calls {named}, and forward hooks there see nothing: put them on the "
+                f"encoder, the decoder or the head, on their blocks, or on an attention or "
+                f"feed-forward module in these",
                 stacklevel=5,
             )
         return True

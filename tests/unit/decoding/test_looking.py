@@ -174,7 +174,7 @@ def test_nobody_watching_the_fast_steps_are_taken(precision: str, kind: type) ->
 def test_that_search_is_slower_is_told_and_where_hooks_see_nothing() -> None:
     model = tiny()
     model.network.decoder.blocks[0].feed_forward.expand.register_forward_hook(print)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match="lens or forward") as warned:
         model.run(["tea"])
     assert "slower" in str(warned[0].message)
     assert "decoder.blocks.0.feed_forward.expand" in str(warned[1].message)
