@@ -2,7 +2,7 @@
 
 from transduce.cookbook.explain import nearest
 from transduce.cookbook.keys import Key, Section, sections
-from transduce.cookbook.read import dump_recipe, load_recipe, parse_recipe, shipped
+from transduce.cookbook.read import dump_recipe, load_recipe, parse_recipe, read_recipe, shipped
 
 __all__ = [
     "Key",
@@ -11,6 +11,7 @@ __all__ = [
     "load_recipe",
     "nearest",
     "parse_recipe",
+    "read_recipe",
     "sections",
     "shipped",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens import SPECIALS, Tokens
+from transduce.decoding.encoding import Encoding, encoder_states, joined
 from transduce.decoding.labels import (
     LogProbabilities,
     attention_weights,
@@ -79,6 +80,13 @@ class Classifier(Model, task="classify"):
         self, names: list[str], sources: list[list[int]], targets: list[list[int]]
     ) -> list[Weights]:
         return attention_weights(self.network, names, sources)
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        rows = self._encode(checked(sources))
+        with ready(self):
+            states = encoder_states(self.network.encode, rows, self.device, ends=False)
+        tokens = [self.source_tokens.pieces(row) for row in rows]
+        return joined(states, tokens, self.recipe.model.width)
 
     def _encode(self, sources: list[str]) -> list[list[int]]:
         data, encoded = self.recipe.data, self.source_tokens.encode_batch(sources)

@@ -61,12 +61,20 @@ class LanguageModel(Writer, task="continue"):
 
     # ------------------------------------------------------------------------------- use
 
-    def score(self, sources: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        attention: bool = False,
+    ) -> list[Score]:
         """What the model thinks of texts: the log-probability of each of their tokens.
 
         With targets, the sources are prompts and the targets what follows them. An end counts
         where the model has learnt texts that end.
         """
+        if attention:
+            self._cannot("attend to a source")
         sources = checked(sources)
         if targets is None:
             prompts: Ids = [[] for _ in sources]

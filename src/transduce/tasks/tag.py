@@ -13,6 +13,7 @@ import numpy as np
 from transduce.data.cache import Encoded
 from transduce.data.conllu import COLUMNS
 from transduce.data.tokens import SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.encoding import Encoding, encoder_states, joined
 from transduce.decoding.labels import LogProbabilities, attention_weights, label_probabilities
 from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output
@@ -62,6 +63,13 @@ class Tagger(Model, task="tag"):
         self, names: list[str], sources: list[list[int]], targets: list[list[int]]
     ) -> list[Weights]:
         return attention_weights(self.network, names, sources)
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        texts = [source.split() for source in checked(sources)]
+        rows, new = self._rows(texts)
+        with ready(self), self.network.front.also(new) if new else nullcontext():
+            states = encoder_states(self.network.encode, rows, self.device, ends=False)
+        return joined(states, texts, self.recipe.model.width)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         front = self.network.front
