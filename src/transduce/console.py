@@ -71,10 +71,12 @@ def print_recordings(
     *,
     scores: bool,
     numbered: bool,
+    named: bool = False,
 ) -> int:
     """What is said in sound files, in order, in one of the formats; how many could not be used.
 
     Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
+    named: text has the name of its file before it.
     """
     from transduce.decoding.transcripts import ENDINGS
 
@@ -108,7 +110,10 @@ def print_recordings(
                 print(json.dumps(values, ensure_ascii=False), flush=True)
             else:
                 shown = [replace(output, warning="")]
-                print_outputs(shown, scores=scores, as_json=False, numbered=numbered, first=number)
+                name = source if named else ""
+                print_outputs(
+                    shown, scores=scores, as_json=False, numbered=numbered, first=number, name=name
+                )
     return failed
 
 
@@ -158,10 +163,12 @@ def print_outputs(
     show: Callable[[Output], str] = lambda output: output.text,
     whole: bool = False,
     first: int = 1,
+    name: str = "",
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first.
 
-    `whole`: texts with their own line breaks, an empty line between any two.
+    `whole`: texts with their own line breaks, an empty line between any two. `name`: stands in
+    place of the number.
     """
     alone = True
     for number, output in enumerate(outputs, start=first):
@@ -171,7 +178,7 @@ def print_outputs(
             print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
             continue
         for hypothesis in output.alternatives or [output]:
-            columns = [str(number)] if numbered else []
+            columns = [name or str(number)] if numbered or name else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             if whole:
                 lines = ["\t".join(columns)] if columns else []
