@@ -317,8 +317,6 @@ def _line(
 
 def _star(axes: Axes, best: dict[str, Any] | None, key: str, color: str) -> Annotation | None:
     """Mark the best validation, its value beside it."""
-    from matplotlib.patheffects import withStroke
-
     if best is None or best.get(key) is None:
         return None
     at, value = best["step"], float(best[key])
@@ -331,7 +329,8 @@ def _star(axes: Axes, best: dict[str, Any] | None, key: str, color: str) -> Anno
         va="center",
         fontsize=9,
         color=color,
-        path_effects=[withStroke(linewidth=3, foreground="white")],  # a line behind stays behind
+        # A line behind it stays behind.
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
     )
 
 

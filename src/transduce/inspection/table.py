@@ -80,13 +80,13 @@ def _print_below(console: Console, said: Sequence[Said], followed: Followed) -> 
         right = name in ("step", "bits")
         steps.add_column(name, justify="right" if right else "left", width=width, no_wrap=True)
     for step, token in enumerate(followed.tokens):
-        for number, (name, of_one) in enumerate(zip(names, followed.top, strict=True)):
+        for number, (prompt, of_one) in enumerate(zip(names, followed.top, strict=True)):
             counted = [f"{step + 1}", Text(token)] if number == 0 else ["", ""]
             apart = f"{followed.divergence_KPP[step][0, number]:.2f}" if number else ""
             counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= room]
             steps.add_row(
                 *counted,
-                name,
+                prompt,
                 *([apart] if several else []),
                 Text(_likely(of_one[step][: next(iter(counts), 1)])),
                 end_section=number == len(said) - 1,

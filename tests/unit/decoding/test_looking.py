@@ -10,14 +10,19 @@ import pytest
 import torch
 from torch import nn
 
+from language import language_model
 from tiny_models import SOURCES, tiny
-from transduce.data.tokens import BEGIN, END
+from tiny_sounds import noise, sound_model
+from transduce import recipe
+from transduce.data.tokens import BEGIN, END, Tokens
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.models.flat import FlatState
 from transduce.models.native import NativeState
-from transduce.transducer import Transducer
+from transduce.recipe import Recipe
+from transduce.tasks.hearing import Piece
+from transduce.transducer import Transducer, create
 
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"beam": 1},
@@ -105,6 +110,54 @@ def test_a_lens_sees_nothing_outside_and_starts_anew() -> None:
 def test_a_name_that_no_part_has_is_told_with_those_there_are() -> None:
     with pytest.raises(ModelError, match=r"decoder\.\*\.cross; .* decoder\.blocks\.0\.cross_att"):
         tiny().lens("decoder.*.cross")
+
+
+def test_a_lens_on_a_language_model_has_the_prompt_and_what_follows() -> None:
+    model = language_model()
+    model.compute_in("float32")
+    with model.lens("decoder.*") as lens:
+        outputs = model.run(["tea", "a"], max_length=3, beam=2)
+    assert [seen.output.text for seen in lens] == [output.text for output in outputs]
+    for seen in lens:
+        ids = model.target_tokens.encode(seen.output.text)
+        with torch.inference_mode(), Lens(model.network, "decoder.*") as direct:
+            model.network(torch.tensor([[BEGIN, *ids[:-1]]]))
+        (name,) = seen.weights
+        np.testing.assert_allclose(seen.weights[name], direct.weights[name][0], atol=1e-6)
+    with model.lens(), pytest.raises(ModelError, match=r"up to 8 tokens.*ask for fewer"):
+        model.run(["tea"], max_length=12)
+
+
+def test_a_lens_on_a_classifier_and_a_tagger() -> None:
+    shape = {"width": 8, "encoder": {"layers": 1, "heads": 2, "feed_forward": 8}}
+    words = Tokens.train(recipe.Tokens(level="word"), ["a cup of tea", "iroh made tea"])
+    for task in ("classify", "tag"):
+        data = {split: {"file": "a.tsv"} for split in ("train", "valid")}
+        settings = Recipe.model_validate({"task": task, "data": data, "model": shape})
+        labels = Tokens.train(settings.data.tokens.target, ["good", "bad"])
+        model = create(settings, words, labels)
+        with model.lens() as lens:
+            outputs = model.run(["a cup of tea", "", "tea"])
+        assert [seen.source for seen in lens] == ["a cup of tea", "tea"]
+        assert [seen.output for seen in lens] == [outputs[0], outputs[2]]
+        shapes = [seen.weights["encoder.blocks.0.self_attention"].shape for seen in lens]
+        assert shapes == [(2, 4, 4), (2, 1, 1)]
+
+
+def test_a_lens_on_a_model_that_hears_has_an_entry_for_each_sound() -> None:
+    model = sound_model()
+    sounds = [Piece.of("long", noise(1.0)), Piece.of("short", noise(0.4, seed=2))]
+    without = model.run(sounds, beam=2)
+    with model.lens("decoder.*cross_attention", "decoder.attention") as lens:
+        outputs = model.run(sounds, beam=2)
+    assert [o.text for o in outputs] == [o.text for o in without]
+    assert [seen.source for seen in lens] == ["long", "short"]
+    for seen, sound in zip(lens, sounds, strict=True):
+        for weights_HTS in seen.weights.values():
+            states = model.network.states_of(len(sound.wave))
+            assert weights_HTS.shape[1:] == (len(seen.output.ids) + 1, states)
+    encoding = model.encode(sounds)
+    assert encoding.lengths_B.tolist() == [model.network.states_of(len(s.wave)) for s in sounds]
 
 
 # ------------------------------------------------------------------------------- forward hooks
