@@ -181,7 +181,9 @@ def test_labels_of_the_best_are_beside_one_another(
     kept = []
     monkeypatch.setattr(figures, "save", lambda figure, path: kept.append(figure))
     values = {"bleu": 40.0, "chrf": 40.2, "exact": 39.9, "cer": 40.1, "loss": 2.0}
-    log = [{"kind": "valid", "step": step, **values, "best": True} for step in (100, 200)]
+    none = dict.fromkeys(values, 0.0)  # so that the axis is long and the ends are near
+    log = [{"kind": "valid", "step": 100, **none}]
+    log += [{"kind": "valid", "step": 200, **values, "best": True}]
     training_curve(log, tmp_path / "curve.png")
     (figure,) = kept
     figure.draw_without_rendering()
