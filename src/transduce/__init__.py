@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Model", "Transducer", "load"]
+__all__ = ["Lens", "Model", "Recipe", "Trained", "Transducer", "build", "load", "train"]
 
 if TYPE_CHECKING:
-    from transduce.transducer import Model, Transducer, load
+    from transduce.models.lens import Lens
+    from transduce.recipe import Recipe
+    from transduce.training.train import Trained, train
+    from transduce.transducer import Model, Transducer, build, load
+
+_WHERE = {
+    "Lens": "models.lens",
+    "Model": "transducer",
+    "Recipe": "recipe",
+    "Trained": "training",
+    "Transducer": "transducer",
+    "build": "transducer",
+    "load": "transducer",
+    "train": "training",
+}
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import: only those wait for it who use a model.
-    if name in __all__:
-        from transduce import transducer
-
-        return getattr(transducer, name)
+    if name in _WHERE:
+        return getattr(import_module(f"transduce.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'transduce' has no attribute {name!r}")

@@ -74,12 +74,14 @@ def print_recordings(
     scores: bool,
     numbered: bool,
     overwrite: bool = False,
+    named: bool = False,
 ) -> int:
     """What is made of sound files, in order, in one of the formats; how many could not be used.
 
     A file that is there already is not replaced without `overwrite`: DataError.
 
     Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
+    named: text has the name of its file before it.
     """
     from transduce.decoding.transcripts import ENDINGS
     from transduce.storage import check_free
@@ -120,7 +122,10 @@ def print_recordings(
                 print(json.dumps(values, ensure_ascii=False), flush=True)
             else:
                 shown = [replace(output, warning="")]
-                print_outputs(shown, scores=scores, as_json=False, numbered=numbered, first=number)
+                name = source if named else ""
+                print_outputs(
+                    shown, scores=scores, as_json=False, numbered=numbered, first=number, name=name
+                )
     return failed
 
 
@@ -177,10 +182,12 @@ def print_outputs(
     show: Callable[[Output], str] = lambda output: output.text,
     whole: bool = False,
     first: int = 1,
+    name: str = "",
 ) -> None:
     """One line a source; numbered, one line a hypothesis with the number of its source first.
 
-    `whole`: texts with their own line breaks, an empty line between any two.
+    `whole`: texts with their own line breaks, an empty line between any two. `name`: stands in
+    place of the number.
     """
     alone = True
     for number, output in enumerate(outputs, start=first):
@@ -190,7 +197,7 @@ def print_outputs(
             print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
             continue
         for hypothesis in output.alternatives or [output]:
-            columns = [str(number)] if numbered else []
+            columns = [name or str(number)] if numbered or name else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
             if whole:
                 lines = ["\t".join(columns)] if columns else []

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.data.tokens import END, UNKNOWN, Tokens
+from transduce.cookbook import read_recipe
+from transduce.data.tokens import END, SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.decode import Bounds
+from transduce.decoding.encoding import Encoding, encoder_states, joined
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.fast import FastSearch, has_fast_search
-from transduce.decoding.forced import attention_to_source, log_probabilities
+from transduce.decoding.forced import attention_to_source, attention_weights, log_probabilities
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, check_sums, read_frame, why_no_weights
 from transduce.hardware import pick_device, pick_precision
-from transduce.models import Network, Vocabulary, build
-from transduce.models.native import has_steps, steps_of
+from transduce.models import Learner, Network, Vocabulary
+from transduce.models import build as build_network
+from transduce.models.native import steps_of
 from transduce.models.room import room_of, source_room
 from transduce.nn.packed import has_bfloat16
 from transduce.recipe import Recipe
 from transduce.tasks import AudioClassifier, Hearing, Model
 from transduce.tasks.limits import encode_cut, unread
-from transduce.tasks.model import Origin, checked, ready
+from transduce.tasks.model import Change, Origin, checked, ready
 from transduce.tasks.size import check_weights
 from transduce.tasks.writing import Ids, Writer
 
-__all__ = ["Model", "Output", "Score", "Transducer", "create", "load"]
+__all__ = ["Model", "Output", "Score", "Transducer", "build", "create", "load"]
 
 
 class Transducer(Writer, task="transduce"):
@@ -59,13 +64,16 @@ class Transducer(Writer, task="transduce"):
 
     @classmethod
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Network:
-        return build(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
+        return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+    ) -> list[Score]:
         """What the model thinks of given targets: the log-probability of each of their tokens.
 
         For a text that a search found it is what the search reported, before the length penalty,
-        if the text is cut into the tokens that the search wrote.
+        if the text is cut into the tokens that the search wrote. attention: also what each token
+        attends to, as `run` gives it.
         """
         sources, targets = checked(sources), checked(targets)
         if len(sources) != len(targets):
@@ -80,11 +88,38 @@ class Transducer(Writer, task="transduce"):
                 raise ModelError(f"{said}: shorten it, or leave it out")
             if number in warnings:
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
         found = self._log_probabilities(encoded, written)
-        return [
+        scores = [
             Score(self.target_tokens.pieces([*ids, END]), values)
             for ids, values in zip(written, found, strict=True)
         ]
+        if not attention:
+            return scores
+        with ready(self):
+            maps = attention_to_source(self.network, encoded, written)
+        if maps is None:
+            self._cannot("attend to its source")
+        pieces = [self._pieces(ids) for ids in encoded]
+        return [
+            replace(score, source_tokens=of_source, attention=map_LHTS)
+            for score, of_source, map_LHTS in zip(scores, pieces, maps, strict=True)
+        ]
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        if self.engine:
+            raise ModelError(f"{self.engine.name} does not show states: leave out the engine")
+        encoded, warnings = self._encode(checked(sources))
+        for number, warning in warnings.items():
+            raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
+        with ready(self):
+            states = encoder_states(self.network.encode, encoded, self.device, ends=True)
+        return joined(states, [self._pieces(ids) for ids in encoded], self.recipe.model.width)
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        """What each state of a source is of."""
+        return self.source_tokens.pieces([*source, END])
 
     # ------------------------------------------------------------------------- what a task says
 
@@ -97,7 +132,7 @@ class Transducer(Writer, task="transduce"):
         return rows, unread(lengths)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
-        source_pieces = self.source_tokens.pieces([*ids, END])
+        source_pieces = self._pieces(ids)
         outputs = [
             Output(
                 text=self.target_tokens.decode(h.tokens),
@@ -115,10 +150,8 @@ class Transducer(Writer, task="transduce"):
     def _stepper(self, settings: Settings) -> Stepper:
         network = self._search_network
         assert isinstance(network, Network)
-        if not has_steps(network):
+        if self._packed is None or network is not self._packed.network:
             return network
-        if self._packed is None or network is not self._packed.network:  # its weights may change
-            return steps_of(network)
         self._steps = self._steps or steps_of(network)
         return self._steps
 
@@ -153,6 +186,11 @@ class Transducer(Writer, task="transduce"):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
 
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, Network)
+        return attention_weights(network, names, sources, targets)
+
     def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
         with ready(self):
             if self.engine:
@@ -162,6 +200,9 @@ class Transducer(Writer, task="transduce"):
 
 class Listener(Hearing, Transducer):  # type: ignore[misc]  # the one's network is the other's too
     """An encoder-decoder whose sources are sound."""
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        return []
 
 
 def _strange(ids: Sequence[int]) -> str:
@@ -195,8 +236,64 @@ def kind_of(recipe: Recipe) -> type[Model]:
     return Model.tasks[recipe.task]
 
 
-def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Model:
+class _Unnamed:
+    """So many tokens without names."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def names(self) -> list[str]:
+        return [str(number) for number in range(self.count)]
+
+
+# What a network's recipe may leave out: corpora that fit any task, and nobody reads.
+NO_DATA = {split: {"name": "any", "split": split} for split in ("train", "valid")}
+
+
+def build(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    source_vocabulary: int | Tokens,
+    target_vocabulary: int | Tokens | None = None,
+) -> Learner:
+    """An untrained network of the recipe's shape, for vocabularies of so many tokens.
+
+    Four special tokens are counted among them (padding, unknown, begin, end); without a target
+    vocabulary it is the source's. The recipe is a recipe, a dict, a file or a shipped name; data
+    may be left out. Weights are drawn from torch's generator. Raises RecipeError and ModelError.
+    """
+    if isinstance(recipe, Mapping) and "data" not in recipe:
+        recipe = {**recipe, "data": NO_DATA}
+    chosen = read_recipe(recipe)
+    sides = [
+        source_vocabulary,
+        source_vocabulary if target_vocabulary is None else target_vocabulary,
+    ]
+    for size in sides:
+        if isinstance(size, int) and size <= len(SPECIALS):
+            raise ModelError(
+                f"a vocabulary of {size} tokens has none of its own: {len(SPECIALS)} are special"
+            )
+        if isinstance(size, int) and chosen.model.characters is not None:
+            raise ModelError(
+                "model.characters reads the letters of words: give Tokens, not a number"
+            )
+    tokens = [cast(Tokens, _Unnamed(size)) if isinstance(size, int) else size for size in sides]
+    return kind_of(chosen).build(chosen, *tokens)
+
+
+def load(
+    folder: str | Path,
+    device: str = "cpu",
+    precision: str = "auto",
+    *,
+    change: Change | None = None,
+) -> Model:
     """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
+
+    change: the function that changed its network before training, where one did.
 
     Of a folder that was exported in fewer bits, auto is that precision, on a CPU that has it.
 
@@ -210,6 +307,8 @@ def load(folder: str | Path, device: str = "cpu", precision: str = "auto") -> Mo
     check_weights(kind_of(frame.recipe), *frame, (path / WEIGHTS).stat().st_size)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
         model = create(*frame)
+        if change is not None:
+            model.change(change)
     stored = model.load_weights(path / WEIGHTS)
     check_sums(path, WEIGHTS)
     model.origin = Origin(path, frame.recipe.data)

@@ -220,8 +220,15 @@ def test_one_bad_file_among_many(run: Path, folder: Path, tmp_path: Path) -> Non
     good = [folder / "sounds" / f"test{number}.wav" for number in range(3)]
     result = transduce("run", run, good[0], tmp_path / "bad.wav", *good[1:], tmp_path / "gone.wav")
     assert result.returncode == 1
-    lines = result.stdout.split("\n")
-    assert len(lines) == 6
+    named = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [Path(name).name for name, _ in named] == [
+        "test0.wav",
+        "bad.wav",
+        "test1.wav",
+        "test2.wav",
+        "gone.wav",
+    ]
+    lines = [text for _, text in named]
     assert [lines[0], lines[2], lines[3]].count("") == 0
     assert (lines[1], lines[4]) == ("", "")
     assert sum(line == text for line, text in zip([lines[0], *lines[2:4]], texts, strict=False)) > 1

@@ -173,6 +173,7 @@ def run(
             scores=scores,
             numbered=nbest > 1,
             overwrite=overwrite,
+            named=len(sources or ()) > 1,  # those of a list are in its order
         )
         raise typer.Exit(1 if failed else 0)
     at_once = 1

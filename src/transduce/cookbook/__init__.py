@@ -7,6 +7,7 @@ from transduce.cookbook.read import (
     load_recipe,
     parse_recipe,
     placed,
+    read_recipe,
     shipped,
     with_overrides,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "nearest",
     "parse_recipe",
     "placed",
+    "read_recipe",
     "sections",
     "shipped",
     "with_overrides",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from transduce.cookbook.explain import COMMAND_LINE, Complaints, Dotted, explain, nearest
 from transduce.errors import RecipeError
+from transduce.part import Part
 from transduce.presets import PRESETS
 from transduce.recipe import Recipe
 
@@ -94,6 +95,25 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     return parse_recipe(text, str(where), path.resolve().parent, overrides)
 
 
+def read_recipe(
+    given: Recipe | Mapping[str, Any] | str | Path, overrides: Iterable[str] = ()
+) -> Recipe:
+    """A validated recipe from whatever Python has: a recipe, a dict, a file or a shipped name.
+
+    A dict has the keys that the YAML has; relative paths in it start at the current folder. Raises
+    RecipeError as for YAML.
+    """
+    if isinstance(given, Recipe):
+        overrides = list(overrides)
+        if not overrides:
+            return given
+        return parse_recipe(dump_recipe(given), "the recipe", Path.cwd(), overrides)
+    if isinstance(given, Mapping):
+        complaints = Complaints("the recipe")
+        return _validated(_copied(given, ()), complaints, Path.cwd(), overrides)
+    return load_recipe(given, overrides)
+
+
 def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = ()) -> Recipe:
     """A validated recipe from YAML text; `name` is what errors call it.
 
@@ -101,7 +121,14 @@ def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = 
     """
     complaints = Complaints(name)
     _check_size(len(text), name)
-    values = _read(text, complaints)
+    return _validated(_read(text, complaints), complaints, folder, overrides)
+
+
+def _validated(
+    values: dict[str, Any], complaints: Complaints, folder: Path, overrides: Iterable[str]
+) -> Recipe:
+    """The recipe of plain values, which are changed on the way."""
+    name = complaints.name
     # A preset of the command line first: what else stands there goes on top of it.
     for override in sorted(overrides, key=lambda one: not one.startswith("model.preset=")):
         _override(values, override, complaints)
@@ -260,6 +287,33 @@ def _plain(node: yaml.Node, where: Dotted, complaints: Complaints) -> Any:
         return None
     # 1e4 steps are 10000 steps.
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _copied(value: Any, where: Dotted) -> Any:
+    """A value of Python as YAML would have it; a part that is built already stays as it is."""
+    dotted = ".".join(map(str, where))
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise RecipeError(
+                    f"the recipe: the key {key!r} {f'in {dotted} ' * bool(dotted)}"
+                    f"is not text; keys are words such as data and model"
+                )
+        return {key: _copied(inner, (*where, key)) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(inner, (*where, index)) for index, inner in enumerate(value)]
+    if hasattr(value, "item") and not isinstance(value, Part):
+        value = value.item()  # a number of numpy
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if value is None or isinstance(value, str | int | Part):
+        return value
+    raise RecipeError(
+        f"the recipe: {dotted} is a {type(value).__name__}; a recipe holds text, numbers, true or "
+        f"false, lists and keys"
+    )
 
 
 def _override(values: dict[str, Any], override: str, complaints: Complaints) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,6 +11,7 @@ import torch
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.slots import Job, Shape, Slots
 from transduce.models import Network
+from transduce.models.copies import copy_for_search
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
@@ -23,8 +23,8 @@ MOST_POOLS = 6
 
 
 def has_fast_search(network: Network) -> bool:
-    """Whether a network's steps can be recorded: Transformers on a GPU."""
-    if not next(network.parameters()).is_cuda:
+    """Whether a network's steps can be recorded: Transformers as recipes ask for, on a GPU."""
+    if not next(network.parameters()).is_cuda or not network.as_built:
         return False
     transformers = (TransformerEncoder, TransformerDecoder)
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
@@ -43,7 +43,7 @@ class FastSearch:
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._copy = deepcopy(self.network).to(self.precision).eval().requires_grad_(False)
+        self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
         self._source_room = _positions(self.network.front)
         self._target_room = _positions(self.network.decoder.embedding)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
@@ -10,11 +12,12 @@ from numpy.typing import NDArray
 
 from transduce.data.batches import collate
 from transduce.decoding.decode import PLACES, pack
-from transduce.models import Lens, Network
+from transduce.decoding.looking import Weights, weights_by_part
+from transduce.models import Network
+from transduce.models.lens import attentions
 
 ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
 LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
-WEIGHTS_AT_ONCE = 1 << 20  # of one head
 
 Rows = Sequence[Sequence[int]]
 
@@ -50,21 +53,40 @@ def attention_to_source(
 
     None where the network has no attention to the source.
     """
-    found: dict[int, NDArray[np.float32]] = {}
-    device = network.head.bias.device
-    sizes = [
-        network.states_of(len(s)) * (len(t) + 1) for s, t in zip(sources, targets, strict=True)
+    names = [name for name in attentions(network) if is_to_source(name)]
+    if not names:
+        return None
+    # Layers may differ in heads only by kind of decoder, never inside one: they stack.
+    return [
+        np.stack(list(weights.values()))
+        for weights in attention_weights(network, names, sources, targets)
     ]
-    for indices in pack(range(len(sources)), sizes, WEIGHTS_AT_ONCE):
+
+
+def attention_weights(
+    network: Network, names: Sequence[str], sources: Rows, targets: Rows
+) -> list[Weights]:
+    """The weights of named parts for each source and its target, END included on both sides."""
+    device = network.head.bias.device
+    lengths = [
+        (network.states_of(len(s)), len(t) + 1) for s, t in zip(sources, targets, strict=True)
+    ]
+
+    def call(indices: list[int]) -> None:
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
-        with Lens(network, *ATTENTION_TO_SOURCE) as lens:
-            network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
-        if not lens.weights:
-            return None
-        # Layers may differ in heads only by kind of decoder, never inside one: they stack.
-        weights_BLHTS = torch.stack(list(lens.weights.values()), dim=1).float().cpu().numpy()
-        for row, index in enumerate(indices):
-            T, S = len(targets[index]) + 1, network.states_of(len(sources[index]))
-            found[index] = weights_BLHTS[row, :, :, :T, :S]
-    return [found[index] for index in range(len(sources))]
+        network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+
+    def extent(name: str, index: int) -> tuple[int, int]:
+        source, target = lengths[index]
+        if not name.startswith("decoder."):
+            return source, source
+        return target, source if is_to_source(name) else target
+
+    most = [max(math.prod(extent(name, index)) for name in names) for index in range(len(sources))]
+    return weights_by_part(network, names, most, call, extent)
+
+
+def is_to_source(name: str) -> bool:
+    """Whether the attention part of this name attends to the source."""
+    return any(fnmatchcase(name, pattern) for pattern in ATTENTION_TO_SOURCE)

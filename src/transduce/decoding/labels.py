@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from transduce.data.batches import collate
 from transduce.decoding.decode import PLACES, pack
+from transduce.decoding.looking import Weights, weights_by_part
 from transduce.models import Labeller, Lens
 
 LogProbabilities = NDArray[np.float32]
@@ -48,3 +49,19 @@ def pooling_weights(
             S = sizes[index]
             found[index] = weights_BSS[row, :S, :S].mean(axis=0)
     return [found[index] for index in range(len(sources))]
+
+
+def attention_weights(
+    network: Labeller, names: Sequence[str], sources: Sequence[Sequence[int]]
+) -> list[Weights]:
+    """The weights of named parts [heads, tokens, tokens] of each source."""
+    device = network.head.bias.device
+
+    def call(indices: list[int]) -> None:
+        batch = collate([sources[i] for i in indices], None, ends=False).to(device)
+        network(batch.source_BS, batch.source_lengths_B)
+
+    def extent(name: str, index: int) -> tuple[int, int]:
+        return len(sources[index]), len(sources[index])
+
+    return weights_by_part(network, names, [len(s) ** 2 for s in sources], call, extent)

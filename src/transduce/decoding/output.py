@@ -87,6 +87,10 @@ class Score:
     tokens: list[str]
     """The target's tokens, END included."""
     token_log_probabilities: list[float]
+    source_tokens: list[str] = field(default_factory=list)
+    """Where attention was asked for: the source's tokens, END included."""
+    attention: NDArray[np.float32] | None = None
+    """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
 
     @property
     def log_probability(self) -> float:
@@ -98,12 +102,16 @@ class Score:
         return perplexity(self.log_probability, len(self.tokens))
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        values: dict[str, Any] = {
             "log_probability": self.log_probability,
             "perplexity": self.perplexity,
             "tokens": self.tokens,
             "token_log_probabilities": self.token_log_probabilities,
         }
+        if self.attention is not None:
+            values["source_tokens"] = self.source_tokens
+            values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
+        return values
 
 
 def perplexity(log_probability: float, tokens: int) -> float:

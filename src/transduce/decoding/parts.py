@@ -242,6 +242,8 @@ class Coverage(Part):
         self.attention.watch = self.before
 
     def _add(self, weights_RHTS: Tensor) -> None:
+        if self.before is not None:
+            self.before(weights_RHTS)  # a lens sees them too
         weights_RS = weights_RHTS[:, :, -1].mean(dim=1).float()
         self.covered_RS = weights_RS if self.covered_RS is None else self.covered_RS + weights_RS
 

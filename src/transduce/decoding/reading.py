@@ -13,6 +13,7 @@ from torch import Tensor
 from transduce.data.tokens import BEGIN, PAD
 from transduce.decoding.context import Window, windows
 from transduce.decoding.decode import PLACES, pack
+from transduce.decoding.looking import Weights, weights_by_part
 from transduce.models.language import LanguageNetwork
 
 LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
@@ -74,6 +75,26 @@ def distributions(
         found[piece.text].append(log_probs_XV)
     empty_0V = torch.zeros(0, len(network.head.bias), dtype=torch.float64)
     return [torch.cat([empty_0V, *(p.cpu() for p in parts)]).numpy() for parts in found]
+
+
+def attention_weights(network: LanguageNetwork, names: Sequence[str], texts: Rows) -> list[Weights]:
+    """The weights of named parts [heads, tokens, tokens] of texts that are read at once.
+
+    The first key is BEGIN; row t is what was attended to when token t was predicted.
+    """
+    device = network.head.bias.device
+
+    def call(indices: list[int]) -> None:
+        longest = max(len(texts[index]) for index in indices)
+        rows = np.full((len(indices), longest), PAD, np.int64)
+        for row, index in zip(rows, indices, strict=True):
+            row[: len(texts[index])] = [BEGIN, *texts[index]][: len(texts[index])]
+        network(torch.from_numpy(rows).to(device))
+
+    def extent(name: str, index: int) -> tuple[int, int]:
+        return len(texts[index]), len(texts[index])
+
+    return weights_by_part(network, names, [len(text) ** 2 for text in texts], call, extent)
 
 
 class _Piece(NamedTuple):

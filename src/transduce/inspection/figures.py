@@ -5,49 +5,44 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Sequence
-from functools import cache
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from transduce.errors import TransduceError
 from transduce.evaluation.metrics import TITLES
-from transduce.storage import make_folder, write_file
+from transduce.inspection.saving import INK, fonts, no_glyph_warnings, save
+from transduce.inspection.scripts import families_for
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
 
     Weights = npt.ArrayLike | torch.Tensor
 
+__all__ = [
+    "COLORS",
+    "INK",
+    "attention_grid",
+    "attention_map",
+    "axes_in_inches",
+    "fonts",
+    "save",
+    "training_curve",
+    "visible",
+]
+
 COLORS = "BuPu"  # sequential from white: reads in grey too, and to the colour-blind
-INK, FAINT = "#222222", "#999999"
+FAINT = "#999999"
+SPACE = "␣"
 TRAIN, VALID = "#8da0b6", "#b5367a"
 METRIC_COLORS = ("#b5367a", "#3b6fb6", "#e08214", "#2f7f5f")
+LABEL_HEIGHT = 11.0  # points from one label to the next
 WIDEST = 13.0  # inches; a grid that needs more goes on in the next row
-# Scripts that the default font lacks: whichever of these are installed come after it.
-FALLBACK_FONTS = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK KR",
-    "Noto Sans Arabic",
-    "Noto Sans Hebrew",
-    "Noto Sans Devanagari",
-    "Noto Sans Thai",
-    "Noto Sans",
-    "Arial Unicode MS",
-    "Hiragino Sans",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Malgun Gothic",
-    "WenQuanYi Zen Hei",
-)
-
 
 # ----------------------------------------------------------------------------------- attention
 
@@ -128,6 +123,8 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
     bar.outline.set_visible(False)
     bar_axes.tick_params(labelsize=min(9.0, font_size), length=0, labelcolor=INK)
     bar_axes.set_ylabel("attention", fontsize=min(9.0, font_size), color=INK)
+    if any(SPACE in visible(token) for _, *sides, _ in checked for side in sides for token in side):
+        figure.text(0.0, -0.06 / height, f"{SPACE} is a space", fontsize=8, color=INK, va="top")
     save(figure, path)
 
 
@@ -188,12 +185,13 @@ def _columns(widths: list[float]) -> int:
 
 
 def visible(token: str) -> str:
-    """A token as a label: white space and control characters would not be seen."""
+    """A token as a label: white space and control characters would not be seen, and the ▁ that
+    subwords have for a space looks like a line under the one label or over the next."""
     if not token:
         return "∅"
     return "".join(
-        "␣"
-        if character == " "
+        SPACE
+        if character in " ▁"
         else repr(character)[1:-1]
         if not character.isprintable()
         else character
@@ -224,8 +222,8 @@ def _label_width(labels: list[str], font_size: float) -> float:
     from matplotlib.textpath import TextPath
 
     with warnings.catch_warnings():
-        _no_glyph_warnings()
-        properties = FontProperties(family=fonts())
+        no_glyph_warnings()
+        properties = FontProperties(family=families_for("".join(labels), fonts()))
         return (
             max(
                 TextPath((0, 0), visible(label).replace("$", "S"), font_size, prop=properties)
@@ -278,8 +276,9 @@ def training_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(10 if names else 6, 3.8), facecolor="white", layout="constrained")
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr, call-arg]
     left = figure.add_subplot(1, 2 if names else 1, 1)
-    drawn = _line(left, train, "loss", "training", TRAIN, None)
-    drawn |= _line(left, valid, "loss", "validation", VALID, best)
+    drawn = _line(left, train, "loss", "training", TRAIN)
+    drawn |= _line(left, valid, "loss", "validation", VALID)
+    stars = [(left, _star(left, best, "loss", VALID))]
     _dress(left, "loss" if drawn else "nothing logged yet", last)
     if not drawn:
         left.set_yticks([])
@@ -287,8 +286,11 @@ def training_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
         right = figure.add_subplot(1, 2, 2)
         titles = [TITLES.get(name, name) for name in names]
         for name, title, color in zip(names, titles, cycle(METRIC_COLORS), strict=False):
-            _line(right, valid, name, title, color, best)
+            _line(right, valid, name, title, color)
+            stars.append((right, _star(right, best, name, color)))
         _dress(right, f"validation {titles[0]}" if len(titles) == 1 else "validation", last)
+    for axes in figure.axes:
+        _spread([label for where, label in stars if where is axes and label is not None])
     save(figure, path)
 
 
@@ -298,7 +300,6 @@ def _line(
     key: str,
     label: str,
     color: str,
-    best: dict[str, Any] | None,
 ) -> bool:
     """Draw one value of the records; whether there was any."""
     points = [
@@ -311,19 +312,49 @@ def _line(
     few = len(points) == 1 or (len(points) <= 40 and label != "training")
     marker = "o" if few else ""
     axes.plot(steps, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
-    if best is not None and best.get(key) is not None:
-        at, value = best["step"], float(best[key])
-        axes.plot([at], [value], "*", color=color, markersize=13, markeredgecolor="white")
-        axes.annotate(
-            f"{value:.3f}" if key == "loss" else f"{value:.2f}",
-            (at, value),
-            xytext=(0, 9),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-            color=color,
-        )
     return True
+
+
+def _star(axes: Axes, best: dict[str, Any] | None, key: str, color: str) -> Annotation | None:
+    """Mark the best validation, its value beside it."""
+    if best is None or best.get(key) is None:
+        return None
+    at, value = best["step"], float(best[key])
+    axes.plot([at], [value], "*", color=color, markersize=13, markeredgecolor="white")
+    return axes.annotate(
+        f"{value:.3f}" if key == "loss" else f"{value:.2f}",
+        (at, value),
+        xytext=(9, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        color=color,
+        # A line behind it stays behind.
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
+    )
+
+
+def _spread(labels: list[Annotation]) -> None:
+    """Move labels that stand side by side up and down until none is on another."""
+    if len(labels) < 2:
+        return
+    axes = labels[0].axes
+    assert axes is not None
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # only now has the layout a size
+    points = 72 / figure.dpi
+    at = [float(axes.transData.transform(label.xy)[1]) * points for label in labels]
+    order = sorted(range(len(labels)), key=lambda number: at[number])
+    places = [at[number] for number in order]
+    for _ in range(100):  # two that are too near go apart by half of what is missing, each
+        for below, above in pairwise(range(len(places))):
+            short = LABEL_HEIGHT - (places[above] - places[below])
+            if short > 0:
+                places[below] -= short / 2
+                places[above] += short / 2
+    for number, place in zip(order, places, strict=True):
+        labels[number].set_position((9, place - at[number]))
 
 
 def _dress(axes: Axes, title: str, last_step: int) -> None:
@@ -333,7 +364,7 @@ def _dress(axes: Axes, title: str, last_step: int) -> None:
     axes.set_title(title, fontsize=11, color=INK, loc="left")
     axes.set_xlabel("updates", fontsize=9, color=INK)
     axes.margins(y=0.14)
-    axes.set_xlim(0, last_step * 1.05)
+    axes.set_xlim(0, last_step * 1.12)  # with room for what is beside the last point
     axes.tick_params(labelsize=9, colors=INK, length=0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -348,34 +379,3 @@ def _dress(axes: Axes, title: str, last_step: int) -> None:
         )
     if handles:
         axes.legend(handles=handles, frameon=False, fontsize=9, labelcolor=INK)
-
-
-# -------------------------------------------------------------------------------------- saving
-
-
-def save(figure: Figure, path: Path) -> None:
-    path = Path(path)
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise TransduceError(f"{path} cannot be drawn: its name should end in .png, .svg or .pdf.")
-    make_folder(path.parent)
-
-    def write(part: Path) -> None:
-        with warnings.catch_warnings():
-            _no_glyph_warnings()
-            figure.savefig(part, dpi=160, bbox_inches="tight", pad_inches=0.12)
-
-    write_file(path, write)
-
-
-def _no_glyph_warnings() -> None:
-    # A letter that no installed font has becomes a box, which says enough.
-    warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-    warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
-
-
-@cache
-def fonts() -> list[str]:
-    from matplotlib.font_manager import fontManager
-
-    installed = {font.name for font in fontManager.ttflist}
-    return ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed)]

@@ -23,6 +23,8 @@ from transduce.tasks import LanguageModel
 from transduce.tasks.continuing import Continuation
 from transduce.transducer import load
 
+# The ▁ of subwords looks like a line over what stands below it.
+SHOWN = str.maketrans({"▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"})
 TOP = 8  # likeliest tokens that are kept of every step
 
 Likely = list[tuple[str, float]]
@@ -34,7 +36,7 @@ class Said:
 
     prompt: str
     tokens: list[str]
-    """As they are shown in tables: a space is ▁, a line break ↵."""
+    """As they are shown in tables: a space is ␣, a line break ↵."""
     texts: list[str]
     """What each of them adds to the text; joined they are all that was written."""
     log_probability: float
@@ -168,7 +170,7 @@ def _kullback_leibler(
 
 def _shown(model: LanguageModel, ids: Sequence[int]) -> list[str]:
     pieces = model.target_tokens.pieces(ids)
-    return [piece.replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍") for piece in pieces]
+    return [piece.translate(SHOWN) for piece in pieces]
 
 
 def _texts(model: LanguageModel, prompt: list[int], tokens: list[int]) -> list[str]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from transduce.inspection.prompts import Comparison
+from transduce.inspection.prompts import Comparison, Followed, Likely, Said
 from transduce.terminal import console as make_console
 from transduce.terminal import plain
+
+SPACE = "␣"
+BESIDE, COLUMN = 22, 18  # characters of the first columns, and of each prompt's
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -26,24 +33,11 @@ def print_comparison(comparison: Comparison) -> None:
     console.print(table)
 
     console.print("Each prompt, followed by what came after prompt 1: the likeliest next tokens")
-    steps = Table(box=box.SIMPLE, pad_edge=False)
     several = len(said) > 1
-    bits = "bits 1–" + "/".join(str(number) for number in range(2, len(said) + 1))
-    for column in ("step", "token", *([bits] if several else [])):
-        steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
-    for number, one in enumerate(said, start=1):
-        steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
-    room = console.width - 20 - several * max(len(bits), 5 * len(said) - 6)
-    shown = max(1, min(3, room // (10 * len(said))))  # tokens of each prompt that a line holds
-    for step, token in enumerate(followed.tokens):
-        apart = "/".join(f"{bits:.2f}" for bits in followed.divergence_KPP[step][0, 1:])
-        likely = [
-            "  ".join(f"{piece} {probability:.2f}" for piece, probability in of_one[step][:shown])
-            for of_one in followed.top
-        ]
-        between = [apart] if several else []
-        steps.add_row(f"{step + 1}", Text(plain(token)), *between, *map(Text, map(plain, likely)))
-    console.print(steps)
+    fits = console.width >= BESIDE + COLUMN * len(said) + several * 5 * len(said)
+    (_print_beside if fits else _print_below)(console, said, followed)
+    if any(SPACE in token for token in followed.tokens):
+        console.print(f"{SPACE} is a space.")
     if not several:
         return
 
@@ -55,6 +49,58 @@ def print_comparison(comparison: Comparison) -> None:
         values = ["" if other == number else f"{bits:.3f}" for other, bits in enumerate(row)]
         mean.add_row(Text(f"{number + 1} {_short(one.prompt)}"), *values)
     console.print(mean)
+
+
+def _print_beside(console: Console, said: Sequence[Said], followed: Followed) -> None:
+    """A row for each step, a column for each prompt."""
+    steps = Table(box=box.SIMPLE, pad_edge=False)
+    several = len(said) > 1
+    bits = "bits 1–" + "/".join(str(number) for number in range(2, len(said) + 1))
+    for column in ("step", "token", *([bits] if several else [])):
+        steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
+    for number, one in enumerate(said, start=1):
+        steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
+    room = console.width - 20 - several * max(len(bits), 5 * len(said) - 6)
+    shown = max(1, min(3, room // (10 * len(said))))  # tokens of each prompt that a line holds
+    for step, token in enumerate(followed.tokens):
+        apart = "/".join(f"{bits:.2f}" for bits in followed.divergence_KPP[step][0, 1:])
+        likely = [_likely(of_one[step][:shown]) for of_one in followed.top]
+        between = [apart] if several else []
+        steps.add_row(f"{step + 1}", Text(plain(token)), *between, *map(Text, likely))
+    console.print(steps)
+
+
+def _print_below(console: Console, said: Sequence[Said], followed: Followed) -> None:
+    """A row for each prompt at each step, where a terminal is too narrow for them side by side."""
+    steps = Table(box=box.SIMPLE, pad_edge=False)
+    several = len(said) > 1
+    names = [Text(f"{number} {_short(one.prompt, 18)}") for number, one in enumerate(said, start=1)]
+    first = min(12, max(cell_len(token) for token in [*followed.tokens, "token"]))
+    widths = {"step": 4, "token": first, "prompt": max(name.cell_len for name in names)}
+    widths |= {"bits": 4} if several else {}
+    room = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
+    for name, width in [*widths.items(), ("likeliest next tokens", room)]:
+        right = name in ("step", "bits")
+        steps.add_column(name, justify="right" if right else "left", width=width, no_wrap=True)
+    for step, token in enumerate(followed.tokens):
+        for number, (prompt, of_one) in enumerate(zip(names, followed.top, strict=True)):
+            counted = [f"{step + 1}", Text(plain(token))] if number == 0 else ["", ""]
+            apart = f"{followed.divergence_KPP[step][0, number]:.2f}" if number else ""
+            counts = [n for n in (3, 2) if cell_len(_likely(of_one[step][:n])) <= room]
+            steps.add_row(
+                *counted,
+                prompt,
+                *([apart] if several else []),
+                Text(_likely(of_one[step][: next(iter(counts), 1)])),
+                end_section=number == len(said) - 1,
+            )
+    console.print(steps)
+    if several:
+        console.print("bits: how far what a prompt expects is from what prompt 1 expects, 0 to 1")
+
+
+def _likely(tokens: Likely) -> str:
+    return plain("  ".join(f"{piece} {probability:.2f}" for piece, probability in tokens))
 
 
 def _short(prompt: str, most: int = 24) -> str:

@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.models.copies import is_watched
 from transduce.models.decoders import DecoderState, TransformerDecoder, shared_rows
-from transduce.models.learner import Learner
-from transduce.models.lens import attentions
+from transduce.models.learner import Learner, modules_of
 from transduce.models.memory import Memory
 from transduce.models.network import Network
 from transduce.nn.activation import ACTIVATIONS
@@ -30,15 +30,15 @@ ROOM = 32  # steps that a store has room for at first; it grows by doubling
 
 
 def has_flat_steps(network: Learner) -> bool:
-    """Whether a network can be searched so: a Transformer's decoder, with a source, on a CPU."""
+    """Whether a network can be searched so: a Transformer's decoder, with a source, on a CPU; all
+    of it as the recipe asks, as modules are not called here."""
     on_cpu = next(network.parameters()).device.type == "cpu"
-    return (
-        on_cpu and isinstance(network, Network) and isinstance(network.decoder, TransformerDecoder)
-    )
+    transformer = isinstance(network, Network) and isinstance(network.decoder, TransformerDecoder)
+    return on_cpu and transformer and network.as_built
 
 
 class FlatSteps:
-    """Searched in place of a network; while an attention of it is watched, the network itself is.
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is.
 
     The network is best a packed one.
     """
@@ -48,14 +48,14 @@ class FlatSteps:
         self.network, self.decoder = network, network.decoder
         self.layers = [flat_layer(block) for block in self.decoder.stack]
         self.norm = _norm(self.decoder.norm)
-        self.attentions = list(attentions(network).values())
+        self._modules = modules_of(network)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
         return self.begin(self.network.encode(source_BS, lengths_B))
 
     def begin(self, memory: Memory) -> DecoderState:
         """What steps start from that have this memory."""
-        if any(attention.watch is not None for attention in self.attentions):
+        if is_watched(self._modules):
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
         L, H = len(self.layers), self.decoder.stack[0].self_attention.heads

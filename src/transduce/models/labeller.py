@@ -43,9 +43,14 @@ class Labeller(Learner):
 
     def forward(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Features that tell the labels: [B, S, D] of each token, or [B, 1, D] of the source."""
+        memory = self.encode(source_BS, lengths_B)
+        return memory.states_BSD if self.pool is None else self.pool(memory)[:, None]
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """The states of each token; lengths_B is on the CPU, the mask follows from it."""
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
-        return memory.states_BSD if self.pool is None else self.pool(memory)[:, None]
+        return memory
 
     def log_probabilities(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Of every label, [B, S, V] or [B, 1, V], in float32."""
@@ -127,4 +132,4 @@ def build_labeller(
     encoder = build_encoder(settings.encoder, width, settings.dropout)
     pool = build_pool(settings.pool, width) if pooled else None
     wider = pool.wider if pool is not None else 1
-    return Labeller(front, encoder, pool, Head(wider * width, labels, None))
+    return Labeller(front, encoder, pool, Head(wider * width, labels, None)).built()

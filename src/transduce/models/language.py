@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.packing import Packed
+from transduce.models.copies import is_watched
 from transduce.models.decoders import (
     Decoder,
     DecoderState,
@@ -14,7 +15,7 @@ from transduce.models.decoders import (
     build_decoder,
 )
 from transduce.models.learner import Learner
-from transduce.models.network import Head, build_front
+from transduce.models.network import Head, build_front, hooked_step
 from transduce.nn.losses import Loss
 from transduce.nn.masks import Segments
 from transduce.nn.multihead import MultiHeadAttention, packs
@@ -45,7 +46,8 @@ class LanguageNetwork(Learner):
         return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, agreement)
 
     def packs(self, longest: int) -> bool:
-        if not isinstance(self.decoder, TransformerDecoder):
+        watched = is_watched(self.modules())
+        if not isinstance(self.decoder, TransformerDecoder) or not self.as_built or watched:
             return False
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
         return all(packs(a.width // a.heads, longest, a.dropout) for a in attentions)
@@ -65,7 +67,7 @@ class LanguageNetwork(Learner):
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_BV of the token after tokens_B, in float32 whatever the weights."""
-        features_BD, state = self.decoder.step(tokens_B, state)  # type: ignore[arg-type]
+        features_BD, state = hooked_step(self.decoder, tokens_B, state)
         return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
 
 
@@ -76,4 +78,4 @@ def build_language(settings: recipe.Model, vocabulary: int) -> LanguageNetwork:
     front = build_front(vocabulary, width, settings.decoder, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, front, alone=True)
     tied = None if settings.tie == "none" else front.table
-    return LanguageNetwork(decoder, Head(width, vocabulary, tied))
+    return LanguageNetwork(decoder, Head(width, vocabulary, tied)).built()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from torch import Tensor, nn
 
 from transduce.data.batches import Batch
@@ -9,8 +11,34 @@ from transduce.data.packing import Packed
 from transduce.nn.losses import Loss
 
 
+def modules_of(network: nn.Module) -> list[nn.Module]:
+    """All modules, those used twice twice: what `modules()` gives takes several times as long."""
+    found = [network]
+    for module in found:
+        found += [child for child in vars(module)["_modules"].values() if child is not None]
+    return found
+
+
 class Learner(nn.Module):
     """A network that says how wrong it is about pairs of token ids."""
+
+    _kinds: tuple[type[nn.Module], ...] = ()
+
+    def built(self) -> Self:
+        """Remember of which modules it was built; the last thing that a builder does."""
+        self._kinds = tuple(map(type, modules_of(self)))
+        return self
+
+    @property
+    def as_built(self) -> bool:
+        """Whether every module is still the one that the recipe asks for.
+
+        What computes a network's numbers without calling its modules (packed batches, packed
+        weights, the steps in C) is for such networks alone: it would leave out any change.
+        """
+        modules = modules_of(self)
+        unchanged = all("forward" not in vars(module) for module in modules)
+        return unchanged and self._kinds == tuple(map(type, modules))
 
     def loss(
         self,

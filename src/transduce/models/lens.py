@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.errors import ModelError
 from transduce.nn.attention import Attention
 from transduce.nn.multihead import MultiHeadAttention
-
-Watch = Callable[[Tensor], None] | None
+from transduce.nn.watchable import Watch
 
 
 class Lens:
@@ -25,7 +25,8 @@ class Lens:
         lens.weights["decoder.blocks.0.cross_attention"]
 
     Steps one after the other are joined along T; what did not exist yet at a step has weight zero.
-    Parts that do not match never compute weights.
+    Parts that do not match never compute weights. Around a whole search it sees the rows of every
+    step, and these change as hypotheses come and go: `model.lens` has the weights of each output.
     """
 
     def __init__(self, network: nn.Module, *patterns: str) -> None:
@@ -38,8 +39,14 @@ class Lens:
         self._before: dict[str, Watch] = {}
 
     @property
+    def calls(self) -> dict[str, list[Tensor]]:
+        """The weights_BHTS of every single call."""
+        return self._seen
+
+    @property
     def weights(self) -> dict[str, Tensor]:
-        return {name: _join(seen) for name, seen in self._seen.items()}
+        """Raises ModelError where the calls were of different numbers of rows."""
+        return {name: _join(name, seen) for name, seen in self._seen.items()}
 
     def __enter__(self) -> Self:
         self._seen = {}
@@ -61,8 +68,15 @@ class Lens:
         return lambda weights_BHTS: self._seen.setdefault(name, []).append(weights_BHTS.detach())
 
 
-def _join(steps: list[Tensor]) -> Tensor:
+def _join(name: str, steps: list[Tensor]) -> Tensor:
     """One weights_BHTS of several; masked self-attention has more keys at each step."""
+    rows = sorted({len(weights_BHTS) for weights_BHTS in steps})
+    if len(rows) > 1:
+        raise ModelError(
+            f"the {len(steps)} calls of {name} had between {rows[0]} and {rows[-1]} rows, as in a "
+            f"search, whose hypotheses come and go: `with model.lens(...)` around the run has the "
+            f"weights of each output; lens.calls has those of every call"
+        )
     longest = max(weights_BHTS.shape[3] for weights_BHTS in steps)
     padded = [F.pad(w_BHTS, (0, longest - w_BHTS.shape[3])) for w_BHTS in steps]
     return torch.cat(padded, dim=2)

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from transduce.models.copies import is_watched
 from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.flat import ROOM, FlatSteps, has_flat_steps
 from transduce.models.language import LanguageNetwork
-from transduce.models.learner import Learner
-from transduce.models.lens import attentions
+from transduce.models.learner import Learner, modules_of
 from transduce.models.memory import Memory, lengths_seen, padding_mask
 from transduce.models.native_recurrent import NativeRecurrentSteps, has_native_recurrent_steps
 from transduce.models.network import Network
@@ -39,7 +39,7 @@ def has_steps(network: Learner) -> bool:
     """Whether a network is searched by other means than its own modules: on a CPU, a Transformer
     with a source; or anything that the library knows."""
     on_cpu = next(network.parameters()).device.type == "cpu"
-    if not on_cpu or not isinstance(network, Network | LanguageNetwork):
+    if not on_cpu or not isinstance(network, Network | LanguageNetwork) or not network.as_built:
         return False
     return has_flat_steps(network) or library() is not None
 
@@ -71,7 +71,7 @@ def has_native_steps(network: Searched) -> bool:
 
 
 class NativeSteps:
-    """Searched in place of a network; while an attention is watched, the network itself is."""
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
 
     def __init__(self, network: Searched, kernel: Kernel = Kernel.BEST) -> None:
         assert isinstance(network.decoder, TransformerDecoder)
@@ -79,7 +79,7 @@ class NativeSteps:
         assert made is not None
         self.network, self._library = network, made
         self.decoder = network.decoder
-        self._attentions = list(attentions(network).values())
+        self._modules = modules_of(network)
         self._stack = Compiled(
             self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
         )
@@ -197,7 +197,7 @@ class NativeSteps:
         told.head = self._head.weight
 
     def _is_watched(self) -> bool:
-        return any(attention.watch is not None for attention in self._attentions)
+        return is_watched(self._modules)
 
 
 class NativeState:

@@ -7,9 +7,10 @@ import ctypes
 import torch
 from torch import Tensor, nn
 
+from transduce.models.copies import is_watched
 from transduce.models.decoders import DecoderState, RecurrentDecoder, RecurrentState
 from transduce.models.language import LanguageNetwork
-from transduce.models.lens import attentions
+from transduce.models.learner import modules_of
 from transduce.models.memory import Memory, lengths_seen
 from transduce.models.network import Network
 from transduce.native import Product, library
@@ -57,14 +58,14 @@ def has_native_recurrent_steps(network: Network | LanguageNetwork) -> bool:
 
 
 class NativeRecurrentSteps:
-    """Searched in place of a network; while its attention is watched, the network itself is."""
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
 
     def __init__(self, network: Network | LanguageNetwork) -> None:
         made, decoder = library(), network.decoder
         assert made is not None
         assert isinstance(decoder, RecurrentDecoder)
         self.network, self.decoder, self._library = network, decoder, made
-        self._attentions = list(attentions(network).values())
+        self._modules = modules_of(network)
         self._kept: list[object] = []
         stack = decoder.recurrent
         first = stack.cells[0]
@@ -125,6 +126,8 @@ class NativeRecurrentSteps:
         """What steps of a language model start from that has read these tokens, in one pass."""
         assert isinstance(self.network, LanguageNetwork)
         state = self.network.read(tokens_BT)
+        if self._is_watched():
+            return state
         assert isinstance(state, RecurrentState)
         if not state.layers:
             zero = self.decoder.embedding.table.weight
@@ -161,7 +164,7 @@ class NativeRecurrentSteps:
         return log_probs_RV, state
 
     def _is_watched(self) -> bool:
-        return any(attention.watch is not None for attention in self._attentions)
+        return is_watched(self._modules)
 
     def _cell(self, cell: nn.Module) -> Cell:
         if isinstance(cell, cells.PeepholeLSTM):

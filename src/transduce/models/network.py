@@ -12,6 +12,7 @@ from transduce.data.packing import Packed
 from transduce.data.tokens import PAD
 from transduce.errors import ModelError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.copies import call_hooked, is_watched
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder, build_decoder
 from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import (
@@ -139,8 +140,23 @@ class Network(Learner):
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_BV of the token after tokens_B, in float32 whatever the weights."""
-        features_BD, state = self.decoder.step(tokens_B, state)  # type: ignore[arg-type]
+        features_BD, state = hooked_step(self.decoder, tokens_B, state)
         return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
+
+
+def hooked_step(
+    decoder: Decoder, tokens_B: Tensor, state: DecoderState
+) -> tuple[Tensor, DecoderState]:
+    """decoder.step; a forward hook on the decoder sees tokens_B and features_BD."""
+    after = state
+
+    def step(tokens_B: Tensor) -> Tensor:
+        nonlocal after
+        features_BD, after = decoder.step(tokens_B, state)  # type: ignore[arg-type]
+        return features_BD
+
+    features_BD: Tensor = call_hooked(decoder, step, tokens_B)
+    return features_BD, after
 
 
 class Vocabulary(NamedTuple):
@@ -167,7 +183,7 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> Network:
             )
         target_front.table = front.table
     encoder = build_encoder(settings.encoder, width, dropout)
-    return Network(front, encoder, *build_writer(settings, target_front))
+    return Network(front, encoder, *build_writer(settings, target_front)).built()
 
 
 def build_writer(settings: recipe.Model, front: TokenEmbedding) -> tuple[Decoder, Head]:
@@ -220,15 +236,20 @@ def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positi
     return Positioned(table, part.combine)
 
 
-def packs_all(network: nn.Module, longest: int) -> bool:
+def packs_all(network: Learner, longest: int) -> bool:
     """Whether all parts take sequences laid one after the other.
 
     Recurrent networks go along each sequence, convolutions across borders, and not every attention
-    has a kernel for this.
+    has a kernel for this. A changed network is asked nothing of the kind, and hooks would not be
+    called when a recorded pass is replayed.
     """
     convolutions = (ConformerEncoder, ConvolutionalEncoder, ConvolutionalDecoder)
     along = (RecurrentEncoder, RecurrentDecoder, *convolutions)
-    if any(isinstance(part, along) for part in network.children()):
+    if (
+        not network.as_built
+        or is_watched(network.modules())
+        or any(isinstance(part, along) for part in network.children())
+    ):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     return all(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.copies import copy_for_search
 from transduce.models.fingerprint import Fingerprint
 from transduce.models.learner import Learner
 from transduce.models.network import Head
@@ -24,10 +24,10 @@ def packed(network: Learned, kind: str) -> Learned:
 
     These are Transformers' and convolutional ones. What is not a matrix of theirs stays as it is:
     in bfloat16 all else is of that type too; beside int8, embeddings, norms, biases and sums are in
-    float32. With float32 they are the network's own.
+    float32. With float32 they are the network's own. Hooks and lens are shared.
     """
     kept = list(network.parameters()) if kind == "float32" else []
-    copied = deepcopy(network, {id(parameter): parameter for parameter in kept}).eval()
+    copied = copy_for_search(network, kept).eval()
     if kind != "float32":
         copied.requires_grad_(False)
     if kind == "bfloat16":

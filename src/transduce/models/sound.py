@@ -223,4 +223,5 @@ def build_sound(
     encoder = build_encoder(settings.encoder, width, dropout)
     target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
     ctc = nn.Linear(width, vocabulary.source) if settings.ctc else None
-    return SoundNetwork(front, encoder, *build_writer(settings, target_front), ctc, settings.ctc)
+    writer = build_writer(settings, target_front)
+    return SoundNetwork(front, encoder, *writer, ctc, settings.ctc).built()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, overload
 
 import torch
@@ -13,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
 from transduce.nn.masks import Mask
+from transduce.nn.watchable import Watchable
 
 # Not cuDNN's: it plans each size it has not met, and batches of sequences have no two alike.
 PLANLESS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -287,7 +287,7 @@ def attend(
     return (context_BTD, weights_BTS) if weights else context_BTD
 
 
-class Attention(nn.Module):
+class Attention(Watchable):
     """Attention by a given score, with the keys' share of the work done once.
 
     While `watch` is set, it is called with the weights [B, 1, T, S] of every forward pass.
@@ -296,7 +296,6 @@ class Attention(nn.Module):
     def __init__(self, score: Score) -> None:
         super().__init__()
         self.score = score
-        self.watch: Callable[[Tensor], None] | None = None
 
     def prepare(self, keys_BSD: Tensor) -> Tensor:
         """What `forward` takes in place of the keys."""

@@ -232,7 +232,7 @@ class DecoderBlock(Block):
         }
         if memory_BS2D is not None and self.cross_attention is not None:
             inner["cross_attention"] = partial(
-                self.cross_attention.attend, memory_BS2D=memory_BS2D, mask=memory_mask
+                self.cross_attention, memory_BS2D=memory_BS2D, mask=memory_mask
             )
         return self._pass(x_BTD, inner)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +15,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places, Rotary
 from transduce.nn.short_attention import HEAD_WIDTHS, LONGEST, fits, short_attention
+from transduce.nn.watchable import Watchable
 
 
 def packs(head_width: int, longest: int, dropout: float) -> bool:
@@ -25,7 +25,7 @@ def packs(head_width: int, longest: int, dropout: float) -> bool:
     return by_ours or by_torch
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Watchable):
     """[h_1, …, h_H] W^O with h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V.
 
     Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762. `in_projection.weight`
@@ -60,7 +60,6 @@ class MultiHeadAttention(nn.Module):
         self.rotary = rotary
         self.in_projection = nn.Linear(width, 3 * width, bias=bias)
         self.out_projection = nn.Linear(width, width, bias=bias)
-        self.watch: Callable[[Tensor], None] | None = None
         self._initialise()
 
     def forward(
@@ -70,12 +69,16 @@ class MultiHeadAttention(nn.Module):
         values_BSD: Tensor | None = None,
         mask: Mask | None = None,
         cache: KeyValueCache | None = None,
+        memory_BS2D: Tensor | None = None,
     ) -> Tensor:
         """Queries [B, T, D] to outputs [B, T, D].
 
         Without keys it is self-attention; without values the keys are the values. With a cache,
-        self-attention adds the T steps to it and attends to all that it holds.
+        self-attention adds the T steps to it and attends to all that it holds. With a memory, made
+        by `project`, it is `attend`.
         """
+        if memory_BS2D is not None:
+            return self.attend(query_BTD, memory_BS2D, mask)
         if keys_BSD is not None:
             return self.attend(query_BTD, self.project(keys_BSD, values_BSD), mask)
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias

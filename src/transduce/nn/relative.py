@@ -52,9 +52,11 @@ class RelativeAttention(MultiHeadAttention):
         values_BSD: Tensor | None = None,
         mask: Mask | None = None,
         cache: KeyValueCache | None = None,
+        memory_BS2D: Tensor | None = None,
     ) -> Tensor:
         """A whole sequence [B, T, D] to outputs [B, T, D]; ValueError for keys or a cache."""
-        if keys_BSD is not None or values_BSD is not None or cache is not None:
+        others = (keys_BSD, values_BSD, cache, memory_BS2D)
+        if any(other is not None for other in others):
             raise ValueError(
                 "Relative positions compare places in one whole sequence: they take no keys of "
                 "another and no cache."

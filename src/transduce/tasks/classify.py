@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens import SPECIALS, Tokens
-from transduce.decoding.labels import LogProbabilities, label_probabilities, pooling_weights
+from transduce.decoding.encoding import Encoding, encoder_states, joined
+from transduce.decoding.labels import (
+    LogProbabilities,
+    attention_weights,
+    label_probabilities,
+    pooling_weights,
+)
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
@@ -66,6 +73,8 @@ class Classifier(Model, task="classify"):
             output = self._output(encoded[index], found[place], nbest)
             map_LHTS = None if weights is None else weights[place][None, None, None]
             outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
+        if self._lenses:
+            self._look([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs
 
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
@@ -75,6 +84,18 @@ class Classifier(Model, task="classify"):
         if data.overlong == "cut" and data.max_length <= room:
             return [ids[: data.max_length] for ids in rows], {}
         return rows, unread(lengths)
+
+    def _weights(
+        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Weights]:
+        return attention_weights(self.network, names, sources)
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        rows, _ = self._encode(checked(sources))
+        with ready(self):
+            states = encoder_states(self.network.encode, rows, self.device, ends=False)
+        tokens = [self.source_tokens.pieces(row) for row in rows]
+        return joined(states, tokens, self.recipe.model.width)
 
     def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
         pieces = self.source_tokens.pieces(source)

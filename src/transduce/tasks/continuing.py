@@ -15,13 +15,14 @@ from transduce.data.tokens import END, Tokens
 from transduce.decoding import reading
 from transduce.decoding.context import Continued
 from transduce.decoding.decode import Bounds, Task
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output, Score
 from transduce.decoding.reading import Rows
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.models.language import LanguageNetwork, build_language
-from transduce.models.native import has_steps, reader_of
+from transduce.models.native import reader_of
 from transduce.recipe import Recipe
 from transduce.tasks.model import checked, ready
 from transduce.tasks.writing import Ids, Writer
@@ -62,12 +63,20 @@ class LanguageModel(Writer, task="continue"):
 
     # ------------------------------------------------------------------------------- use
 
-    def score(self, sources: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        attention: bool = False,
+    ) -> list[Score]:
         """What the model thinks of texts: the log-probability of each of their tokens.
 
         With targets, the sources are prompts and the targets what follows them. An end counts
         where the model has learnt texts that end.
         """
+        if attention:
+            self._cannot("attend to a source")
         sources = checked(sources)
         if targets is None:
             prompts: Ids = [[] for _ in sources]
@@ -142,10 +151,8 @@ class LanguageModel(Writer, task="continue"):
     def _stepper(self, settings: Settings) -> Continued:
         network = self._search_network
         assert isinstance(network, LanguageNetwork)
-        if not has_steps(network):
+        if self._packed is None or network is not self._packed.network:
             return Continued(network, self.window)
-        if self._packed is None or network is not self._packed.network:  # its weights may change
-            return Continued(reader_of(network), self.window)
         if not isinstance(self._steps, Continued):
             self._steps = Continued(reader_of(network), self.window)
         return self._steps
@@ -166,6 +173,18 @@ class LanguageModel(Writer, task="continue"):
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
         return [float(values.sum()) for values in self.log_probabilities(written, after=prompts)]
+
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, LanguageNetwork)
+        texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
+        longest = max(map(len, texts), default=0)
+        if longest > self.window:
+            raise ModelError(
+                f"a lens shows texts of up to {self.window} tokens, which the model reads at once, "
+                f"and one has {longest} with its prompt: ask for fewer with max_length"
+            )
+        return reading.attention_weights(network, names, texts)
 
     def _encode_following(self, prompts: Ids, texts: Sequence[str]) -> Ids:
         """The ids of texts that go on where prompts end."""

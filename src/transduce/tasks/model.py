@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -13,16 +13,22 @@ from transduce.checksums import listed
 from transduce.data.cache import Encoded
 from transduce.data.stream import Stream
 from transduce.data.tokens import Tokens
+from transduce.decoding.encoding import Encoding
 from transduce.decoding.engine import Engine
+from transduce.decoding.looking import RunLens, Seen, Weights
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.folder import WEIGHTS, Frame, write_frame
 from transduce.models import Learner
+from transduce.models.lens import attentions
 from transduce.models.levels import unpack_levels
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
 from transduce.rules import RULES
 from transduce.storage import read_tensors, write_tensors
+
+Change = Callable[[Any], Any]
+"""Changes a network in place, or gives another one in its stead."""
 
 ONE_STRING = "run takes a list of sources; for one string call the model itself"
 
@@ -60,6 +66,9 @@ class Model:
         self.frozen = False
         """Whether the weights are known to stay as they are; see `freeze`."""
         self.origin: Origin | None = None
+        self._lenses: list[RunLens] = []
+        self.changed = ""
+        """What has changed the network after it was built, by name; empty: nothing."""
         self.workers = 1
         """Processes that share the sources of a long list, on a CPU; best one for each core."""
         self.compute_in("auto")
@@ -74,6 +83,29 @@ class Model:
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Learner:
         """The network of the recipe's shape, its weights drawn from torch's generator."""
         raise NotImplementedError
+
+    def change(self, change: Change) -> Self:
+        """Let a function of somebody's own change the network, in place or by giving another.
+
+        Who loads the model later needs the same function. Raises ModelError where what it gives
+        cannot be trained or stored.
+        """
+        before = _buffers(self.network)
+        network = change(self.network)
+        network = self.network if network is None else network
+        name = f"{change.__module__}.{getattr(change, '__qualname__', type(change).__name__)}"
+        if not isinstance(network, Learner):
+            raise ModelError(
+                f"{name} gave a {type(network).__name__}; it must change the network in place and "
+                f"give None, or give a transduce.models.Learner"
+            )
+        if new := sorted(_buffers(network) - before):
+            raise ModelError(
+                f"{name} adds the buffer {new[0]}, which is not stored with the weights: make it a "
+                f"parameter with requires_grad=False, or register it with persistent=False"
+            )
+        self.network, self.changed = network, name
+        return self.compute_in(self.precision)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         """A corpus that its loss is to be measured on, with what ids alone do not say of the
@@ -101,9 +133,46 @@ class Model:
         """The output of one source, piece by piece as it is written."""
         self._cannot("write piece by piece")
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+    ) -> list[Score]:
         """What the model thinks of given targets: the log-probability of each of their tokens."""
         self._cannot("score targets")
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        """The encoder's states of each source, in order, with their lengths and mask.
+
+        They hold no gradients; for those, call model.network.encode.
+        """
+        self._cannot("encode sources")
+
+    def lens(self, *patterns: str) -> RunLens:
+        """What runs attend to: `with model.lens("decoder.*.cross_attention") as lens:` around them.
+
+        The patterns name attention parts, * for any text; without any, all of them. It is one more
+        pass over what was returned: the outputs are those of a run without it. Raises ModelError
+        where no part is called so.
+        """
+        if self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
+        return RunLens(self._lenses, list(attentions(self.network)), patterns)
+
+    def _look(self, seen: Sequence[tuple[str, list[int], Output]]) -> None:
+        """Show the lenses what was returned: the name of a source, its ids, an output for it."""
+        names = list(dict.fromkeys(name for lens in self._lenses for name in lens.names))
+        with ready(self):
+            found = self._weights(names, [ids for _, ids, _ in seen], [o.ids for *_, o in seen])
+        for lens in self._lenses:
+            lens.seen += [
+                Seen(source, output, {name: weights[name] for name in lens.names})
+                for (source, _, output), weights in zip(seen, found, strict=True)
+            ]
+
+    def _weights(
+        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Weights]:
+        """The attention weights of named parts, of each source and what was written for it."""
+        self._cannot("show its attention")
 
     def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
         """Raise ModelError for a setting that this task does not know."""
@@ -155,12 +224,15 @@ class Model:
         if self.engine:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
         whole = {"format": "transduce 1", **self.facts(), **(facts or {})}
+        whole |= {"changed": self.changed} if self.changed else {}
         with listed(folder / WEIGHTS) as announce:
             write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)
 
     def load_weights(self, path: Path) -> str:
         """Fill the network from a file; gives the precision that it was exported in, or auto."""
         weights, facts = read_tensors(path)
+        if facts.get("changed") and not self.changed:
+            raise ModelError(needs_change(path.parent, str(facts["changed"])))
         set_weights(self.network, unpack_levels(weights), path)
         self.take_facts(facts)
         return str(facts.get("precision", "auto"))
@@ -171,6 +243,20 @@ class Model:
 
     def take_facts(self, facts: Mapping[str, Any]) -> None:
         """What such a file carried."""
+
+
+def needs_change(folder: Path, changed: str) -> str:
+    """What to say where a folder has the weights of a network that was changed."""
+    return (
+        f"the network of {folder} was changed in Python by {changed}: give that function to "
+        f"transduce.load or transduce.train as change=; the command line cannot"
+    )
+
+
+def _buffers(network: torch.nn.Module) -> set[str]:
+    """What a network's state_dict has besides its parameters."""
+    parameters = {name for name, _ in network.named_parameters(remove_duplicate=False)}
+    return set(network.state_dict()) - parameters
 
 
 @contextmanager

@@ -13,7 +13,9 @@ import numpy as np
 from transduce.data.cache import Encoded
 from transduce.data.conllu import COLUMNS
 from transduce.data.tokens import SPECIALS, UNKNOWN, Tokens
-from transduce.decoding.labels import LogProbabilities, label_probabilities
+from transduce.decoding.encoding import Encoding, encoder_states, joined
+from transduce.decoding.labels import LogProbabilities, attention_weights, label_probabilities
+from transduce.decoding.looking import Weights
 from transduce.decoding.output import Output
 from transduce.models import Labeller, build_labeller
 from transduce.models.room import room_of
@@ -61,7 +63,22 @@ class Tagger(Model, task="tag"):
         outputs = [Output("", 0.0)] * len(texts)
         for index, log_probs_TV in zip(filled, found, strict=True):
             outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))
+        if self._lenses:
+            with front.also(new) if new else nullcontext():
+                self._look([(sources[i], rows[i], outputs[i]) for i in filled])
         return outputs
+
+    def _weights(
+        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Weights]:
+        return attention_weights(self.network, names, sources)
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        texts = [source.split() for source in checked(sources)]
+        rows, new = self._rows(texts)
+        with ready(self), self.network.front.also(new) if new else nullcontext():
+            states = encoder_states(self.network.encode, rows, self.device, ends=False)
+        return joined(states, texts, self.recipe.model.width)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         front = self.network.front

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -28,7 +29,8 @@ from transduce.decoding.search import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models import Learner, Lens
-from transduce.models.lens import attentions
+from transduce.models.copies import is_watched, silent_hooks
+from transduce.models.learner import modules_of
 from transduce.models.native import has_steps
 from transduce.models.packed import PackedCopy
 from transduce.nn.packed import KINDS
@@ -36,6 +38,10 @@ from transduce.rules import RULES
 from transduce.tasks.model import Model, checked, ready
 
 Ids = list[list[int]]
+WATCHED = (
+    "a lens or forward hooks are on the network, so search calls its modules one by one: slower, "
+    "and the same but for rounding; model.lens shows the attention of outputs at full speed"
+)
 
 
 class Writer(Model):
@@ -153,6 +159,15 @@ class Writer(Model):
             else:
                 why = task.failed.get(place) or self._nothing(with_models)
                 outputs[index] = Output("", NEVER, warning=why)
+        if self._lenses:
+            self._look(
+                [
+                    (sources[index], encoded[index], output)
+                    for index, of_one in zip(filled, found, strict=True)
+                    for output in (outputs[index].alternatives or [outputs[index]])
+                    if of_one
+                ]
+            )
         return outputs
 
     def stream(
@@ -264,9 +279,13 @@ class Writer(Model):
         if self.engine:  # it searches by itself
             return self.network
         kind = "float32" if self.precision == "auto" else self.precision
-        watched = any(part.watch is not None for part in attentions(self.network).values())
-        if kind == "float32" and (watched or not has_steps(self.network)):
+        if kind == "float32" and not (self.network.as_built and has_steps(self.network)):
             return self.network
+        if kind != "float32" and not self.network.as_built:
+            raise ModelError(
+                f"{kind} is for networks as the recipe builds them, and this one was changed: use "
+                f"float32"
+            )
         if self._packed is None:
             self._packed = PackedCopy(self.network, kind)
         return self._packed.network
@@ -306,9 +325,15 @@ class Writer(Model):
         if engine and (others or settings.coverage):
             what = "write together with other models" if others else "count coverage"
             raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
-        watched = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
-        if settings.coverage and not watched:
-            raise ModelError("coverage is counted by attention to the source; this model has none")
+        attention = None
+        if settings.coverage:
+            parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
+            if not parts:
+                raise ModelError(
+                    "coverage is counted by attention to the source; this model has none"
+                )
+            attention = parts[-1]
+        watched = any(not m.engine and m._is_watched() for m in models)
         steppers = [model._stepper(settings) for model in models]
         stepper = steppers[0]
         if with_models:
@@ -323,11 +348,27 @@ class Writer(Model):
                 device=self.device,
                 allowed=wishes.allowed(settings.only, self.target_tokens),
                 vocabulary=len(self.target_tokens),
-                attention=watched[-1] if watched else None,
-                fast=None if others else self._fast_search(),
-                workers=1 if engine else self.workers,  # an engine has threads of its own
+                attention=attention,
+                fast=None if others or watched else self._fast_search(),
+                # An engine has threads of its own; what another process sees, nobody here does.
+                workers=1 if engine or watched else self.workers,
             )
         )
+
+    def _is_watched(self) -> bool:
+        """Whether a lens or forward hooks are on the network: search then calls every module."""
+        if not is_watched(modules_of(self.network)):
+            return False
+        warnings.warn(WATCHED, stacklevel=5)
+        if silent := silent_hooks(self.network):
+            named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
+            warnings.warn(
+                f"search never calls {named}, and forward hooks there see nothing: put them on the "
+                f"encoder, the decoder or the head, on their blocks, or on an attention or "
+                f"feed-forward module in these",
+                stacklevel=5,
+            )
+        return True
 
     def _with_language(self, own: Stepper, language: Writer, settings: Settings) -> Stepper:
         stepper, endless = language._as_language(settings)

@@ -30,6 +30,7 @@ from transduce.data.batches import Position
 from transduce.errors import CheckpointError
 from transduce.hardware import seed_everything
 from transduce.storage import gone, make_folder, read_tensors, write_tensors
+from transduce.tasks.model import needs_change
 from transduce.training.guard import Guard
 from transduce.training.optimizer import MovingAverage
 from transduce.training.ranks import Ranks
@@ -59,6 +60,8 @@ class Standing:
     """The budget of a batch: the recipe's, or what `train.tokens: auto` found."""
     corpus: str = ""
     """How much it learns from, in words; empty where nobody counts."""
+    changed: str = ""
+    """What has changed the network after it was built, by name; empty: nothing."""
 
 
 def save_state(
@@ -147,13 +150,18 @@ def load_state(
     average: MovingAverage | None,
     ranks: Ranks | None = None,
     seed: int = 0,
+    changed: str = "",
 ) -> Standing:
     """Put everything back; CheckpointError if the state is missing, damaged or does not fit.
 
+    changed: what has changed the network after it was built, by name.
     A process that the state knows no generators of draws from (seed, step, rank).
     """
     ranks = ranks or Ranks()
     tensors, facts = read_tensors(folder / STATE)
+    stored = dict(facts.get("standing") or {}).get("changed")
+    if stored and not changed:
+        raise CheckpointError(needs_change(folder, str(stored)))
     try:
         _restore_weights(dict(network.named_parameters()), tensors, "weights/")
         if average is not None:

@@ -20,6 +20,7 @@ from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.tasks.model import Change
 from transduce.training.budget import fitting_budget, longest_pair
 from transduce.training.checkpoint import Standing, load_state, save_state
 from transduce.training.interrupt import Interrupt
@@ -60,7 +61,12 @@ class Run:
     """One training run. What changes while it goes is in the network, the optimizer, `standing`."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, prepared: Prepared, ranks: Ranks | None = None
+        self,
+        recipe: Recipe,
+        folder: Path,
+        prepared: Prepared,
+        ranks: Ranks | None = None,
+        change: Change | None = None,
     ) -> None:
         seed_everything(recipe.seed)
         self.recipe, self.folder = recipe, folder
@@ -68,6 +74,8 @@ class Run:
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
+        if change is not None:
+            self.model.change(change)
         self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
@@ -83,7 +91,7 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.standing = Standing(corpus=_extent(self.prepared))
+        self.standing = Standing(corpus=_extent(self.prepared), changed=self.model.changed)
         self._corpus_before = self.standing.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
@@ -134,7 +142,13 @@ class Run:
     def resume(self) -> None:
         """Go on from the state in the folder."""
         self.standing = load_state(
-            self.folder, self.network, self.optimizer, self.average, self.ranks, self.recipe.seed
+            self.folder,
+            self.network,
+            self.optimizer,
+            self.average,
+            self.ranks,
+            self.recipe.seed,
+            self.model.changed,
         )
         self._kept_before = self.standing.kept
         self._saved_at = self.standing.seconds

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from transduce.cookbook import placed
+from transduce.cookbook import placed, read_recipe
 from transduce.data.trust import remember
 from transduce.errors import TrainingError
 from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
@@ -16,6 +18,7 @@ from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
 from transduce.storage import held, make_folder, sweep
+from transduce.tasks.model import Change
 from transduce.tasks.size import check_trainable
 from transduce.training.budget import free_memory
 from transduce.training.checkpoint import has_state, settle_state
@@ -30,21 +33,41 @@ __all__ = ["Trained", "train"]
 
 
 def train(
-    recipe: Recipe, folder: Path, *, resume: bool = False, overwrite: bool = False
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    folder: str | Path | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    overrides: Iterable[str] = (),
+    change: Change | None = None,
 ) -> Trained:
     """Train what the recipe says into `folder`; with `resume`, go on where its state stands, and
     start where there is none yet.
 
+    The recipe is a recipe, a dict with the keys of the YAML, a file or a shipped name; overrides
+    are as on the command line, such as "train.lr=3e-4". Without a folder it is runs/NAME. `change`
+    is called with the network that the recipe builds, before its first update: it changes that in
+    place, or gives another transduce.models.Learner. Loading the model, and resuming it, need it
+    again.
+
     Started by torchrun, all its processes call this and train one model together. Raises a
     TransduceError with one sentence; the folder then still holds the last good state.
     """
-    recipe = placed(recipe, Path.cwd())  # a recipe made in Python too knows where its files are
-    with join(recipe.train.device) as ranks, ExitStack() as kept:
-        return _train(recipe, folder, resume, overwrite, ranks, kept)
+    # A recipe made in Python too knows where its files are.
+    chosen = placed(read_recipe(recipe, overrides), Path.cwd())
+    place = Path("runs") / chosen.name if folder is None else Path(folder)
+    with join(chosen.train.device) as ranks, ExitStack() as kept:
+        return _train(chosen, place, resume, overwrite, change, ranks, kept)
 
 
 def _train(
-    recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks, kept: ExitStack
+    recipe: Recipe,
+    folder: Path,
+    resume: bool,
+    overwrite: bool,
+    change: Change | None,
+    ranks: Ranks,
+    kept: ExitStack,
 ) -> Trained:
     # The first process decides for all: what others see of a shared folder may be older.
     saved, finished = ranks.from_first([has_state(folder), (folder / WEIGHTS).exists()])
@@ -66,9 +89,10 @@ def _train(
             )
         if resume and (trouble := settle_state(folder)) is not None:
             say(f"warning: {trouble}.")
-        for change in check_changes(recipe, folder) if resume else ():
-            say(f"Resuming with a changed recipe: {change}.")
-    run = Run(recipe, folder, prepare(recipe, folder if resume else None, say, ranks), ranks)
+        for key in check_changes(recipe, folder) if resume else ():
+            say(f"Resuming with a changed recipe: {key}.")
+    prepared = prepare(recipe, folder if resume else None, say, ranks)
+    run = Run(recipe, folder, prepared, ranks, change)
     if resume:
         run.resume()
     elif started and ranks.first:  # only now, that the new run can start

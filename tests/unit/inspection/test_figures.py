@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from transduce.errors import TransduceError
-from transduce.inspection import figures
+from transduce.inspection import saving, scripts
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -51,12 +51,50 @@ def test_tensors_of_any_kind(tmp_path: Path) -> None:
     assert (tmp_path / "map.png").exists()
 
 
-def test_tokens_of_any_script_without_a_warning(tmp_path: Path) -> None:
+def test_tokens_of_any_script_without_a_warning_of_matplotlib(tmp_path: Path) -> None:
     source = ["日本", "$x$", "$", " ", "\n", "", "ا", "😀", "a_b^c", "\\frac"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*no installed font has")
         attention_map(weights(2, 10), source, ["तु", "ん"], tmp_path / "map.png", "$ 日 \\x")
     assert (tmp_path / "map.png").exists()
+
+
+def test_a_script_without_a_font_is_named_with_one_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts, "_installed", lambda: ["DejaVu Sans"])
+    monkeypatch.setattr(saving, "fonts", lambda: ["DejaVu Sans"])
+    said = (
+        r"map.svg: no installed font has CJK, Devanagari, drawn as boxes here: install Noto Sans "
+        r"CJK SC and Noto Sans Devanagari\."
+    )
+    with mpl.rc_context({"svg.fonttype": "none"}), pytest.warns(UserWarning, match=said):
+        attention_map(weights(2, 2), ["我", "b"], ["म", "é"], tmp_path / "map.svg")
+    drawn = (tmp_path / "map.svg").read_text("utf-8")
+    assert "No installed font has" in drawn, "the picture says so too"
+
+
+def test_a_font_that_has_the_script_is_found(tmp_path: Path) -> None:
+    """matplotlib brings STIX along, with signs that its usual font lacks."""
+    usual = ["DejaVu Sans"]
+    letter = min(scripts._letters_of("STIXGeneral") - scripts._letters_of("DejaVu Sans"))
+    found = scripts.families_for(f"a{letter}", usual)
+    assert found[0] == "DejaVu Sans"
+    assert not scripts.missing(letter, found)
+    assert scripts.families_for("plain", usual) == usual
+
+
+def test_spaces_of_subwords_are_seen_and_explained(tmp_path: Path) -> None:
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        attention_map(weights(1, 2), ["▁a", " b"], ["c"], tmp_path / "map.svg")
+        attention_map(weights(1, 1), ["a"], ["c"], tmp_path / "plain.svg")
+    drawn = (tmp_path / "map.svg").read_text("utf-8")
+    assert ">␣a</text>" in drawn
+    assert ">␣b</text>" in drawn
+    assert "▁" not in drawn.replace("<!-- ▁", "")
+    assert ">␣ is a space</text>" in drawn
+    assert "is a space" not in (tmp_path / "plain.svg").read_text("utf-8")
 
 
 def test_size_follows_the_tokens(tmp_path: Path) -> None:
@@ -189,3 +227,30 @@ def test_curve_leaves_out_what_was_not_finite(tmp_path: Path) -> None:
     log = [*records(3, 1), {"kind": "train", "step": 200, "loss": None}]
     training_curve(log, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").exists()
+
+
+def test_labels_of_the_best_are_beside_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics that end near one another have labels that do not overlap."""
+    from matplotlib.text import Annotation
+
+    from transduce.inspection import figures
+
+    kept = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: kept.append(figure))
+    values = {"bleu": 40.0, "chrf": 40.2, "exact": 39.9, "cer": 40.1, "loss": 2.0}
+    none = dict.fromkeys(values, 0.0)  # so that the axis is long and the ends are near
+    log = [{"kind": "valid", "step": 100, **none}]
+    log += [{"kind": "valid", "step": 200, **values, "best": True}]
+    training_curve(log, tmp_path / "curve.png")
+    (figure,) = kept
+    figure.draw_without_rendering()
+    labels = [one for one in figure.findobj(Annotation) if one.get_text()]
+    assert len(labels) == 5
+    boxes = [label.get_window_extent() for label in labels]
+    for number, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:number])
+        inside = labels[number].axes.get_window_extent()
+        assert inside.y0 <= box.y0
+        assert box.y1 <= inside.y1

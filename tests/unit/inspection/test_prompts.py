@@ -136,12 +136,45 @@ def test_nothing_written_is_shown_as_nothing(tmp_path: Path) -> None:
 def test_a_table_for_a_terminal_of_any_width(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for width, count in ((60, 4), (80, 2), (200, 4), (40, 1)):
+    for width, count in ((60, 4), (80, 2), (200, 4), (40, 1), (64, 2)):
         monkeypatch.setenv("COLUMNS", str(width))
         print_comparison(compare(model, PROMPTS[:count], max_length=3))
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= max(width, 76)  # the one sentence is longer
         assert any(line.strip().startswith("3 ") for line in lines)
+
+
+def test_six_prompts_in_a_narrow_terminal_are_read_one_below_the_other(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = compare(model, [*PROMPTS[:3], "cup of", "uncle", "made"], max_length=3)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_comparison(made)
+    narrow = capsys.readouterr().out
+    steps = narrow.partition("likeliest next tokens\n")[2].partition("mean bits")[0]
+    assert "…  " not in steps, "no number and no token is cut"
+    followed = made.followed[0]
+    for step in range(3):
+        for number in range(6):
+            token, probability = followed.top[number][step][0]
+            assert f"{token} {probability:.2f}" in steps
+            if number:
+                assert f"{followed.divergence_KPP[step][0, number]:.2f}" in steps
+    monkeypatch.setenv("COLUMNS", "300")
+    print_comparison(made)
+    assert "bits 1–2/3/4/5/6" in capsys.readouterr().out
+
+
+def test_spaces_of_tokens_are_shown_and_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = language_model()
+    model.network.head.bias.data[model.target_tokens.encode(" ")[0]] = 50.0
+    print_comparison(compare(model, ["tea"], max_length=2))
+    shown = capsys.readouterr().out
+    assert "␣ 1.00" in shown
+    assert "␣ is a space." in shown
+    assert "▁" not in shown
 
 
 def test_what_is_no_language_model_is_told_so(tmp_path: Path, model: LanguageModel) -> None:
