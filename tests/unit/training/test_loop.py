@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import count, takewhile
+from itertools import combinations, count, islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,8 @@ def test_the_best_validation_is_kept(
     assert (trained.standing.best_step, trained.standing.best) == (2 * best, values[best - 1])
     assert equal(saved(tmp_path / "run"), scores.seen[best - 1])
     assert equal(dict(trained.model.network.named_parameters()), scores.seen[best - 1])
+    assert not trained.model.network.training
+    assert not any(equal(one, other) for one, other in combinations(scores.seen, 2))
     logged = [r["best"] for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "valid"]
     assert len(logged) == 6
     assert max(number for number, was in enumerate(logged, start=1) if was) == best
@@ -205,6 +207,14 @@ def test_the_average_of_the_best_is_of_the_best(
     assert equal(scores.seen[6], mean([scores.seen[number - 1] for number in chosen]))
 
 
+def test_two_checkpoints_are_averaged(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path
+) -> None:
+    scores = scored(*range(10, 16), 30)
+    train(make(train={"average": {"of": "last", "count": 2}}), tmp_path / "run")
+    assert equal(saved(tmp_path / "run"), mean(scores.seen[4:6]))
+
+
 def test_one_checkpoint_is_no_average(
     make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path
 ) -> None:
@@ -256,6 +266,33 @@ def test_a_run_ends_after_its_epochs(
     trained = train(recipe, tmp_path / "run")
     assert (trained.standing.step, trained.standing.position) == (updates, Position(epochs))
     assert len(scores.seen) == 1  # the end is validated
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_an_update_takes_as_many_batches_as_asked(
+    make: Callable[..., Recipe], scored: Callable[..., Scores], tmp_path: Path, accumulate: int
+) -> None:
+    scored(10)
+    recipe = make(train={"steps": 2, "accumulate": accumulate}, validation={"every": 2})
+    batches = list(islice(prepared(recipe).train.iterate(), 2 * accumulate))
+    assert train(recipe, tmp_path / "run").standing.position == batches[-1][1]
+
+
+def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path: Path) -> None:
+    def said(count: int = 1, **settings: Any) -> list[str]:
+        run = loop.Run(make(train=settings), tmp_path, prepared(make(train=settings)))
+        run.ranks = Ranks(0, count)
+        return run.about()
+
+    assert said() == []
+    assert said(shard=True) == ["train.shard cuts nothing: this run has one process."]
+    (slow,) = said(warmup=12)
+    assert "the run ends after 12 updates, and the rate rises over 12" in slow
+    assert said(2, accumulate=4) == ["2 processes share the 4 batches of an update."]
+    assert said(2, accumulate=2) == ["2 processes share the 2 batches of an update."]
+    assert said(3, accumulate=2) == [
+        "3 processes share the 3 batches of an update (train.accumulate is 2)."
+    ]
 
 
 @pytest.mark.parametrize(("minutes", "steps"), [(0.5, 3), (1.0, 6)])

@@ -1,0 +1,150 @@
+"""From a recipe to what a run needs: what is told, whose tokens are whose, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tones import RATE, tones
+from transduce.cookbook import parse_recipe
+from transduce.data.sides import train_tokens
+from transduce.errors import DataError
+from transduce.recipe import Recipe
+from transduce.training.prepare import Prepared, prepare
+from transduce.training.ranks import Ranks
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def recipe_in(folder: Path, text: str, rows: str) -> Recipe:
+    (folder / "pairs.tsv").write_text(rows, "utf-8")
+    return parse_recipe(text, "recipe", folder)
+
+
+def prepared(recipe: Recipe, folder: Path | None = None) -> tuple[Prepared, list[str]]:
+    told: list[str] = []
+    return prepare(recipe, folder, told.append, Ranks()), told
+
+
+PAIRS = """
+data:
+  train: {file: pairs.tsv}
+  valid: {file: pairs.tsv}
+  tokens: {source: {level: character}, target: {level: symbol}}
+  max_length: 5
+"""
+
+
+def test_what_is_told_of_pairs(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, PAIRS, "abc\tX Y\n\tX\nabcabc\tY\nb\tZ\n")
+    found, told = prepared(recipe)
+    counts = "2 pairs, 4 source and 3 target tokens."
+    skipped = [
+        "  warning: 1 pair with an empty source skipped (pairs.tsv:2)",
+        "  warning: 1 pair longer than 5 tokens skipped (pairs.tsv:3)",
+    ]
+    assert told == [
+        "Tokens: 7 of the source, 7 of the target.",
+        f"Training: {counts}",
+        *skipped,
+        f"Validation: {counts}",
+        *skipped,
+    ]
+    assert [item.source for item in found.items] == ["abc", "abcabc", "b"]
+
+
+def test_a_resumed_run_has_the_tokens_of_its_folder(tmp_path: Path) -> None:
+    old = recipe_in(tmp_path, PAIRS, "abcde\tX\n")
+    for side, tokens in zip(("source", "target"), train_tokens(old.data), strict=True):
+        tokens.save(tmp_path / f"{side}.tokens.json")
+    new = recipe_in(tmp_path, PAIRS, "ab\tX Y Z\n")
+    learnt, _ = prepared(new)
+    assert (len(learnt.source_tokens), len(learnt.target_tokens)) == (6, 7)
+    resumed, _ = prepared(new, tmp_path)
+    assert (len(resumed.source_tokens), len(resumed.target_tokens)) == (9, 5)
+    both = PAIRS.replace("{source: {level: character}, target: {level: symbol}}", "{both: {}}")
+    shared, _ = prepared(recipe_in(tmp_path, both, "ab\tX Y Z\n"), tmp_path)
+    assert shared.source_tokens is shared.target_tokens
+
+
+LABELS = """
+task: classify
+data:
+  train: {file: pairs.tsv}
+  valid: {file: pairs.tsv}
+  tokens: {source: {level: character}, target: {level: label}}
+model: {encoder: {kind: pooled}}
+validation: {metric: accuracy}
+metrics: [accuracy]
+"""
+
+
+def test_two_labels_can_be_told_apart_and_one_cannot(tmp_path: Path) -> None:
+    found, _ = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\n"))
+    assert len(found.target_tokens) == 6
+    with pytest.raises(DataError, match=r"pairs\.tsv has one label alone"):
+        prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tgood\n"))
+
+
+def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
+    recipe = recipe_in(
+        tmp_path,
+        LABELS.replace("valid: {file: pairs.tsv}", "valid: {file: v.tsv}"),
+        "a\tgood\nb\tbad\n",
+    )
+    new = [f"new{n}" for n in range(11)]
+    (tmp_path / "v.tsv").write_text("a\tgood\n" + "".join(f"b\t{label}\n" for label in new[:10]))
+    assert prepared(recipe)[1][-1].endswith(f"count as wrong: {', '.join(new[:10])}")
+    (tmp_path / "v.tsv").write_text("a\tgood\n" + "".join(f"b\t{label}\n" for label in new))
+    assert prepared(recipe)[1][-1].endswith(f"count as wrong: {', '.join(new[:10])}, …")
+
+
+def test_what_is_told_of_text(tmp_path: Path) -> None:
+    text = "task: continue\ndata:\n  train: {text: t.txt, lines: apart}\n"
+    text += "  valid: {text: t.txt, lines: apart}\n  tokens: {both: {level: character}}\n"
+    text += "metrics: [perplexity]\n"
+    (tmp_path / "t.txt").write_text("abc\nba\n")
+    found, told = prepared(parse_recipe(text, "recipe", tmp_path))
+    assert told == [
+        "Tokens: 7.",
+        "Training: 2 lines, 5 tokens.",
+        "Validation: 2 lines, 5 tokens.",
+    ]
+    assert found.given is not None
+
+
+SOUND = """
+data:
+  train: {file: pairs.tsv, audio: path}
+  valid: {file: pairs.tsv, audio: path}
+  tokens: {both: {level: character}}
+  max_length: 3000
+sound: {rate: 4000, bands: 16}
+"""
+
+
+def test_what_is_told_of_sound(tmp_path: Path) -> None:
+    for name, repeats in (("a", 6), ("b", 12), ("long", 300)):
+        soundfile.write(tmp_path / f"{name}.wav", np.tile(tones("a"), repeats), RATE)
+    rows = "path\ttext\na.wav\tabc\nb.wav\tde\nlong.wav\ta\n"
+    seconds = 18 * len(tones("a")) / RATE
+    found, told = prepared(recipe_in(tmp_path, SOUND, rows))
+    minutes = f"{seconds / 60:,.1f}"
+    assert told[:2] == [
+        "Tokens: 9.",
+        f"Training: 2 recordings, {minutes} minutes and 5 target tokens.",
+    ]
+    assert "1 pair longer than 3000 frames skipped (pairs.tsv:4)" in told[2]
+    assert [item.references for item in found.items] == [["abc"], ["de"]]
+    assert found.valid_sources == [item.source for item in found.items]
+    apart = SOUND.replace(
+        "both: {level: character}", "source: {level: character}, target: {level: character}"
+    )
+    told = prepared(recipe_in(tmp_path, apart, rows))[1]
+    assert told[0] == "Tokens: 9 of what is said, 9 of the target."
