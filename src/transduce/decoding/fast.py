@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from transduce.decoding.search import Hypothesis
 from transduce.decoding.slots import Job, Shape, Slots
@@ -44,6 +45,7 @@ class FastSearch:
 
     def __post_init__(self) -> None:
         self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
+        self._copied: list[Tensor] = list(self._copy.parameters())
         self._source_room = _positions(self.network.front)
         self._target_room = _positions(self.network.decoder.embedding)
 
@@ -78,8 +80,7 @@ class FastSearch:
 
     def _copy_weights(self) -> None:
         with torch.no_grad():
-            copies, weights = self._copy.parameters(), self.network.parameters()
-            torch._foreach_copy_(list(copies), list(weights))
+            torch._foreach_copy_(self._copied, list(self.network.parameters()))
 
     def free(self) -> None:
         """Give back the memory of all pools."""

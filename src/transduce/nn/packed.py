@@ -148,14 +148,12 @@ def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     slower than this on others.
     """
     levels_FD, scale_F = levels_of(weight_FD)
-    split_FD = levels_FD.split(EXACT, dim=1)  # type: ignore[no-untyped-call]
-    chunks_FC = [chunk_FC.float() for chunk_FC in split_FD]
+    chunks_FC = [chunk_FC.float() for chunk_FC in torch.split(levels_FD, EXACT, dim=1)]
     bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F.float()
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         levels_BTD, scale_BT1 = input_levels(x)
-        split = levels_BTD.split(EXACT, dim=-1)  # type: ignore[no-untyped-call]
-        parts = zip(split, chunks_FC, strict=True)
+        parts = zip(torch.split(levels_BTD, EXACT, dim=-1), chunks_FC, strict=True)
         first, *others = (F.linear(x_BTC, weight_FC) for x_BTC, weight_FC in parts)
         if others:  # whole numbers: in float32 their sum could be too large to be exact
             first = torch.stack([part.int() for part in (first, *others)]).sum(dim=0).float()
