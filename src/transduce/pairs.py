@@ -183,7 +183,11 @@ class Mixture(Part):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, values: Any) -> Any:
-        return {"of": values} if isinstance(values, list) else values
+        listed = {"of": values} if isinstance(values, list) else values
+        within = listed.get("of") if isinstance(listed, Mapping) else None
+        if isinstance(within, list) and any(corpus_form(one) == "mixture" for one in within):
+            raise Misfit("", "has a list of corpora within another; put them all into one")
+        return listed
 
 
 Corpus = Annotated[

@@ -282,9 +282,8 @@ def _plain(node: yaml.Node, where: Dotted, complaints: Complaints) -> Any:
         return [_plain(n, (*where, i), complaints) for i, n in enumerate(node.value)]
     try:
         value = _Loader("").construct_object(node)
-    except ValueError:  # a number of thousands of digits
-        complaints.at(node.start_mark.line + 1, "there is a number of too many digits here")
-        return None
+    except (ValueError, AttributeError, LookupError, TypeError):
+        return str(node.value)  # thousands of digits, or a !!tag of what the text is not
     # 1e4 steps are 10000 steps.
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

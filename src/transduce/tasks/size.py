@@ -57,7 +57,10 @@ def check_trainable(kind: type[Model], recipe: Recipe, memory: int, processes: i
             f"{about}, which need {_gigabytes(needed)} of memory to be trained, and there are "
             f"{_gigabytes(memory)}; lower model.width, or the layers and their feed_forward"
         )
-    check_layers(recipe)
+    try:
+        check_layers(recipe)
+    except ModelError as error:
+        raise RecipeError(f"{error}; {about}") from None
 
 
 def check_weights(

@@ -1,0 +1,216 @@
+"""What nobody means well: each ends in one sentence, soon, and prints no escape sequence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from command_line import Transduce, sentence
+from fuzz_world import RECIPES
+from tiny_models import tiny
+from transduce.cookbook import parse_recipe
+from transduce.cookbook.read import MOST_BYTES
+from transduce.data.tokens import Tokens
+from transduce.errors import ModelError, RecipeError, TokensError
+from transduce.inspection.report import write_card
+from transduce.transducer import load
+
+DATA = "data:\n  train: {file: a.tsv}\n  valid: {file: a.tsv}\n"
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{one}: &{one} [{', '.join([f'*{other}'] * 9)}]\n"
+    for other, one in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "model"
+    tiny().save(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A recipe that fits, and its corpus."""
+    (tmp_path / "a.tsv").write_text("tea\tcup\nuncle\tiroh\n", "utf-8")
+    (tmp_path / "r.yaml").write_text(RECIPES["tsv"], "utf-8")
+    return tmp_path / "r.yaml"
+
+
+# -------------------------------------------------------------------------------------- recipes
+
+
+def test_aliases_that_stand_for_billions(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="with its aliases it has more than 10,000 values"):
+        parse_recipe(LAUGHS + DATA, "r", tmp_path)
+    with pytest.raises(RecipeError, match="with its aliases"):
+        parse_recipe(DATA, "r", tmp_path, ["model={" + LAUGHS.replace("\n", ", ")[:-2] + "}"])
+    shared = "data:\n  train: &c {file: a.tsv}\n  valid: *c\n"
+    assert parse_recipe(shared, "r", tmp_path) == parse_recipe(DATA, "r", tmp_path)
+
+
+def test_a_downloaded_recipe_of_aliases(tmp_path: Path) -> None:
+    tiny().save(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(LAUGHS, "utf-8")
+    with pytest.raises(ModelError, match=r"cannot be used: recipe\.yaml: with its aliases"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x: " + "[" * 100 + "]" * 100, "nested too deeply"),
+        ("x: " + "[" * 100_000, "nested without end"),
+        ("x: &a [*a]", "nested without end"),
+        ("name: a\nname: b\n", "the key name stands twice"),
+        ("seed: " + "9" * 5000, "seed is '999"),
+        ("seed: 99999999999999999999", "seed is 1e+20, which is larger than any number"),
+        ("seed: !!timestamp 20", "seed is '20'; it must be a whole number"),
+        ("train: {steps: 1e99}", "train.steps is 1e+99, which is larger than any number"),
+        ('name: "a\\ud800"', "name holds NUL or half of a surrogate pair"),
+        ('"a\\ud800": 1', "a character that cannot be"),
+        ("x: " + "a" * MOST_BYTES, "has more than 256 KB"),
+    ],
+)
+def test_recipes_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RecipeError) as found:
+        parse_recipe(f"{DATA}{text}\n", "r", tmp_path)
+    assert said in str(found.value)
+    assert len(str(found.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ('data.folder="a\\0b"', "data.folder holds NUL"),
+        ("data.train={of: [{of: [{file: a.tsv}]}]}", "has a list of corpora within another"),
+        ("data.train=[[{file: a.tsv}]]", "data.train has a list of corpora within another"),
+        ("train.device=meta", "the device meta cannot be used here; try auto"),
+        (f"seed={'9' * 5000}", "seed is '999"),
+        ("train.steps=1e99", "train.steps is 1e+99, which is larger than any number"),
+        ("model.encoder.layers=100000", "parameters"),
+        ("model.width=100000000", "GB of memory to be trained"),
+        ("sound={bands: 1001}", "sound.bands is 1001; it must be a whole number of at least"),
+    ],
+)
+def test_overrides_that_cannot_be(
+    transduce: Transduce, recipe: Path, override: str, said: str
+) -> None:
+    assert said in sentence(transduce("check", recipe, override))
+    given = ("train", recipe, override, "--folder", recipe.parent / "run")
+    assert said in sentence(transduce(*given))
+
+
+def test_a_recipe_without_end(transduce: Transduce) -> None:
+    assert "has more than 256 KB" in sentence(transduce("check", "/dev/zero"))
+
+
+# ------------------------------------------------------------------------------------------ data
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"source": ' + "9" * 5000 + ', "target": "a"}', "this is not valid JSON"),
+        ("[" * 100_000, "this is not valid JSON"),
+        ('{"a\\ud800\\u001b[2J": "b"}', "there are: a\\ud800\\x1b[2J"),
+    ],
+)
+def test_lines_of_json(transduce: Transduce, recipe: Path, line: str, said: str) -> None:
+    (recipe.parent / "a.jsonl").write_text(line + "\n", "utf-8")
+    given = ("train", recipe, "data.train.file=a.jsonl", "--folder", recipe.parent / "run")
+    assert said in sentence(transduce(*given))
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"source": ' + "9" * 5000 + "}"])
+def test_lines_of_json_to_run(transduce: Transduce, model: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "in.jsonl").write_text(line + "\n", "utf-8")
+    ended = transduce("run", model, "--input", tmp_path / "in.jsonl")
+    assert "in.jsonl:1: this line is no JSON" in sentence(ended)
+
+
+def test_two_columns_of_one_name(transduce: Transduce, recipe: Path) -> None:
+    columns = [pyarrow.array(["a"])] * 3
+    table = pyarrow.Table.from_arrays(columns, ["source", "source", "target"])
+    pyarrow.parquet.write_table(table, recipe.parent / "a.parquet")
+    given = ("train", recipe, "data.train.file=a.parquet", "--folder", recipe.parent / "run")
+    assert "there are several columns source" in sentence(transduce(*given))
+
+
+# ---------------------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [[1], {"training": 5}, {"test": None}, {"test": {"metrics": {"bleu": 3}}}, "[" * 9999],
+)
+def test_a_strange_metrics_file_loses_no_card(tmp_path: Path, metrics: object) -> None:
+    model = tiny()
+    text = metrics if isinstance(metrics, str) else json.dumps(metrics)
+    (tmp_path / "metrics.json").write_text(text, "utf-8")
+    write_card(model, tmp_path)
+    assert "Not measured yet" in (tmp_path / "README.md").read_text("utf-8")
+
+
+def test_a_tokens_file_with_a_hostile_expression(tmp_path: Path) -> None:
+    parts = json.loads(tiny().source_tokens.to_json())
+    expression = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
+    parts["normalizer"] = {"type": "Sequence", "normalizers": [expression]}
+    (tmp_path / "tokens.json").write_text(json.dumps(parts), "utf-8")
+    with pytest.raises(TokensError, match=r"expression '\(a\+\)\+\$', which transduce does not"):
+        Tokens.load(tmp_path / "tokens.json")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("layers: 2", "layers: 2000", "model.encoder.layers is 2000, and 1000 are the most"),
+        ("layers: 2", "layers: 20000000", "the weights do not belong to this recipe"),
+        ("width: 16", "width: 100000000", "the weights do not belong to this recipe"),
+    ],
+)
+def test_a_downloaded_recipe_of_a_giant(
+    transduce: Transduce, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    tiny().save(tmp_path)
+    text = (tmp_path / "recipe.yaml").read_text("utf-8")
+    assert old in text
+    (tmp_path / "recipe.yaml").write_text(text.replace(old, new), "utf-8")
+    with (tmp_path / "model.safetensors").open("ab") as weights:
+        weights.truncate(10_000_000)  # so that the size alone does not tell
+    assert said in sentence(transduce("run", tmp_path, "tea"))
+
+
+# --------------------------------------------------------------------------------------- console
+
+
+def test_long_sources_have_a_sentence(transduce: Transduce, model: Path) -> None:
+    ended = transduce("run", model, "--beam", 1, stdin=b"tea\n" + b"e" * 1_000_000 + b"\n")
+    assert ended.status == 0
+    assert "source 2: the source has 1,000,000 letters; this model learnt from at most" in ended.err
+    assert len(ended.lines) == 2
+
+
+def test_escape_sequences_in_errors(transduce: Transduce) -> None:
+    ended = transduce("run", "\x1b]0;owned\x07\x1b[2J")
+    assert sentence(ended).startswith("there is no folder \\x1b]0;owned\\x07\\x1b[2J")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["recipes"], ["--help"], ["--version"]])
+def test_standard_output_on_a_full_disk(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "transduce", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ended.stderr == "transduce: standard output cannot be written: No space left on device\n"
+    assert ended.returncode == 2
