@@ -1,4 +1,4 @@
-"""Labels of recordings; and corpora of several kinds of recordings in one model, told apart by tags.
+"""Labels of recordings; and several corpora of recordings in one model, told apart by tags.
 
 Tones stand for speech. In the second language the letters have the tones in the opposite order, so
 what a recording says depends on its language alone.
@@ -179,9 +179,7 @@ def test_tags_in_a_column(folder: Path, tmp_path: Path) -> None:
         for split in COUNTS
     ]
     brief = ["train.steps=4", "validation.every=4", "validation.limit=4"]
-    recipe = load_recipe(
-        folder / "tones.yaml", [*columns, *brief, "data.folder=" + str(folder)]
-    )
+    recipe = load_recipe(folder / "tones.yaml", [*columns, *brief, "data.folder=" + str(folder)])
     model = train(recipe, tmp_path / "run").model
     assert list(model.source_tokens.tags) == ["x", "y"]
     names = [name for name, _ in load(tmp_path / "run").network.named_parameters()]
