@@ -1,4 +1,4 @@
-"""Labels of recordings; and corpora of several kinds of recordings in one model, told by tags.
+"""Labels of recordings; and several corpora of recordings in one model, told apart by tags.
 
 Tones stand for speech. In the second language the letters have the tones in the opposite order, so
 what a recording says depends on its language alone.

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from transduce.data.sounds import FULL_SCALE, read_waves
+from transduce.data.audio import RATE
+from transduce.data.sounds import FULL_SCALE
+from transduce.data.tokens import PAD, SPACE
 from transduce.decoding.output import Spoken
 from transduce.errors import DataError, ModelError
 from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, save, visible
+from transduce.nn.ctc_alignment import align
+from transduce.nn.mel import mel
 from transduce.tasks.hearing import Hearing
+from transduce.tasks.listening import AudioSource
+from transduce.tasks.model import ready
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,15 +35,41 @@ EDGE = "#cfc9c4"
 DARKEST = 0.9  # the share of the rows whose largest weight is not yet as dark as can be
 SHADE = 0.7  # below one: small weights are seen, too
 SOUND_COLORS = "magma"
+PATH = "#e08214"
+LOWEST = 20.0  # Hz, where the mel bands begin
+HERTZ = (100, 250, 500, 1000, 2000, 4000, 8000, 16000)
 
 
-def draw_hearing(model: Hearing, source: str, path: Path, title: str = "", **asked: Any) -> str:
-    """Hear a sound file, draw where each token was heard, and give back what was written.
+@dataclass(frozen=True)
+class Heard:
+    """What CTC heard of the T tokens of a text, END not among them."""
 
-    `path` ends in .png, .svg or .pdf; the keywords are those of `model.run`. Raises DataError where
-    the file cannot be used, ModelError where it is too long for one picture or nothing attends.
+    probabilities_TS: npt.NDArray[Any]
+    """Of each token at each of the S states."""
+    first: Sequence[int]
+    last: Sequence[int]
+    """The states of each token on the best path."""
+
+
+def draw_hearing(
+    model: Hearing,
+    source: AudioSource,
+    path: Path,
+    title: str = "",
+    *,
+    rate: int | None = None,
+    tags: Sequence[str] = (),
+    **asked: Any,
+) -> str:
+    """Hear audio, draw where each token was heard, and give back what was written.
+
+    `path` ends in .png, .svg or .pdf; source and keywords are those of `model.run`. On top,
+    attention of the last layer; where CTC knows the tokens, what CTC heard and where its best path
+    says each of them; then the spectrogram. Raises DataError where the audio cannot be used,
+    ModelError where it is too long for one picture or nothing attends.
     """
-    (output,) = model.run([source], attention=True, times=True, **asked)
+    heard = {"rate": rate, "tags": tags}
+    (output,) = model.run([source], attention=True, times=True, **heard, **asked)
     if output.failed:
         raise DataError(output.warning)
     if output.attention is None:
@@ -43,12 +77,19 @@ def draw_hearing(model: Hearing, source: str, path: Path, title: str = "", **ask
             f"{source}: there is no attention to draw; give a model that attends a "
             f"recording of at most {model.longest:g} s"
         )
-    ((wave, trouble, _),) = read_waves([source], model.sound.rate)
+    (recording,) = model.listen_to([source], rate, tags)
+    ((wave, trouble, _),) = model.waves_of([recording.source])
     if wave is None:
         raise DataError(trouble)
     front = model.network.front
-    samples_BW = torch.from_numpy(wave[None]).to(model.device).float() / FULL_SCALE
-    mel_BFM, _ = front.mel(samples_BW, torch.tensor([len(wave)], device=model.device))
+    samples_BW = torch.from_numpy(wave[None]).to(model.device)
+    lengths_B = torch.tensor([len(wave)])
+    with model.tagged(recording.tags), ready(model):
+        mel_BFM, _ = front.mel(samples_BW.float() / FULL_SCALE, lengths_B.to(model.device))
+        ctc = None
+        if model.has_same_ctc and output.ids:
+            memory = model.network.encode(samples_BW, lengths_B)
+            ctc = _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), output.ids)
     weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
     heard_map(
         weights_TS,
@@ -59,8 +100,21 @@ def draw_hearing(model: Hearing, source: str, path: Path, title: str = "", **ask
         output.words,
         path,
         title,
+        ctc=ctc,
+        rate=model.sound.rate,
     )
     return output.text
+
+
+def _ctc_path(heard_SV: Tensor, ids: Sequence[int]) -> Heard | None:
+    """None where there are more tokens than states."""
+    tokens_T = torch.tensor(list(ids))
+    try:
+        told = align(heard_SV, tokens_T, PAD)
+    except ValueError:
+        return None
+    probabilities_TS = heard_SV.exp().T[tokens_T].numpy()
+    return Heard(probabilities_TS, told.first_U.tolist(), told.last_U.tolist())
 
 
 def heard_map(
@@ -72,32 +126,84 @@ def heard_map(
     words: Sequence[Spoken],
     path: Path,
     title: str = "",
+    *,
+    ctc: Heard | None = None,
+    rate: int = RATE,
 ) -> None:
     """Draw attention to sound: tokens down, seconds across, and the spectrogram under it.
 
     edges: the seconds where each of the S columns begins, and where the last ends. mel_FM: log-mel
-    features that last so many `seconds`. words stand where they were said.
+    features that last so many `seconds`, of sound of that rate. words stand where they were said.
+    ctc: what CTC heard of the tokens, for a picture between the two.
     """
-    from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
     count = len(tokens)
     if weights_TS.shape != (count, len(edges) - 1) or not weights_TS.size:
         raise ValueError(f"attention of shape {weights_TS.shape} does not fit {count} tokens")
-    left, top, gap, bottom = 0.35, 0.35, 0.3, 0.45
+    left, top, gap, bottom = 0.75, 0.55, 0.45, 0.45
     tall = count * ROW
-    height = top + tall + gap + SOUND_HEIGHT + bottom
+    second = 0.0 if ctc is None else len(ctc.first) * ROW + gap
+    height = top + tall + second + gap + SOUND_HEIGHT + bottom
     figure = Figure(figsize=(left + WIDTH, height), facecolor="white")
-    above = axes_in_inches(figure, left, bottom + SOUND_HEIGHT + gap, WIDTH, tall)
+    base = bottom + SOUND_HEIGHT + gap
+    above = axes_in_inches(figure, left, base + second, WIDTH, tall)
     below = axes_in_inches(figure, left, bottom, WIDTH, SOUND_HEIGHT)
+    _draw_rows(above, edges, weights_TS, tokens, "attention (last layer, mean of its heads)")
+    panels = [above]
+    if ctc is not None:
+        middle = axes_in_inches(figure, left, base, WIDTH, second - gap)
+        shown = tokens[: len(ctc.first)]
+        _draw_rows(middle, edges, ctc.probabilities_TS, shown, "CTC; outlined: its best path")
+        _draw_path(middle, edges, ctc)
+        panels.append(middle)
+    _draw_sound(below, mel_FM, seconds, rate)
+    for axes in (*panels, below):
+        _dress(axes, seconds)
+    for axes in panels:
+        axes.set_xticklabels([])
+    _write_words(panels, below, words)
+    if title:
+        place = 1 - 0.22 / height
+        written = figure.text(left / (left + WIDTH), place, title, fontsize=FONT + 3, color=INK)
+        written.set(family=fonts(), va="center")
+        written.set_parse_math(False)
+    save(figure, path)
+
+
+def _draw_rows(
+    axes: Axes,
+    edges: Sequence[float],
+    weights_TS: npt.NDArray[Any],
+    tokens: Sequence[str],
+    about: str,
+) -> None:
+    """Weights of tokens, a row each."""
+    from matplotlib.colors import PowerNorm
+
     # Rows differ in how sharp they are: the darkest of most of them is as dark as can be.
     darkest = max(float(np.quantile(weights_TS.max(axis=1), DARKEST)), 1e-6)
     scale = PowerNorm(SHADE, vmin=0.0, vmax=darkest, clip=True)
-    rows = np.arange(count + 1)
-    above.pcolormesh(edges, rows, weights_TS, cmap=COLORS, norm=scale, rasterized=True)
-    above.set_ylim(count, 0)
-    above.set_yticks(rows[:-1] + 0.5, [visible(token) for token in tokens])
-    below.imshow(
+    rows = np.arange(len(tokens) + 1)
+    axes.pcolormesh(edges, rows, weights_TS, cmap=COLORS, norm=scale, rasterized=True)
+    axes.set_ylim(len(tokens), 0)
+    axes.set_yticks(rows[:-1] + 0.5, [visible(token.replace(SPACE, "␣")) for token in tokens])
+    axes.set_title(about, fontsize=FONT, color=INK, loc="right", pad=3)
+
+
+def _draw_path(axes: Axes, edges: Sequence[float], ctc: Heard) -> None:
+    """Where the best path says each token."""
+    from matplotlib.patches import Rectangle
+
+    for row, (first, last) in enumerate(zip(ctc.first, ctc.last, strict=True)):
+        start, end = edges[first], edges[last + 1]
+        box = Rectangle((start, row), end - start, 1, fill=False, edgecolor=PATH, linewidth=0.9)
+        axes.add_patch(box)
+
+
+def _draw_sound(axes: Axes, mel_FM: npt.NDArray[Any], seconds: float, rate: int) -> None:
+    """The spectrogram, with the frequencies of its mel bands."""
+    axes.imshow(
         mel_FM.T,
         origin="lower",
         aspect="auto",
@@ -106,17 +212,18 @@ def heard_map(
         vmin=float(np.quantile(mel_FM, 0.05)),
         vmax=float(np.quantile(mel_FM, 0.998)),
     )
-    below.set_yticks([])
-    below.set_xlabel("seconds", fontsize=FONT + 1, color=INK)
-    for axes in (above, below):
-        _dress(axes, seconds)
-    above.set_xticklabels([])
-    _write_words(above, below, words)
-    if title:
-        written = above.set_title(title, fontsize=FONT + 3, color=INK, loc="left", pad=8)
-        written.set(family=fonts())
-        written.set_parse_math(False)
-    save(figure, path)
+    places = {hertz: place_of_hertz(hertz, mel_FM.shape[1], rate) for hertz in HERTZ}
+    shown = {hertz: place for hertz, place in places.items() if 0 <= place <= 1}
+    axes.set_yticks(list(shown.values()), [f"{hertz:,}" for hertz in shown])
+    axes.set_ylabel("Hz (mel bands)", fontsize=FONT + 1, color=INK)
+    axes.set_xlabel("seconds", fontsize=FONT + 1, color=INK)
+
+
+def place_of_hertz(hertz: float, bands: int, rate: int) -> float:
+    """Where a frequency lies among mel bands that fill 0 to 1, the middle of each at its centre."""
+    low, high = mel(LOWEST), mel(rate / 2)
+    band = (mel(hertz) - low) / (high - low) * (bands + 1) - 1
+    return (band + 0.5) / bands
 
 
 def _dress(axes: Axes, seconds: float) -> None:
@@ -129,11 +236,12 @@ def _dress(axes: Axes, seconds: float) -> None:
         spine.set(edgecolor=EDGE, linewidth=0.6)
 
 
-def _write_words(above: Axes, below: Axes, words: Sequence[Spoken]) -> None:
-    """Each word between the two pictures, and hair lines where it begins and ends."""
+def _write_words(panels: Sequence[Axes], below: Axes, words: Sequence[Spoken]) -> None:
+    """Each word above the spectrogram, and hair lines where it begins and ends."""
     for word in words:
         for place in (word.start, word.end):
-            above.axvline(place, color=EDGE, linewidth=0.5, zorder=3)
+            for axes in panels:
+                axes.axvline(place, color=EDGE, linewidth=0.5, zorder=3)
             below.axvline(place, color="white", linewidth=0.5, alpha=0.45)
         text = below.text(
             (word.start + word.end) / 2,

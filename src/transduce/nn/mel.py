@@ -124,7 +124,7 @@ def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> 
             f"Mel bands from {low} to {high} Hz cannot be: at {rate} samples a second they must "
             f"rise within 0 and {nyquist} Hz."
         )
-    edges_M2 = torch.linspace(_mel(low), _mel(high), bands + 2, dtype=torch.float64)
+    edges_M2 = torch.linspace(mel(low), mel(high), bands + 2, dtype=torch.float64)
     left_M, centre_M, right_M = edges_M2[:-2], edges_M2[1:-1], edges_M2[2:]
     hertz_C1 = torch.arange(padded // 2, dtype=torch.float64)[:, None] * rate / padded
     mel_C1 = 1127.0 * torch.log1p(hertz_C1 / 700.0)
@@ -139,5 +139,6 @@ def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> 
     return torch.cat((filters_CM, filters_CM.new_zeros(1, bands))).float()
 
 
-def _mel(hertz: float) -> float:
+def mel(hertz: float) -> float:
+    """A frequency on the mel scale."""
     return 1127.0 * math.log1p(hertz / 700.0)
