@@ -110,10 +110,8 @@ def print_recordings(
             number += 1
             failed += output.failed
             if output.warning:
-                named = source in output.warning
-                print(
-                    f"transduce: {'' if named else f'{source}: '}{output.warning}", file=sys.stderr
-                )
+                about = "" if source in output.warning else f"{source}: "
+                print(f"transduce: {about}{output.warning}", file=sys.stderr)
             if kind in ENDINGS:
                 if not output.failed:
                     _write_transcript(model, output, source, kind, folder, written)

@@ -239,6 +239,8 @@ def kind_of(recipe: Recipe) -> type[Model]:
 class _Unnamed:
     """So many tokens without names."""
 
+    tags: tuple[str, ...] = ()
+
     def __init__(self, count: int) -> None:
         self.count = count
 

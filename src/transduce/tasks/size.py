@@ -13,6 +13,7 @@ from transduce.tasks.model import Model
 MOST_LAYERS = 1000  # of an encoder or a decoder
 BUILT = 12  # layers that are built to be counted
 TRAINED = 16  # bytes a parameter: the weight, its gradient and AdamW's two moments
+DAMAGED = 64  # bytes that hold no weights at all
 
 
 def count_parameters(
@@ -68,7 +69,8 @@ def check_weights(
 ) -> None:
     """Raise ModelError where a file of `size` bytes cannot hold the weights of a recipe's model."""
     count = count_parameters(kind, recipe, source_tokens, target_tokens)
-    if count > 2 * size:  # in 8 bits each parameter is a byte
+    # In 8 bits each parameter is a byte. A file of next to nothing is damaged, which its reader says.
+    if size > DAMAGED and count > 2 * size:
         raise ModelError(
             f"the weights do not belong to this recipe, whose model has {count:,} parameters: the "
             f"file has {size:,} bytes"

@@ -205,7 +205,10 @@ def test_a_hook_can_change_what_is_computed(precision: str) -> None:
     assert told(model.run(SOURCES)) == told(before)
 
 
-@pytest.mark.parametrize(("precision", "kind"), [("float32", FlatState), ("int8", NativeState)])
+@pytest.mark.parametrize(
+    ("precision", "kind"),
+    [("bfloat16", FlatState), ("float32", NativeState), ("int8", NativeState)],
+)
 def test_nobody_watching_the_fast_steps_are_taken(precision: str, kind: type) -> None:
     from transduce.native import library
 

@@ -209,7 +209,7 @@ def test_other_structures_are_found(
         _fields_ = (("more", ctypes.c_int64), *stack.Step._fields_)
 
     others = tuple(Step if one is stack.Step else one for one in stack.STRUCTURES)
-    unopened.setattr(stack, "STRUCTURES", others)
+    unopened.setattr(compiling, "STRUCTURES", others)
     kept(tmp_path, made)
     assert library() is None
     assert "has other structures" in (why_not() or "")
