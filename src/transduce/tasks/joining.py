@@ -66,7 +66,7 @@ def _log(confidence: float) -> float:
 
 def _unsure(output: Output, calibration: Calibration) -> list[str]:
     """What to say where the model is unsure of all of it, or of some of its stretches."""
-    if output.confidence is None or not output.text:
+    if output.confidence is None:
         return []
     if whole := calibration.warning(output.confidence):
         return [whole]
