@@ -69,7 +69,7 @@ def check_weights(
 ) -> None:
     """Raise ModelError where a file of `size` bytes cannot hold the weights of a recipe's model."""
     count = count_parameters(kind, recipe, source_tokens, target_tokens)
-    # In 8 bits each parameter is a byte. A file of next to nothing is damaged, which its reader says.
+    # In 8 bits each parameter is a byte. A file of next to nothing is damaged: its reader says so.
     if size > DAMAGED and count > 2 * size:
         raise ModelError(
             f"the weights do not belong to this recipe, whose model has {count:,} parameters: the "

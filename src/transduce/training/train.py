@@ -13,7 +13,7 @@ import torch
 from transduce.cookbook import placed, read_recipe
 from transduce.data.trust import remember
 from transduce.errors import TrainingError
-from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
+from transduce.folder import STARTED, WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
@@ -100,6 +100,8 @@ def _train(
     if ranks.first:
         for place in (folder, folder / "state"):
             sweep(place)  # what a kill has left, before it takes space from what follows
+        make_folder(folder / "state")
+        (folder / STARTED).touch()
         run.model.save_frame(folder)  # also when resumed: its recipe may have changed
         remember(recipe, say)
     for sentence in run.about():
@@ -128,7 +130,13 @@ def _check_folder(
             f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
             f"or choose another --folder"
         )
-    if finished and not saved and not overwrite:
+    died = finished and not saved and (folder / STARTED).exists()
+    if died and not resume and not overwrite:
+        raise TrainingError(
+            f"{folder} holds a run that ended before its state was saved: start it anew with "
+            f"--resume or --overwrite, or choose another --folder"
+        )
+    if finished and not saved and not died and not overwrite:
         raise TrainingError(
             f"{folder} holds a trained model without the state of its training, so that it cannot "
             f"be resumed: choose another --folder, or start anew with --overwrite"
