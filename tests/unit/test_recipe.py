@@ -10,7 +10,16 @@ import pytest
 from transduce.cookbook import dump_recipe, parse_recipe
 from transduce.errors import RecipeError
 from transduce.presets import PRESETS
-from transduce.recipe import Columns, Data, Model, Named, ParallelFiles, Recipe, Recordings
+from transduce.recipe import (
+    Columns,
+    Data,
+    Model,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Recordings,
+    is_tagged,
+)
 from transduce.rules import RULES
 
 DATA = """data:
@@ -315,14 +324,36 @@ def test_what_does_not_go_with_sound(override: str, said: str) -> None:
 
 def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
     page = (Path(__file__).parents[2] / "docs" / "speech.md").read_text("utf-8")
-    corpus, shape, translation = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    corpus, shape, translation, mixture, labels = found
     assert read(corpus + shape).model.ctc == 0.3
     assert read(translation).data.train.said == "mboshi"
+    several = read(mixture)
+    assert several.sound is not None
+    assert [one.tag for one in several.data.train.of] == ["mboshi", "french"]
+    assert read(labels).task == "classify"
 
 
-def test_sound_is_transduced() -> None:
+def test_what_sound_is_for() -> None:
     without = SOUND.replace("  tokens: {both: {level: character}}\n", "")
-    assert "sound is for task: transduce, not for classify" in complaint(without, "task=classify")
+    assert read(without, "task=classify").sound is not None
+    complaints = {
+        "task=tag": "sound is for task: transduce or classify, not for tag",
+        "model.ctc=0.3": "CTC writes a text, and a label is none",
+        "model.word_dropout=0.1": "sound has no words",
+    }
+    for key, why in complaints.items():
+        assert why in complaint(without, "task=classify", key)
+
+
+def test_corpora_of_sound_in_a_list() -> None:
+    """They make the recipe one of sound; text among them does not fit."""
+    each = "{file: a.tsv, audio: path, tag: x}, {file: b.tsv, audio: path, tags: 2}"
+    recipe = read(SOUND, f"data.train=[{each}]")
+    assert recipe.sound is not None
+    assert is_tagged(recipe.data.train)
+    found = complaint(SOUND, f"data.train=[{each}, {{file: c.tsv}}]")
+    assert "data.train does not fit the others, whose sources are sound" in found
 
 
 def test_ctc_is_for_sound() -> None:

@@ -36,6 +36,7 @@ def align_and_tell(
     least: float,
     device: str,
     overwrite: bool = False,
+    tags: Sequence[str] = (),
 ) -> None:
     """Align one recording with its text, by a model or as somebody has marked it."""
     if (model is None) == (grid is None):
@@ -52,7 +53,8 @@ def align_and_tell(
             language = _learnt_language(hearing)
         lines = spell(hearing, texts, language)
         _tell_unknown(lines)
-        aligned = align_recording(hearing, audio, lines)
+        with hearing.tagged(tags):
+            aligned = align_recording(hearing, audio, lines)
     write_alignment(aligned, folder, least)
     _tell(aligned, folder)
 

@@ -25,6 +25,9 @@ def align(
     language: Annotated[
         str | None, typer.Option(help="Of the text, such as en or pt-BR, for a model of phones.")
     ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="What the recording has as a tag; repeatable.")
+    ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Default: AUDIO without its ending.")
     ] = None,
@@ -37,4 +40,6 @@ def align(
     """Find where each line of a text is read in a long recording."""
     from transduce.alignment.show import align_and_tell
 
-    align_and_tell(audio, text, model, grid, language, to, least, device, overwrite)
+    align_and_tell(
+        audio, text, model, grid, language, to, least, device, overwrite, tags=tag or []
+    )

@@ -68,8 +68,8 @@ def draw_hearing(
     says each of them; then the spectrogram. Raises DataError where the audio cannot be used,
     ModelError where it is too long for one picture or nothing attends.
     """
-    heard = {"rate": rate, "tags": tags}
-    (output,) = model.run([source], attention=True, times=True, **heard, **asked)
+    asked = {"attention": True, "times": True, **asked}
+    (output,) = model.run([source], rate=rate, tags=tags, **asked)
     if output.failed:
         raise DataError(output.warning)
     if output.attention is None:

@@ -153,16 +153,19 @@ class Listening(Model):
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
-        known = self.source_tokens.tags
-        for tag in tags:
-            if tag not in known:
-                there = f"it knows {', '.join(known)}" if known else "it knows none"
-                raise ModelError(f"the model knows no tag {tag}; {there}")
+        self._check_tags(tags)
         found = []
         for source in sources:
             own, named = self._named(source, rate)
             found.append(self._cut(named, (*tags, *own)))
         return found
+
+    def _check_tags(self, tags: Sequence[str]) -> None:
+        known = self.source_tokens.tags
+        for tag in tags:
+            if tag not in known:
+                there = f"it knows {', '.join(known)}" if known else "it knows none"
+                raise ModelError(f"the model knows no tag {tag}; {there}")
 
     def _named(self, source: AudioSource, rate: int | None) -> tuple[list[str], str]:
         """The tags that a source begins with, and the rest of it: a name, or a Piece."""
@@ -252,7 +255,8 @@ class Listening(Model):
 
     @contextmanager
     def tagged(self, tags: Sequence[str], *others: Model) -> Iterator[None]:
-        """Within, this model and others hear everything with these tags."""
+        """Within, this model and others hear everything with these tags. Raises ModelError."""
+        self._check_tags(tags)
         if not self.source_tokens.tags:
             yield
             return

@@ -65,6 +65,8 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         )
     if recipe.task == "continue" or (recipe.sound is not None and tokens[0] is tokens[1]):
         say(f"Tokens: {len(tokens[1]):,}.")
+    elif recipe.sound is not None and rules.labels != "none":
+        say(f"Labels: {len(tokens[1]) - len(SPECIALS):,}.")
     elif recipe.sound is not None:
         say(f"Tokens: {len(tokens[0]):,} of what is said, {len(tokens[1]):,} of the target.")
     else:

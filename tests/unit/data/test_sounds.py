@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tones import RATE, tones
 from transduce.cookbook import parse_recipe
 from transduce.data.audio import read_sound
-from transduce.data.batches import Batches, collate
+from transduce.data.batches import Batches, collate, ordered
 from transduce.data.cache import Report
-from transduce.data.corpus import check_kind, read_pairs
+from transduce.data.corpus import Tally, check_kind, read_pairs, sound_of
 from transduce.data.places import parse_place, place_of
 from transduce.data.sides import train_tokens
 from transduce.data.sounds import Recorded, encode_recordings, sixteen_bits
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.evaluate import items_of
-from transduce.recipe import Recipe, Recordings
+from transduce.recipe import Mixture, Named, Recipe, Recordings
 
 RECIPE = """
 data:
@@ -64,6 +64,45 @@ def three(tmp_path: Path) -> Path:
 
 
 # ----------------------------------------------------------------------------------- manifests
+
+
+def test_tags_of_recordings(three: Path) -> None:
+    """By a word for all, by a column, and by corpora that take turns; samples stay the same."""
+    named = "data.train={file: train.tsv, audio: path, tag: x}"
+    column = "data.train={file: train.tsv, audio: path, tags: text}"
+    mixed = "data.train=[{file: train.tsv, audio: path, tag: y}, {file: train.tsv, audio: path}]"
+    plain, _ = encoded(three)
+    assert plain.tags is None
+    all_have, _ = encoded(three, named)
+    assert all_have.tags is not None
+    assert all_have.tags.tolist() == [[1]] * 3
+    assert np.array_equal(all_have.source_ids, plain.source_ids)
+    own, _ = encoded(three, column)
+    assert own.tags is not None  # the tags are abc; de and a; b
+    assert own.tags.tolist() == [[0, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]]
+    turns, _ = encoded(three, mixed)
+    assert turns.tags is not None
+    assert turns.tags.tolist() == [[1], [0]] * 3
+    assert np.array_equal(turns.wave(2), turns.wave(3))
+    batch = next(ordered(own, 10_000))
+    assert batch.tags_BG is not None
+    assert batch.tags_BG.tolist() == own.tags[batch.rows].tolist()
+    assert batch.twice().tags_BG.tolist() == 2 * batch.tags_BG.tolist()  # type: ignore[union-attr]
+    assert batch.part(slice(1, 2)).tags_BG.tolist() == batch.tags_BG[1:2].tolist()  # type: ignore[union-attr]
+
+
+def test_a_recording_without_a_file_is_no_source_for_its_tag(three: Path) -> None:
+    (three / "train.tsv").write_text("path\ttext\tlanguage\n\tabc\tx\nsounds/a.wav\tde\tx\n")
+    tally = Tally()
+    corpus = Recordings(file="train.tsv", audio="path", tags="language")
+    (pair,) = read_pairs(corpus, str(three), tally)
+    assert (pair.tags, tally.empty_source) == (("x",), 1)
+
+
+def test_sound_and_text_do_not_mix(three: Path) -> None:
+    of = [Named(name="spoken-digits", split="train"), Named(name="imdb", split="train")]
+    with pytest.raises(DataError, match="has corpora of sound and of text"):
+        sound_of(Mixture(of=of))
 
 
 def test_names_start_at_the_manifest(three: Path) -> None:
