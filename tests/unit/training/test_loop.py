@@ -33,7 +33,7 @@ model:
   dropout: 0
   encoder: {kind: recurrent, layers: 1}
   decoder: {kind: recurrent, layers: 1}
-train: {steps: 12, tokens: 64, lr: 0.01, warmup: 0, schedule: constant, log_every: 1}
+train: {device: cpu, steps: 12, tokens: 64, lr: 0.01, warmup: 0, schedule: constant, log_every: 1}
 validation: {every: 2, limit: 3, metric: exact}
 decode: {beam: 1}
 metrics: [exact, cer]
