@@ -14,6 +14,7 @@ from statistics import median, quantiles
 from typing import Any, Self
 
 ENOUGH = 10  # outputs by which to tell what is usual
+WELL_BELOW = 0.8  # of the median
 KEY = "confidence"  # under which a file of weights has it
 
 
@@ -28,12 +29,12 @@ class Calibration:
     def of(cls, confidences: Sequence[float]) -> Self | None:
         """Of outputs on validation data; None where these are too few to tell.
 
-        Unusual is what is below half of the median, and below all but the lowest twentieth.
+        Unusual is what is well below the median, and below all but the lowest twentieth.
         """
         if len(confidences) < ENOUGH:
             return None
         usual = median(confidences)
-        return cls(usual, min(usual / 2, quantiles(confidences, n=20)[0]))
+        return cls(usual, min(WELL_BELOW * usual, quantiles(confidences, n=20)[0]))
 
     def warning(self, confidence: float) -> str:
         """What to say of an output, after its name; nothing of a usual one."""
