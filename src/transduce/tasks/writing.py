@@ -290,11 +290,17 @@ class Writer(Model):
         if engine and (others or settings.coverage):
             what = "write together with other models" if others else "count coverage"
             raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
-        watched = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
-        if settings.coverage and not watched:
-            raise ModelError("coverage is counted by attention to the source; this model has none")
         steppers = [model._stepper(settings) for model in models]
         stepper = steppers[0]
+        watched = []
+        if settings.coverage:
+            # What is searched: of a network in training every look at it makes another copy.
+            searched = getattr(stepper, "network", stepper)
+            watched = list(Lens(searched, *ATTENTION_TO_SOURCE).parts.values())
+            if not watched:
+                raise ModelError(
+                    "coverage is counted by attention to the source; this model has none"
+                )
         if with_models:
             stepper = Ensemble(steppers, geometric=settings.geometric)
         if language_model is not None:
