@@ -171,7 +171,7 @@ def test_a_tokens_file_with_a_hostile_expression(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("layers: 2", "layers: 2000", "model.encoder.layers is 2000, and 1000 are the most"),
+        ("layers: 2", "layers: 1500", "model.encoder.layers is 1500, and 1000 are the most"),
         ("layers: 2", "layers: 20000000", "the weights do not belong to this recipe"),
         ("width: 16", "width: 100000000", "the weights do not belong to this recipe"),
     ],
@@ -227,6 +227,14 @@ def test_no_search_without_end(transduce: Transduce, model: Path, option: str, v
     assert re.search(
         rf"{option[2:].replace('-', '_')} is {value}; it must be at most 10+,000", said
     )
+
+
+@pytest.mark.parametrize("option", ["--prefix", "--include", "--exclude"])
+def test_a_constraint_of_thousands_of_letters(
+    transduce: Transduce, model: Path, option: str
+) -> None:
+    said = sentence(transduce("run", model, "tea", option, "e" * 1001))
+    assert re.search(r"has 1,001 tokens; 1,000 are the most", said)
 
 
 def test_coverage_while_it_trains(transduce: Transduce, recipe: Path) -> None:
