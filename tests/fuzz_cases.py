@@ -92,6 +92,14 @@ HOSTILE = [
     "\x85",
     *("1000", "1000000", "100000000", "4294967296", "9223372036854775807"),
 ]
+PLAUSIBLE = [
+    *("0", "1", "2", "3", "7", "0.5", "1.5", "1e-300", "1e-9", "0.999999", "1000", "true", "null"),
+    *("byte", "label", "word", "symbol", "character", "subword", "unigram", "nfd", "lines"),
+    *("none", "rotary", "learned", "fourier", "concatenate", "relative", "gelu", "swiglu", "rms"),
+    *("all", "target", "joined", "apart", "recurrent", "pooled", "conformer", "transformer"),
+    *("elman", "gru", "lstm-peephole", "cosine", "additive", "location", "average", "attention"),
+    *("last", "best", "auto", "bfloat16", "skip", "cut", "perplexity", "exact", "[exact, cer]"),
+]
 OPTIONS = [
     *("--beam", "--nbest", "--length-penalty", "--coverage", "--groups", "--diversity"),
     *("--temperature", "--top-k", "--top-p", "--seed", "--mbr", "--samples", "--no-repeat"),
@@ -173,11 +181,13 @@ def recipe_case(draw: random.Random, world: Path, scratch: Path) -> Case:
 
 def override_case(draw: random.Random, world: Path, scratch: Path) -> Case:
     keys = dotted_keys()
-    overrides = [f"{draw.choice(keys)}={argument(draw)}" for _ in range(draw.choice((1, 1, 2)))]
+    values = [draw.choice((argument(draw), draw.choice(PLAUSIBLE))) for _ in range(3)]
+    some = values[: draw.choice((1, 1, 2, 3))]
+    overrides = [f"{draw.choice(keys)}={value}" for value in some]
     recipe = str(world / f"{draw.choice(list(RECIPES))}.yaml")
-    if draw.random() < 0.1:
+    if draw.random() < 0.3:  # it does more with a value than to check it
         folder = ["--folder", str(scratch / "run")]
-        return Case("train", ["train", recipe, *overrides, *folder])
+        return Case("train", ["train", recipe, *overrides, "train.steps=2", *folder])
     return Case("override", ["check", recipe, *overrides])
 
 

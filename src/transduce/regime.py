@@ -104,7 +104,9 @@ BleuTokenizer = Literal[
 class Validation(Part):
     every: PositiveInt = Field(500, description="updates between two validations")
     limit: PositiveInt | None = Field(500, description="pairs that are decoded; loss sees all")
-    beam: PositiveInt = Field(1, description="beam of validation decoding; 1 is greedy")
+    beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
+        1, description="beam of validation decoding; 1 is greedy"
+    )
     metric: Literal["loss", MetricName] = Field(
         "loss", description="what best and patience go by: loss, or one of the recipe's metrics"
     )
@@ -114,7 +116,9 @@ class Validation(Part):
 
 
 class Decode(Part):
-    beam: PositiveInt = Field(5, description="hypotheses kept; 1 is greedy")
+    beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
+        5, description="hypotheses kept; 1 is greedy"
+    )
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
         1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
     )
@@ -124,12 +128,12 @@ class Decode(Part):
     no_repeat: NonNegativeInt = Field(
         0, description="no sequence of so many tokens is written twice; 0: any may be"
     )
-    max_ratio: PositiveFloat = Field(
+    max_ratio: Annotated[float, Field(gt=0, le=100)] = Field(
         2.0,
         description="longest output: ratio x source + extra; a source of sound has a token for "
         "every four frames",
     )
-    max_extra: NonNegativeInt = Field(
+    max_extra: Annotated[int, Field(ge=0, le=100_000)] = Field(
         20, description="longest output: ratio x source + extra; of a language model, these tokens"
     )
     ctc: Annotated[float, Field(ge=0, le=1)] = Field(

@@ -40,6 +40,4 @@ def align(
     """Find where each line of a text is read in a long recording."""
     from transduce.alignment.show import align_and_tell
 
-    align_and_tell(
-        audio, text, model, grid, language, to, least, device, overwrite, tags=tag or []
-    )
+    align_and_tell(audio, text, model, grid, language, to, least, device, overwrite, tags=tag or [])

@@ -25,6 +25,15 @@ OTHERS = ("only", "mbr")
 FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat", "ctc")
 OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
+# What no machine would end with.
+MOST = {
+    "beam": 10_000,
+    "nbest": 10_000,
+    "groups": 10_000,
+    "samples": 10_000,
+    "min_length": 100_000,
+    "max_length": 100_000,
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,9 @@ class Settings:
         ]:
             value = getattr(self, name)
             _require(value is None or value >= least, name, value, f"{least} or more")
+        for name, most in MOST.items():
+            value = getattr(self, name)
+            _require(value is None or value <= most, name, value, f"at most {most:,}")
         for name in ("no_repeat", "min_length", "coverage", "diversity", "language_weight"):
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (none) or more")

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from transduce.data.tokens import UNKNOWN, Tokens
 from transduce.errors import ModelError
 
+MOST = 1000  # tokens of a prefix or a phrase
+
 Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 """Phrases of every source, or a list of them for each."""
 
@@ -19,7 +21,7 @@ def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -
     _check_count("prefix", texts, count)
     for text in texts:
         _check_text("prefix", text)
-    known = _encoded([texts], tokens)
+    known = _encoded("prefix", [texts], tokens)
     for text, ids in known.items():
         _check_known("prefix", text, ids)
     return [known[text] for text in texts]
@@ -30,7 +32,7 @@ def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
     if given is None:
         return [[]] * count
     listed = _phrases("include", given, count)
-    known = _encoded(listed, tokens)
+    known = _encoded("include", listed, tokens)
     for phrases in listed:
         for phrase in phrases:
             _check_known("include", phrase, known[phrase])
@@ -42,7 +44,7 @@ def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
     if given is None:
         return [[]] * count
     listed = _phrases("exclude", given, count)
-    known = _encoded(listed, tokens)
+    known = _encoded("exclude", listed, tokens)
     return [
         [known[phrase] for phrase in phrases if UNKNOWN not in known[phrase]] for phrases in listed
     ]
@@ -60,9 +62,15 @@ def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:
     return sorted(found)
 
 
-def _encoded(listed: list[list[str]], tokens: Tokens) -> dict[str, list[int]]:
+def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, list[int]]:
     phrases = list(dict.fromkeys(phrase for of_one in listed for phrase in of_one))
-    return dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
+    known = dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
+    for phrase, ids in known.items():
+        if len(ids) > MOST:
+            raise ModelError(
+                f"{name} {phrase[:40]!r}… has {len(ids):,} tokens; {MOST:,} are the most"
+            )
+    return known
 
 
 def _phrases(

@@ -76,7 +76,7 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout: float) -> Tensor:
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        least = round(dropout * 2**16) - 2**15
+        least = min(round(dropout * 2**16), 2**16 - 1) - 2**15  # of all but everything
         kept = (words.view(torch.int16)[: x.numel()] >= least).view(x.shape)
         # In x's own type: a product with truth values would turn them into numbers every time.
         share = kept.to(x.dtype).mul_(2**16 / (2**15 - least))

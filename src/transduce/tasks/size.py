@@ -12,8 +12,8 @@ from transduce.tasks.model import Model
 
 MOST_LAYERS = 1000  # of an encoder or a decoder
 BUILT = 12  # layers that are built to be counted
+SMALL = 10**7  # parameters that are built at once: what is wrong with the weights shows then
 TRAINED = 16  # bytes a parameter: the weight, its gradient and AdamW's two moments
-DAMAGED = 64  # bytes that hold no weights at all
 
 
 def count_parameters(
@@ -69,11 +69,10 @@ def check_weights(
 ) -> None:
     """Raise ModelError where a file of `size` bytes cannot hold the weights of a recipe's model."""
     count = count_parameters(kind, recipe, source_tokens, target_tokens)
-    # In 8 bits each parameter is a byte. A file of next to nothing is damaged: its reader says so.
-    if size > DAMAGED and count > 2 * size:
+    if count > max(2 * size, SMALL):  # in 8 bits each parameter is a byte
         raise ModelError(
-            f"the weights do not belong to this recipe, whose model has {count:,} parameters: the "
-            f"file has {size:,} bytes"
+            f"the weights do not belong to this recipe, or are damaged: its model has {count:,} "
+            f"parameters, the file {size:,} bytes"
         )
     check_layers(recipe)
 

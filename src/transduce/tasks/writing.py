@@ -325,17 +325,19 @@ class Writer(Model):
         if engine and (others or settings.coverage):
             what = "write together with other models" if others else "count coverage"
             raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
+        watched = any(not m.engine and m._is_watched() for m in models)
+        steppers = [model._stepper(settings) for model in models]
+        stepper = steppers[0]
         attention = None
         if settings.coverage:
-            parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
+            # What is searched: of a network in training every look at it makes another copy.
+            searched: Learner = getattr(stepper, "network", stepper)
+            parts = list(Lens(searched, *ATTENTION_TO_SOURCE).parts.values())
             if not parts:
                 raise ModelError(
                     "coverage is counted by attention to the source; this model has none"
                 )
             attention = parts[-1]
-        watched = any(not m.engine and m._is_watched() for m in models)
-        steppers = [model._stepper(settings) for model in models]
-        stepper = steppers[0]
         if with_models:
             stepper = Ensemble(steppers, geometric=settings.geometric)
         if language_model is not None:

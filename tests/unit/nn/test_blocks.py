@@ -15,6 +15,7 @@ from transduce.nn.cache import KeyValueCache
 from transduce.nn.masks import Mask, causal, padding
 from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.positions import Rotary
+from transduce.nn.residual import dropped
 
 B, T, S, WIDTH, HEADS, HIDDEN = 2, 5, 6, 12, 3, 20
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -210,3 +211,12 @@ def test_mistakes_are_told() -> None:
         DecoderBlock(4, 2, 8)(torch.randn(1, 2, 4))
     with pytest.raises(ValueError, match="reads no memory"):
         DecoderBlock(4, 2, 8, cross=False).project_memory(torch.randn(1, 2, 4))
+
+
+def test_all_but_everything_may_be_dropped() -> None:
+    x = torch.ones(1000, requires_grad=True)
+    y = dropped(x, 0.9999999, training=True)
+    assert y.isfinite().all()
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tiny_models import tiny
@@ -75,7 +73,10 @@ def test_several_processes_share_the_weights() -> None:
 
 def test_weights_that_are_too_few_are_told_before_the_network_is_built() -> None:
     model = tiny()
-    parts: Any = (model.recipe, model.source_tokens, model.target_tokens)
-    check_weights(Transducer, *parts, 10**5)
-    with pytest.raises(ModelError, match=r"whose model has [\d,]+ parameters: the file has 1,000 "):
-        check_weights(Transducer, *parts, 1000)
+    tokens = model.source_tokens, model.target_tokens
+    check_weights(Transducer, model.recipe, *tokens, 0)
+    large = shape("model.width=4096")
+    count = count_parameters(Transducer, large, *tokens)
+    check_weights(Transducer, large, *tokens, count)
+    with pytest.raises(ModelError, match=f"has {count:,} parameters, the file 9,999,999 bytes"):
+        check_weights(Transducer, large, *tokens, 9_999_999)
