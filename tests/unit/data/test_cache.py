@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +70,8 @@ def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
 
 def test_nothing_left_is_told(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"no pair of a\.tsv is left to use: .*longer than 1 tokens"
+        DataError,
+        match=r"no pair of a\.tsv is left to use: .*than 1 tokens.*, or set data\.overlong=cut$",
     ):
         encode(data_in(tmp_path, [("ab", "ab")], max_length=1))
 
@@ -103,6 +107,27 @@ def test_anything_that_matters_makes_another_file(tmp_path: Path) -> None:
     assert len(list(kept.iterdir())) == 8
     encode(data_in(tmp_path, [*PAIRS, ("a", "a")]), kept)
     assert len(list(kept.iterdir())) == 8
+
+
+def test_what_killed_runs_have_left_goes_after_a_day(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    for name, days in ((".old.part", 2), (".young.part", 0.5)):
+        (kept / name).mkdir(parents=True)
+        used = time.time() - days * 24 * 60 * 60
+        os.utime(kept / name, (used, used))
+    encode(data_in(tmp_path), kept)
+    assert sorted(path.name for path in kept.glob(".*")) == [".young.part"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_what_was_made_is_mapped_too(tmp_path: Path) -> None:
+    """Memory holds no corpus, not even the first time; without a cache there is no other way."""
+    made, report = encode(data_in(tmp_path), tmp_path / "kept")
+    (path,) = (tmp_path / "kept").iterdir()
+    assert str(path) in Path("/proc/self/maps").read_text()
+    held, told = encode(data_in(tmp_path))
+    assert same(made, held)
+    assert report == told
 
 
 def test_a_file_of_another_name_is_told_of_by_that_name(tmp_path: Path) -> None:

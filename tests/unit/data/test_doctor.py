@@ -85,6 +85,39 @@ def test_lengths_are_odd_beyond_four_deviations(tmp_path: Path) -> None:
     assert places == [f"train.tsv:{first}", f"train.tsv:{first + 1}"]
 
 
+MANY = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(1000, 1400)]
+LONG_PAIR = ("the dog runs home again", "der Hund läuft heim und wieder heim")
+ODD_PAIR = ("the dog 1 runs on", "er")
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"), [(LONG_PAIR, "longer than"), (ODD_PAIR, "of unlikely lengths")]
+)
+def test_a_few_in_train_are_a_note_and_many_a_warning(
+    tmp_path: Path, pair: tuple[str, str], words: str
+) -> None:
+    def severity(**corpora: list[tuple[str, str]]) -> str:
+        recipe = recipe_in(tmp_path, **{"train": MANY, **corpora}, max_length=30)
+        return the(examine(recipe), words).severity
+
+    def odd(count: int) -> list[tuple[str, str]]:
+        return [(f"{pair[0]} {n}", pair[1]) for n in range(count)]
+
+    assert severity(train=[*MANY, *odd(2)]) == "note"
+    assert severity(train=[*MANY, *odd(9)]) == "warning"
+    if words == "longer than":  # scores are of fewer pairs than it seems
+        held_out = [(f"the dog {n} runs home", "der Hund läuft heim") for n in range(5000, 5400)]
+        assert severity(valid=[*held_out, *odd(1)]) == "warning"
+
+
+def test_one_is_a_pair_and_two_are_pairs(tmp_path: Path) -> None:
+    for count, noun in ((1, "1 pair "), (2, "2 pairs ")):
+        odd = [(f"a bell\x07 rings {n}", f"eine Glocke läutet {n}") for n in range(count)]
+        finding = the(examine(recipe_in(tmp_path, train=[*GOOD, *odd])), "control characters")
+        assert finding.what.startswith(f"train: {noun}")
+        assert finding.count == count
+
+
 def test_overlong_pairs_are_counted_in_tokens(tmp_path: Path) -> None:
     long = ("the dog runs home again and again", "der Hund läuft heim und wieder heim")
     diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, long], max_length=30))

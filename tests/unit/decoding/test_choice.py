@@ -44,6 +44,11 @@ def test_the_sample_most_like_the_others_is_chosen_and_each_text_once() -> None:
     assert len(ranked) == 5
 
 
+def test_of_equals_the_more_probable_comes_first() -> None:
+    drawn = [Hypothesis([i], -1.0, -float(i)) for i in (2, 1, 3)]
+    assert [h.tokens for h in least_risk(drawn, ["ab", "cd", "ef"], "chrf")] == [[1], [2], [3]]
+
+
 def test_a_second_model_can_turn_the_order_round() -> None:
     found = [Hypothesis([4], -1.0, -1.0), Hypothesis([4, 5], -1.5, -1.5)]
     assert [h.tokens for h in rescored(found, [-3.0, -1.0], 0.0, 0.0)] == [[4], [4, 5]]

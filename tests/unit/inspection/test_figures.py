@@ -145,6 +145,58 @@ def test_each_cell_stands_beside_its_tokens(monkeypatch: pytest.MonkeyPatch) -> 
                 assert pixel == pytest.approx(shade, abs=0.02), (title, weight)
 
 
+def test_panels_and_their_texts_keep_clear_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long labels and titles in any of the panels, several rows of them."""
+    sides = [
+        ("short", list("abc"), list("xy")),
+        ("a title that is so long that it must be broken into lines", list("ab"), ["a long token"]),
+        ("turned labels", ["attention", "through", "knight"], list("xyzw")),
+        ("short", list("abcdefghijkl"), list("xyz")),
+        ("", ["psychology"] * 4, ["phoenix", "y"]),
+        ("the last one has a title that may pass over the bar", list("ab"), list("xyz")),
+    ]
+    panels = [(weights(len(t), len(s)), s, t, title) for title, s, t in sides]
+    figure = drawn_by(monkeypatch, lambda: attention_grid(panels, Path("grid.png")))
+    *maps, bar = figure.axes
+    boxes = [axes.get_tightbbox().padded(-1) for axes in maps]
+    for number, box in enumerate(boxes):
+        others = boxes[:number] + boxes[number + 1 :]
+        assert not any(box.overlaps(other) for other in others), sides[number]
+        extent = maps[number].get_window_extent()
+        assert not extent.overlaps(bar.get_window_extent().padded(-1))
+        words = [maps[number]._left_title, *maps[number].get_xticklabels()]
+        words += maps[number].get_yticklabels()
+        for word in words:
+            if word.get_text():
+                assert not word.get_window_extent().padded(-1).overlaps(extent.padded(-1))
+    cells = {
+        (round(axes.bbox.width / w.shape[1], 3), round(axes.bbox.height / w.shape[0], 3))
+        for axes, (w, *_) in zip(maps, panels, strict=True)
+    }
+    assert len(cells) == 1  # the same size in all of them, and square
+    ((across, up),) = cells
+    assert across == pytest.approx(up, rel=0.01)
+
+
+def test_tokens_are_as_large_as_their_cells_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    for count in (4, 40, 60):
+        panel = (weights(count, count), ["a"] * count, ["b"] * count, "")
+        figure = drawn_by(monkeypatch, lambda panel=panel: attention_grid([panel], Path("g.png")))
+        label = figure.axes[0].get_yticklabels()[0]
+        height = figure.axes[0].bbox.height / count * 72 / figure.dpi  # of a cell, in points
+        assert label.get_fontsize() <= height
+        sizes.append(label.get_fontsize())
+    assert sizes[0] > sizes[1] > sizes[2] > 6
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [(" ", "␣"), ("", "∅"), ("a b", "a␣b"), ("\n", "\\n"), ("日", "日")]
+)
+def test_a_token_that_would_not_be_seen_is_shown(token: str, shown: str) -> None:
+    assert figures.visible(token) == shown
+
+
 def test_not_finite_weights_are_refused(tmp_path: Path) -> None:
     bad = weights(2, 2)
     bad[0, 0] = math.nan
@@ -221,6 +273,20 @@ def test_curve_shows_the_values_of_the_log(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     assert stars == [[200, 2.0], [200, 6.0]]  # the last that was best
     assert all(axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 400 for axes in figure.axes)
+
+
+@pytest.mark.parametrize(("steps", "validations"), [(1, 0), (20, 1), (20, 10)])
+def test_few_values_are_seen(monkeypatch: pytest.MonkeyPatch, steps: int, validations: int) -> None:
+    """A line of one point has no length; the best is explained where it is marked."""
+    log = records(steps, validations)
+    figure = drawn_by(monkeypatch, lambda: training_curve(log, Path("curve.png")))
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.lines}
+    assert (lines["training"].get_marker() == "o") == (steps == 1)
+    if validations:
+        assert lines["validation"].get_marker() == lines["BLEU"].get_marker() == "o"
+    for axes in figure.axes:
+        legend = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert ("best" in legend) == (validations > 0)
 
 
 def test_curve_leaves_out_what_was_not_finite(tmp_path: Path) -> None:
