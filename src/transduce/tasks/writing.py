@@ -330,9 +330,7 @@ class Writer(Model):
         stepper = steppers[0]
         attention = None
         if settings.coverage:
-            # What is searched: of a network in training every look at it makes another copy.
-            searched: Learner = getattr(stepper, "network", stepper)
-            parts = list(Lens(searched, *ATTENTION_TO_SOURCE).parts.values())
+            parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
             if not parts:
                 raise ModelError(
                     "coverage is counted by attention to the source; this model has none"
