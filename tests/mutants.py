@@ -341,7 +341,7 @@ def survivors(mutants: list[Mutant], project: Copy) -> list[Mutant]:
             began = time.monotonic()
             if project.fails(mutant.file, 1800) is not False:
                 sys.exit(f"the tests of {mutant.file} fail as it is: {TESTS[mutant.file]}")
-            limits[mutant.file] = 30 + 5 * (time.monotonic() - began)
+            limits[mutant.file] = 60 + 2 * (time.monotonic() - began)
             lines = project.lines()
             everything = {test for tests in lines.values() for test in tests}
         own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
