@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from transduce import recipe
 from transduce.cookbook import parse_recipe
 from transduce.corpora.place import facts_of
 from transduce.data.corpus import Pair
 from transduce.data.tokens import Tokens
 from transduce.errors import CheckpointError, DataError, TransduceError
 from transduce.evaluation.evaluate import (
+    Answer,
     Evaluation,
     Item,
     evaluate,
     evaluate_folder,
     items_of,
+    judge,
     mean_over,
     write_evaluation,
 )
 from transduce.evaluation.metrics import Metric, measure
-from transduce.recipe import Columns, Named
+from transduce.recipe import Columns, Mixture, Named
 from transduce.storage import write_json
 from transduce.tasks.writing import Writer
 from transduce.transducer import Output, Transducer, load
@@ -45,11 +49,11 @@ metrics: [cer]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Transducer:
-    recipe = parse_recipe(RECIPE, "tiny", tmp_path_factory.mktemp("data"))
-    assert recipe.data.tokens.both is not None
+    parsed = parse_recipe(RECIPE, "tiny", tmp_path_factory.mktemp("data"))
+    assert parsed.data.tokens.both is not None
     torch.manual_seed(1)
-    tokens = Tokens.train(recipe.data.tokens.both, ["abc"])
-    return Transducer.create(recipe, tokens, tokens)
+    tokens = Tokens.train(parsed.data.tokens.both, ["abc"])
+    return Transducer.create(parsed, tokens, tokens)
 
 
 @pytest.fixture
@@ -166,6 +170,16 @@ def test_further_splits_of_a_corpus_by_name(
     }
     with pytest.raises(TransduceError, match=r"multi30k has no split tset; did you mean test\?"):
         evaluate_folder(model, folder, split="tset")
+    both = Mixture(of=[named, named.model_copy(update={"limit": None})])
+    data = model.recipe.data.model_copy(update={"test": both})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    assert len(evaluate_folder(model, folder, split="test").items) == 2
+    assert len(evaluate_folder(model, folder, split="test-coco").items) == 6
+    files = Mixture(of=[named, Columns(file="test.tsv")])
+    data = model.recipe.data.model_copy(update={"test": files})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    with pytest.raises(TransduceError, match="there is no split test-coco"):
+        evaluate_folder(model, folder, split="test-coco")
 
 
 def test_other_files_do_not_pass_for_the_test_set(folder: Path) -> None:
@@ -351,3 +365,17 @@ def test_the_first_tag_is_the_group() -> None:
     pairs = [Pair("<x> <y> a", "1", "file", 1, ("x", "y")), Pair("b", "2", "file", 2)]
     for alternatives in (True, False):
         assert [item.group for item in items_of(pairs, alternatives)] == ["x", ""]
+
+
+def test_words_that_training_had_are_known() -> None:
+    tokens = Tokens.train(recipe.Tokens(level="symbol"), ["the dog runs"])
+    model = SimpleNamespace(recipe=SimpleNamespace(task="tag"), source_tokens=tokens)
+    items = [Item("the cat runs", ["DET NOUN VERB"]), Item("a dog", ["DET NOUN"])]
+    answers = [
+        Answer("", ["DET", "VERB", "VERB"], [0.9, 0.9, 0.9]),
+        Answer("", ["DET", "VERB"], [0.9, 0.9]),
+    ]
+    found = judge(model, items, answers, ["accuracy", "known", "unknown"], bootstrap=0)  # type: ignore[arg-type]
+    assert found["known"].details == {"correct": 2, "positions": 3}  # the, runs, not dog
+    assert found["unknown"].details == {"correct": 1, "positions": 2}  # a, not cat
+    assert found["accuracy"].value == 60.0

@@ -109,6 +109,18 @@ def test_calibration_is_the_mean_gap_of_the_bins() -> None:
         assert 100 * row["from"] <= row["sure"] <= 100 * row["to"]
 
 
+def test_the_reliability_of_each_bin() -> None:
+    drawn = [(0.95, True), (1.0, True), (1.0000001, False), (0.15, False), (0.0, True)]
+    items = [Labelled(["a"], ["a" if hit else "b"], [sure]) for sure, hit in drawn]
+    bins = measure_labels(["calibration"], items, bootstrap=0)["calibration"].details["bins"]
+    shown = [(row["count"], round(row["sure"], 3), round(row["right"], 3)) for row in bins]
+    assert shown[0][0] == 1
+    assert shown[0][1:] == (0.0, 100.0)
+    assert shown[-1][2] == pytest.approx(200 / 3, abs=0.01)
+    assert bins[-1]["to"] == 1.0
+    assert sum(row["count"] for row in bins) == 5
+
+
 def test_one_who_is_as_sure_as_right_is_calibrated() -> None:
     draw = random.Random(5)
     items = []

@@ -218,6 +218,9 @@ def test_json_round_trip() -> None:
 
 def test_every_metric_of_the_recipe_has_a_direction() -> None:
     assert set(HIGHER_IS_BETTER) == {"loss", *get_args(MetricName)}
+    errors = {"loss", "ter", "wer", "cer", "per", "calibration"}
+    errors |= {"perplexity", "bits_per_character", "bits_per_byte"}
+    assert {name for name, higher in HIGHER_IS_BETTER.items() if not higher} == errors
     assert {name for rules in RULES.values() for name in rules.metrics} == set(get_args(MetricName))
 
 

@@ -145,16 +145,29 @@ def test_each_cell_stands_beside_its_tokens(monkeypatch: pytest.MonkeyPatch) -> 
                 assert pixel == pytest.approx(shade, abs=0.02), (title, weight)
 
 
-def test_panels_and_their_texts_keep_clear_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long labels and titles in any of the panels, several rows of them."""
-    sides = [
+WIDE = list("abcdefghijkl")
+LAYOUTS = {
+    "alike": [
+        *[("", WIDE, ["a long token"] * 2)] * 4,
+        *[("a title\nof two lines", ["psychology"] * 12, ["a long token"] * 2)] * 4,
+    ],
+    "mixed": [
         ("short", list("abc"), list("xy")),
         ("a title that is so long that it must be broken into lines", list("ab"), ["a long token"]),
         ("turned labels", ["attention", "through", "knight"], list("xyzw")),
         ("short", list("abcdefghijkl"), list("xyz")),
         ("", ["psychology"] * 4, ["phoenix", "y"]),
         ("the last one has a title that may pass over the bar", list("ab"), list("xyz")),
-    ]
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_panels_and_their_texts_keep_clear_of_each_other(
+    monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """Long labels and titles in any of the panels, several rows of them."""
+    sides = LAYOUTS[layout]
     panels = [(weights(len(t), len(s)), s, t, title) for title, s, t in sides]
     figure = drawn_by(monkeypatch, lambda: attention_grid(panels, Path("grid.png")))
     *maps, bar = figure.axes

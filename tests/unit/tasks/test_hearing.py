@@ -15,6 +15,7 @@ from tiny_sounds import sound_model, sound_recipe
 from tones import RATE, tones
 from transduce import load
 from transduce.console import print_metrics, print_recordings
+from transduce.data.corpus import sound_of
 from transduce.data.doctor import examine
 from transduce.data.sounds import read_waves, recorded
 from transduce.errors import DataError, ModelError
@@ -344,6 +345,14 @@ def test_a_recording_that_is_gone_counts_as_nothing_written(
     result = evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", None))
     assert [output.failed for output in result.outputs] == [False, True]
     assert result.metrics["cer"].details["reference_length"] == 5
+    limited = sound_of(model.recipe.data.train)
+    assert limited is not None
+    limited = limited.model_copy(update={"limit": 1, "group": "text"})
+    data = model.recipe.data.model_copy(update={"train": limited})
+    model.recipe = model.recipe.model_copy(update={"data": data})
+    result = evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", None))
+    assert len(result.items) == 2  # the limit is of the training set
+    assert result.groups == {}
     print_metrics(result)
     assert "1 recording could not be used and counted as if nothing" in capsys.readouterr().err
     with pytest.raises(DataError, match="listed in a table: --source alone"):
