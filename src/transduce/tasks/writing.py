@@ -295,7 +295,7 @@ class Writer(Model):
         watched = []
         if settings.coverage:
             # What is searched: of a network in training every look at it makes another copy.
-            searched: Learner = getattr(stepper, "network", stepper)
+            searched: Any = getattr(stepper, "network", stepper)
             watched = list(Lens(searched, *ATTENTION_TO_SOURCE).parts.values())
             if not watched:
                 raise ModelError(
