@@ -89,8 +89,8 @@ class Lives:
 
 def command(task: Path, folder: Path, *more: str) -> list[str]:
     arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--folder", str(folder)]
-    has_state = any((folder / "state").glob("training.*safetensors"))
-    return [*arguments, "--resume"] if has_state else arguments
+    # Where no state was saved yet, it starts from the beginning.
+    return [*arguments, "--resume"]
 
 
 def finish(task: Path, folder: Path, *more: str) -> str:
