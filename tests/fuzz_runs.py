@@ -9,11 +9,11 @@ import resource
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,38 @@ class Failure:
         return f"case {self.number}: {self.what}\n{self.told}"
 
 
-def run_cases(numbers: Sequence[int], world: Path) -> tuple[list[Failure], dict[str, int], float]:
+def run_cases(numbers: range, world: Path) -> tuple[list[Failure], dict[str, int], float]:
     """What failed, how many of each kind there were, and the most work that one took."""
-    left, failures, counts, slowest = list(numbers), [], dict[str, int](), 0.0
+    failures, counts, slowest = list[Failure](), dict[str, int](), 0.0
+    for found in _all_found(numbers, world):
+        if "failed" in found:
+            failures.append(Failure(found["number"], found["failed"], found.get("told", "")))
+        kind = found.get("kind", "lost")
+        counts[kind] = counts.get(kind, 0) + 1
+        slowest = max(slowest, found.get("seconds", 0.0))
+    return failures, counts, slowest
+
+
+def _all_found(numbers: range, world: Path) -> list[dict[str, Any]]:
+    """By a fresh process that has one thread: forks of one whose OpenMP threads have run hang."""
+    command = [sys.executable, __file__, str(numbers.start), str(numbers.stop), str(world)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def main() -> None:
+    first, last, world = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    left = list(range(first, last))
     while left:
         for found in _one_process(left, world):
-            if "failed" in found:
-                failures.append(Failure(found["number"], found["failed"], found.get("told", "")))
-            kind = found.get("kind", "lost")
-            counts[kind] = counts.get(kind, 0) + 1
-            slowest = max(slowest, found.get("seconds", 0.0))
             left.remove(found["number"])
-    return failures, counts, slowest
+            print(json.dumps(found), flush=True)
 
 
 def _one_process(numbers: list[int], world: Path) -> list[dict[str, Any]]:
@@ -137,3 +157,7 @@ def run_case(number: int, world: Path) -> dict[str, Any]:
     if found["seconds"] > SECONDS and "failed" not in found:
         found["failed"] = f"{found['seconds']:.1f} s of work for {case.arguments}"
     return found
+
+
+if __name__ == "__main__":
+    main()
