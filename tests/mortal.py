@@ -110,8 +110,17 @@ def _die_while_writing(death: Death) -> None:
                 death.strike_within(path.name, text.encode("utf-8"), file)
         return write_text(path, text, encoding=encoding)
 
+    write_arrays = transduce.data.cache.write_arrays
+
+    def cache(path: Path, arrays: Any, metadata: Any) -> None:
+        write_arrays(path, arrays, metadata)
+        if death.due(path.name):
+            data = path.read_bytes()
+            with path.open("wb") as file:
+                death.strike_within(path.name, data, file)
+
     safetensors.torch.save_file = save
-    transduce.data.cache.save_file = save
+    transduce.data.cache.write_arrays = cache
     Path.write_text = write  # type: ignore[method-assign, assignment]
 
 
