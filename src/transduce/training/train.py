@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from transduce.checksums import SUMS
 from transduce.data.trust import remember
 from transduce.errors import TrainingError
 from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
@@ -42,7 +43,7 @@ def _train(
     recipe: Recipe, folder: Path, resume: bool, overwrite: bool, ranks: Ranks, kept: ExitStack
 ) -> Trained:
     # The first process decides for all: what others see of a shared folder may be older.
-    saved, finished = ranks.from_first([has_state(folder), (folder / WEIGHTS).exists()])
+    saved, finished = ranks.from_first([has_state(folder), _is_finished(folder)])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
     ranks.wait()  # until all have seen the folder as it was
@@ -70,6 +71,7 @@ def _train(
         for place in (folder, folder / "state"):
             sweep(place)  # what a kill has left, before it takes space from what follows
         run.model.save_frame(folder)  # also when resumed: its recipe may have changed
+        make_folder(folder / "state")
         remember(recipe, say)
     for sentence in run.about():
         say(sentence)
@@ -86,6 +88,16 @@ def _train(
     if ranks.first and not trained.interrupted:
         _write_down(run, say)
     return trained
+
+
+def _is_finished(folder: Path) -> bool:
+    """Whether a folder holds a model that no run is in the middle of.
+
+    Before a run has weights it has made the folder of its states: one that was killed between its
+    first weights and its first state starts again.
+    """
+    begun = (folder / SUMS).is_file() and (folder / "state").is_dir()
+    return (folder / WEIGHTS).exists() and not begun
 
 
 def _check_folder(
