@@ -32,9 +32,6 @@ from transduce.recipe import Recipe
 from transduce.storage import locked, make_folder, write_json
 
 WEIGHTS = "model.safetensors"
-STARTED = "state/started"
-"""Written before anything is trained: weights beside it and no state are of a run that was killed
-before its first state, and can be trained anew. Without it, they are all that is left of a run."""
 RECIPE = "recipe.yaml"
 CARD = "README.md"
 CARD_BESIDE = "MODEL_CARD.md"
@@ -148,7 +145,7 @@ def check_sums(path: Path, *names: str) -> None:
 
 def holds_run(path: Path) -> bool:
     """Whether transduce has begun a run, or put a model, in a folder."""
-    known = (SUMS, WEIGHTS, STARTED, "state/training*.safetensors")
+    known = (SUMS, WEIGHTS, "state/training*.safetensors")
     return any(True for name in known for _ in path.glob(name))
 
 

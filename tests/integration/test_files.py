@@ -119,6 +119,24 @@ def test_a_better_model_in_the_folder_stays(task: Path, lives: Lives, tmp_path: 
     assert read_tensors(weights)[1]["validation"]["loss"] < loss
 
 
+def test_killed_between_its_first_weights_and_its_first_state(
+    task: Path, lives: Lives, tmp_path: Path
+) -> None:
+    """It starts again; but a model whose states somebody has removed is not trained over."""
+    folder = tmp_path / "run"
+    death = {"file": "model.safetensors", "place": "renamed", "turn": 1, "seed": 1}
+    told(lives, *command(task, folder, "train.steps=20"), status=-9, death=death)
+    assert not (folder / STATE).exists()
+    told(lives, *command(task, folder, "train.steps=20"))
+    assert validations(folder) == [10, 20]
+    before = (folder / "model.safetensors").read_bytes()
+    shutil.rmtree(folder / "state")
+    for more in ([], ["--resume"]):
+        said = told(lives, *command(task, folder, "train.steps=20"), *more, status=2)
+        assert "holds a trained model without the state" in said
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
 @pytest.mark.parametrize("there", ["nothing", "previous"])
 def test_resume_goes_by_what_is_there(
     task: Path, undisturbed: Path, lives: Lives, tmp_path: Path, there: str

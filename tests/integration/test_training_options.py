@@ -9,10 +9,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from transduce.checksums import SUMS
 from transduce.cookbook import load_recipe
 from transduce.errors import DataError, TrainingError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.folder import STARTED
 from transduce.recipe import Columns, Data, Model, Recipe, Tokens, TokensOfSides, Train
 from transduce.training import train
 from transduce.training.log import read_log
@@ -93,8 +93,8 @@ def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:
 def test_a_new_start_learns_its_own_tokens(task: Path, tmp_path: Path) -> None:
     """What a run left that ended before its first state is not taken for the new recipe's."""
     folder = tmp_path / "run"
-    (folder / "state").mkdir(parents=True)
-    (folder / STARTED).touch()
+    folder.mkdir()
+    (folder / SUMS).touch()
     for side in ("source", "target"):
         (folder / f"{side}.tokens.json").write_text("tokens of another recipe")
     trained = train(load_recipe(task / "tiny.yaml", [*SHORT, "train.steps=2"]), folder)

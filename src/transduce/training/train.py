@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from transduce.checksums import SUMS
 from transduce.cookbook import placed, read_recipe
 from transduce.data.trust import remember
 from transduce.errors import TrainingError
-from transduce.folder import STARTED, WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
+from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.hardware import describe
 from transduce.inspection.report import write_card
 from transduce.recipe import Recipe
@@ -70,7 +71,7 @@ def _train(
     kept: ExitStack,
 ) -> Trained:
     # The first process decides for all: what others see of a shared folder may be older.
-    saved, finished = ranks.from_first([has_state(folder), (folder / WEIGHTS).exists()])
+    saved, finished = ranks.from_first([has_state(folder), _is_finished(folder)])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     device = ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
     shared = ranks.count if recipe.train.shard else 1
@@ -100,9 +101,8 @@ def _train(
     if ranks.first:
         for place in (folder, folder / "state"):
             sweep(place)  # what a kill has left, before it takes space from what follows
-        make_folder(folder / "state")
-        (folder / STARTED).touch()
         run.model.save_frame(folder)  # also when resumed: its recipe may have changed
+        make_folder(folder / "state")
         remember(recipe, say)
     for sentence in run.about():
         say(sentence)
@@ -121,6 +121,16 @@ def _train(
     return trained
 
 
+def _is_finished(folder: Path) -> bool:
+    """Whether a folder holds a model that no run is in the middle of.
+
+    Before a run has weights it has made the folder of its states: one that was killed between its
+    first weights and its first state starts again.
+    """
+    begun = (folder / SUMS).is_file() and (folder / "state").is_dir()
+    return (folder / WEIGHTS).exists() and not begun
+
+
 def _check_folder(
     folder: Path, recipe: Recipe, saved: bool, finished: bool, resume: bool, overwrite: bool
 ) -> None:
@@ -130,13 +140,7 @@ def _check_folder(
             f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
             f"or choose another --folder"
         )
-    died = finished and not saved and (folder / STARTED).exists()
-    if died and not resume and not overwrite:
-        raise TrainingError(
-            f"{folder} holds a run that ended before its state was saved: start it anew with "
-            f"--resume or --overwrite, or choose another --folder"
-        )
-    if finished and not saved and not died and not overwrite:
+    if finished and not saved and not overwrite:
         raise TrainingError(
             f"{folder} holds a trained model without the state of its training, so that it cannot "
             f"be resumed: choose another --folder, or start anew with --overwrite"
