@@ -131,10 +131,20 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
         open_model(trained, "onnx")
 
 
-@pytest.mark.parametrize(("quantize", "share"), [("bfloat16", 0.55), ("int8", 0.45)])
-def test_in_fewer_bits_by_the_command_line(trained: Path, quantize: str, share: float) -> None:
-    ended = command("export", trained, "--to", "native", "--quantize", quantize, "--limit", 40)
+def test_in_fewer_bits_by_the_command_line(trained: Path) -> None:
+    """Measured in processes of its own, as exports are; the test below measures here."""
+    ended = command("export", trained, "--to", "native", "--quantize", "int8", "--limit", 40)
     assert ended.returncode == 0, ended.stderr
+    assert f"The export is in {trained / 'int8'}" in ended.stdout
+    report = json.loads((trained / "int8" / "parity.json").read_text())
+    assert 0 < report["largest_difference"] < 0.5
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("quantize", "share"), [("bfloat16", 0.55), ("int8", 0.45)])
+def test_in_fewer_bits(trained: Path, quantize: str, share: float) -> None:
+    ended = here("export", trained, "--to", "native", "--quantize", quantize, "--limit", 40)
+    assert ended.exit_code == 0, ended.output
     exported = trained / quantize
     assert f"The export is in {exported}" in ended.stdout
     report = json.loads((exported / "parity.json").read_text())
@@ -147,8 +157,8 @@ def test_in_fewer_bits_by_the_command_line(trained: Path, quantize: str, share: 
     evaluated = here("evaluate", exported)
     assert evaluated.exit_code == 0, evaluated.output
     assert "test" in json.loads((exported / "metrics.json").read_text())
-    again = command("export", trained, "--to", "native", "--quantize", quantize, "--limit", 10)
-    assert again.returncode == 0, again.stderr  # an older export may be replaced
+    again = here("export", trained, "--to", "native", "--quantize", quantize, "--limit", 10)
+    assert again.exit_code == 0, again.output  # an older export may be replaced
     assert not (exported / "metrics.json").exists()
 
 
