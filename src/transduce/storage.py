@@ -59,8 +59,22 @@ def _passing_cache() -> Path:
 
 
 def default_state_folder() -> Path:
-    """$XDG_STATE_HOME/transduce, or ~/.local/state/transduce: what is no cache, and no setting."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
+    """$XDG_STATE_HOME/transduce, or ~/.local/state/transduce: what is no cache, and no setting.
+
+    Where there is no home, a folder for this process.
+    """
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
+    except RuntimeError:
+        return _passing_cache() / "state"
+
+
+def expanded(name: str) -> Path:
+    """A path in which ~ is the home folder; of a user who does not exist, the name as it is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def check_free(paths: Iterable[Path], overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import DataError
-from transduce.storage import default_cache_folder
+from transduce.storage import default_cache_folder, expanded
 
 FORMAT = 1  # raise when the files of any corpus change
 FACTS = "corpus.json"
@@ -19,7 +19,7 @@ FACTS = "corpus.json"
 def corpora_folder() -> Path:
     """$TRANSDUCE_DATA, or the folder corpora in transduce's cache."""
     told = os.environ.get("TRANSDUCE_DATA")
-    return Path(told).expanduser() if told else default_cache_folder() / "corpora"
+    return expanded(told) if told else default_cache_folder() / "corpora"
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:

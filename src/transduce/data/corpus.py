@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
-from pathlib import Path
 
 from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
 from transduce.data.columns import format_of, read_columns, read_rows
@@ -29,6 +28,7 @@ from transduce.recipe import (
     is_tagged,
     plain_tag,
 )
+from transduce.storage import expanded
 
 EXAMPLES = 5
 SEPARATOR = re.compile("[;|]")  # of tags in a column, besides white space
@@ -373,7 +373,7 @@ def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
-            file = beside / Path(audio).expanduser()
+            file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
             pair = Pair(source, target, name, line, said=said, group=group)
             yield _tagged(pair, tags if source else ())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from transduce.errors import DataError
+from transduce.storage import expanded
 
 LONGEST = 100_000  # letters of a line that are read; a longer one is no pair to learn from
 NEAR = 1000  # bytes before the end of what is read, in which a place to cut is looked for
@@ -20,7 +21,7 @@ MOST_BYTES = 1 << 26  # of a table's line, which holds several columns
 
 def locate(name: str, folder: str | None) -> Path:
     """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
-    return Path(folder or ".") / Path(name).expanduser()
+    return Path(folder or ".") / expanded(name)
 
 
 def find_files(given: str | list[str], folder: str | None) -> list[str]:
@@ -36,7 +37,7 @@ def find_files(given: str | list[str], folder: str | None) -> list[str]:
                 f"for example {name.rstrip('/')}/*.txt"
             )
         elif glob.has_magic(name):
-            pattern = str(Path(name).expanduser())
+            pattern = str(expanded(name))
             # root_dir keeps brackets in the folder's own name from being read as a pattern.
             matches = glob.glob(pattern, root_dir=folder or ".", recursive=True)  # noqa: PTH207
             files = sorted(match for match in matches if locate(match, folder).is_file())

@@ -116,6 +116,8 @@ class Writer(Model):
         starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
         phrases = wishes.included(include, len(sources), self.target_tokens)
         banned = wishes.excluded(exclude, len(sources), self.target_tokens)
+        if rescore is not None:
+            check_writes(rescore, "to judge hypotheses")
         if chosen.mbr and rescore:
             raise ModelError("mbr and rescore each choose among the hypotheses: ask for one")
         if chosen.groups > 1 and any(phrases):
@@ -316,10 +318,12 @@ class Writer(Model):
         language_model: Writer | None = None,
     ) -> Task:
         models = [self, *with_models]
-        for model in [*models, *([] if language_model is None else [language_model])]:
-            model._check_packed()
         for number, other in enumerate(with_models, start=2):
             self._check_partner(other, number)
+        if language_model is not None:
+            check_writes(language_model, "as a language model")
+        for model in [*models, *([] if language_model is None else [language_model])]:
+            model._check_packed()
         engine = next((model.engine for model in models if model.engine), None)
         others = with_models or language_model
         if engine and (others or settings.coverage):
@@ -439,6 +443,13 @@ class Writer(Model):
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         return [self.target_tokens.decode(h.tokens) for h in hypotheses]
+
+
+def check_writes(model: Model, use: str) -> None:
+    """Raise ModelError where a model cannot score the tokens of another."""
+    if not isinstance(model, Writer):
+        about = RULES[model.recipe.task].about
+        raise ModelError(f"a {about} cannot be used {use}: it writes no tokens")
 
 
 def _seed(seed: int, source: str) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from transduce.data.corpus import Pair, Tally, check_files, read_pairs
 from transduce.errors import DataError
-from transduce.recipe import Columns, Named, ParallelFiles
+from transduce.recipe import Columns, Named, ParallelFiles, Recordings
 
 BOTH = ParallelFiles(source="a.en", target="a.de")
 
@@ -250,3 +250,10 @@ def test_a_line_of_millions_of_letters_is_cut_and_told(tmp_path: Path) -> None:
     assert tally.sentences() == [
         "1 pair with a side of more than 100,000 letters, whose rest is not read (long.tsv:2)"
     ]
+
+
+def test_the_home_of_a_user_who_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "speech.tsv").write_text("path\ttext\n~nobody-of-this-name/a.wav\ttea\n", "utf-8")
+    corpus = Recordings(file="speech.tsv", audio="path", target="text")
+    (pair,) = read_pairs(corpus, str(tmp_path))
+    assert pair.source == str(tmp_path / "~nobody-of-this-name" / "a.wav")

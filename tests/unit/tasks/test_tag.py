@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tiny_models import tiny
 from transduce import recipe
 from transduce.data.cache import encode_corpus
 from transduce.data.tokens import SPECIALS, Tokens
@@ -155,3 +156,10 @@ def test_lines_with_another_number_of_tags_are_not_judged(tmp_path: Path) -> Non
     (tmp_path / "a.tsv").write_text("dogs ran\tNOUN\n")
     with pytest.raises(DataError, match=r"a\.tsv has no pair with as many labels as words"):
         evaluate_folder(model, tmp_path, split="valid")
+
+
+@pytest.mark.parametrize("role", ["language_model", "rescore", "with_models"])
+def test_a_tagger_does_not_help_another_model_to_write(role: str) -> None:
+    helper: Any = tagger()
+    with pytest.raises(ModelError, match=r"tagger|task tag"):
+        tiny().run(["tea"], **{role: [helper] if role == "with_models" else helper})
