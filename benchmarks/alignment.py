@@ -3,7 +3,7 @@ is known.
 
     transduce corpus get udhr && transduce corpus udhr --languages eng,fra --voices 8
     transduce train udhr-small data.train.language=all data.valid.language=all \\
-        data.test.language=all train.steps=2500 train.minutes=45 --folder runs/align
+        data.test.language=all train.steps=2500 train.minutes=45 --output runs/align
     python benchmarks/alignment.py runs/align
 
 Two versions of the Declaration, and a text of another kind (the licence of this project), are read
@@ -29,18 +29,18 @@ from systems import facts
 
 from transduce.alignment.align import Aligned, align_recording
 from transduce.alignment.lines import spell
-from transduce.corpora.versions import read_version
-from transduce.data.audio import resampled
-from transduce.data.recording import Samples, load_sound_package
-from transduce.folder import read_metrics
+from transduce.corpora.sets.udhr_versions import read_version
+from transduce.data.audio.read import resampled
+from transduce.data.audio.recording import Samples, load_audio_package
+from transduce.synthesis.acoustics import echoed, with_noise
 from transduce.synthesis.declaration import cut
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.phrases import phrases
-from transduce.synthesis.readings import RATE
-from transduce.synthesis.surroundings import echoed, with_noise
+from transduce.synthesis.speech_corpus import RATE
 from transduce.synthesis.voices import generator_of, voice
-from transduce.tasks.hearing import Hearing
-from transduce.transducer import load
+from transduce.tasks.folder import read_metrics
+from transduce.tasks.speech import SpeechModel
+from transduce.tasks.transduce import load
 
 LEFT_OUT = 0.08
 UNWRITTEN = 0.06
@@ -132,9 +132,9 @@ def assemble(
         for phone in reading.phones:
             begins.setdefault(phone.word, start + phone.start)
         words.append(begins)
-    sound = echoed(np.concatenate(pieces), RATE, 0.25, 0.3, generator)
-    sound = with_noise(sound, noise, 0.5, generator)
-    return (0.7 / np.abs(sound).max() * sound).astype(np.float32), Truth(spans, words)
+    audio = echoed(np.concatenate(pieces), RATE, 0.25, 0.3, generator)
+    audio = with_noise(audio, noise, 0.5, generator)
+    return (0.7 / np.abs(audio).max() * audio).astype(np.float32), Truth(spans, words)
 
 
 def judge(aligned: Aligned, truth: Truth, unseen: list[bool]) -> dict[str, Any]:
@@ -192,18 +192,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     asked = parser.parse_args()
     model = load(asked.model)
-    assert isinstance(model, Hearing)
-    soundfile = load_sound_package("soundfile")
+    assert isinstance(model, SpeechModel)
+    soundfile = load_audio_package("soundfile")
     rows: list[dict[str, Any]] = []
     for text in texts():
         lines = spell(model, text.lines[: asked.lines], text.tag)
         read = [line.text for line in lines]
         for number, variant in enumerate(asked.voices.split(",")):
             noise = NOISES[number % len(NOISES)]
-            sound, truth = assemble(read, text.tag, variant, "alignment", noise)
+            audio, truth = assemble(read, text.tag, variant, "alignment", noise)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{variant}.flac"
-                soundfile.write(path, sound, RATE)
+                soundfile.write(path, audio, RATE)
                 began = time.perf_counter()
                 aligned = align_recording(model, path, lines)
             row = judge(aligned, truth, text.unseen[: asked.lines])

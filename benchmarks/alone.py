@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from systems import SIZES, Size, Spec, build_system
 
-from transduce.data.batches import Batch, collate
-from transduce.data.tokens import SPECIALS
+from transduce.data.batches.batch import Batch, collate
+from transduce.data.tokens.tokenizer import SPECIALS
 
 
 def synthetic(size: Size, pairs: int, length: int, seed: int = 1) -> Batch:

@@ -87,11 +87,11 @@ class Ours(Engine):
         super().__init__(device, threads)
         import torch
 
-        import transduce.transducer
+        import transduce.tasks.transduce
 
         if device == "cpu":
             torch.set_num_threads(threads)
-        self.torch, self.package = torch, transduce.transducer
+        self.torch, self.package = torch, transduce.tasks.transduce
         self.slots: Any = None
 
     def unload(self) -> None:
@@ -103,12 +103,12 @@ class Ours(Engine):
     def load(self, folder: Path, precision: str) -> None:
         self.model = self.package.load(folder, self.device, precision)
         if self.device == "cuda":
-            from transduce.decoding.fast import FastSearch
+            from transduce.decoding.cuda.pool import CudaSearch
 
-            self.slots = FastSearch(self.model.network, getattr(self.torch, precision))
+            self.slots = CudaSearch(self.model.network, getattr(self.torch, precision))
 
     def score(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        from transduce.decoding.forced import log_probabilities
+        from transduce.decoding.score.given import log_probabilities
 
         with self.torch.inference_mode():
             return log_probabilities(self.model.network, sources, targets)
@@ -123,7 +123,7 @@ class Ours(Engine):
         return Plan(decode, lambda found: [of_one[0].tokens for of_one in found])
 
     def _bounds(self, exact: int | None) -> Any:
-        from transduce.decoding.decode import Bounds
+        from transduce.decoding.batch.decode import Bounds
 
         if exact:  # the weights of such a benchmark never end by themselves
             return Bounds(0.0, exact, exact)
@@ -132,8 +132,8 @@ class Ours(Engine):
 
     def _on_gpu(self, wish: Wish) -> Callable[[], Any]:
         """The pool of slots takes all sentences at once, and sees to batches itself."""
-        from transduce.decoding.decode import Request
-        from transduce.decoding.slots import Job
+        from transduce.decoding.batch.decode import Request
+        from transduce.decoding.cuda.slots import Job
 
         bounds, least = self._bounds(wish.exact), wish.exact or 0
         jobs = [Job(source, bounds.limit(Request(source), 0)) for source in wish.sources]
@@ -143,9 +143,14 @@ class Ours(Engine):
         """What `Transducer.run` does once text is tokens."""
         from dataclasses import replace
 
-        from transduce.decoding.decode import Request
+        from transduce.decoding.batch.decode import Request
 
-        settings = {"beam": wish.beam, "length_penalty": 1.0, "coverage": 0.0, "no_repeat": 0}
+        settings = {
+            "beam": wish.beam,
+            "length_penalty": 1.0,
+            "coverage_penalty": 0.0,
+            "no_repeat_ngram": 0,
+        }
         task = self.model._task(self.model._settings(settings), ())
         task = replace(task, bounds=self._bounds(wish.exact))
         requests = [[Request(source) for source in batch] for batch in wish.batches()]
@@ -175,9 +180,9 @@ class HuggingFace(Engine):
         return {"transformers": self.package.__version__}
 
     def load(self, folder: Path, precision: str) -> None:
-        import transduce.transducer
+        import transduce.tasks.transduce
 
-        ours = transduce.transducer.load(folder)
+        ours = transduce.tasks.transduce.load(folder)
         self.decode = ours.recipe.decode
         made = twin_of(ours, self.package)
         self.model = made.to(self.device, dtype=getattr(self.torch, precision)).eval()
@@ -245,7 +250,7 @@ EXPORT = """
 import sys
 from pathlib import Path
 from transduce.interop.ctranslate2 import export
-from transduce.transducer import load
+from transduce.tasks.transduce import load
 export(load(sys.argv[1]), Path(sys.argv[2]))
 """
 

@@ -16,8 +16,8 @@ import torch
 from systems import Size
 
 from transduce import recipe
-from transduce.data.tokens import SPECIALS, Tokens
-from transduce.transducer import Transducer
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.tasks.transduce import Transducer
 
 WALK = 40  # rows of the table: longer than an output
 GAIN = 3.0  # of attention to the source, whose average over places is small

@@ -34,11 +34,11 @@ from decode_engines import export
 from decode_model import make_model
 from systems import SIZES, Size, facts, has_tiles
 
-from transduce.data.corpus import read_pairs
-from transduce.data.tokens import SPECIALS
+from transduce.data.text.pairs import read_pairs
+from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.hardware import pick_device
 from transduce.recipe import ParallelFiles
-from transduce.transducer import Transducer, load
+from transduce.tasks.transduce import Transducer, load
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"

@@ -24,7 +24,7 @@ RESULTS = Path(__file__).parent / "results" / "demo.json"
 
 def run(seed: int, folder: Path) -> dict[str, Any]:
     began = time.perf_counter()
-    command = [sys.executable, "-m", "transduce", "demo", "--folder", str(folder)]
+    command = [sys.executable, "-m", "transduce", "demo", "--output", str(folder)]
     subprocess.run([*command, "--seed", str(seed)], check=True)
     metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
     return {

@@ -193,7 +193,7 @@ def main() -> None:
     from systems import facts
 
     from transduce.interop.ctranslate2 import export
-    from transduce.transducer import load
+    from transduce.tasks.transduce import load
 
     lines: list[str] = []
     for name in TESTS:

@@ -26,8 +26,8 @@ from systems import facts
 from transduce.cores import count_cores
 from transduce.errors import ModelError
 from transduce.interop.export import export_folder
-from transduce.nn.packed import has_bfloat16
-from transduce.transducer import load
+from transduce.runtime.packed_weight import has_bfloat16
+from transduce.tasks.transduce import load
 
 RESULTS = Path(__file__).parent / "results" / "parity.json"
 EXPORTS: list[tuple[str, str | None]] = [

@@ -24,9 +24,9 @@ import torch
 from systems import facts
 
 from transduce import recipe
-from transduce.data.cache import Report, encode_pairs
-from transduce.data.corpus import read_pairs
-from transduce.data.sides import train_tokens
+from transduce.data.cache.tokenised import Report, encode_pairs
+from transduce.data.text.pairs import read_pairs
+from transduce.data.tokens.sides import train_tokens
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS, WORDS, VOCABULARY, ROUNDS = 60_000, 21, 20_000, 5

@@ -92,7 +92,7 @@ class Experiment:
     @property
     def fingerprint(self) -> str:
         """Of all that its results depend on but the seed."""
-        from transduce.cookbook import dump_recipe, load_recipe
+        from transduce.recipe import dump_recipe, load_recipe
 
         recipe = load_recipe(self.recipe, self.overrides)
         # Where the corpora lie is no part of what was done.
@@ -142,11 +142,11 @@ def do_unit(experiment: Experiment, unit: str, work: Path) -> None:
 
 
 def _alone(experiment: Experiment, unit: str, work: Path) -> dict[str, Any]:
-    from transduce.cookbook import load_recipe
-    from transduce.folder import read_metrics
+    from transduce.recipe import load_recipe
+    from transduce.tasks.folder import read_metrics
+    from transduce.tasks.transduce import load
     from transduce.training import train
-    from transduce.training.checkpoint import has_state
-    from transduce.transducer import load
+    from transduce.training.run_directory.checkpoint import has_state
 
     folder = work / experiment.name / unit
     if not (folder / "trained").exists():
@@ -163,8 +163,8 @@ def _alone(experiment: Experiment, unit: str, work: Path) -> dict[str, Any]:
 
 
 def _together(experiment: Experiment, work: Path) -> dict[str, Any]:
-    from transduce.cookbook import load_recipe
-    from transduce.transducer import load
+    from transduce.recipe import load_recipe
+    from transduce.tasks.transduce import load
 
     device = load_recipe(experiment.recipe, experiment.overrides).train.device
     known = read_experiments()
@@ -186,9 +186,9 @@ def _scores(
     import scores
 
     from transduce.evaluation.evaluate import evaluate_folder
-    from transduce.folder import read_metrics
+    from transduce.tasks.folder import read_metrics
 
-    settings = {**experiment.decode, "with_models": others} if others else experiment.decode
+    settings = {**experiment.decode, "ensemble": others} if others else experiment.decode
     metrics = None if experiment.metrics is None else ",".join(experiment.metrics)
     found = {}
     for split in experiment.sets:

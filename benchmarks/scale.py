@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from transduce import recipe
-from transduce.data.batches import Batches, Position
-from transduce.data.cache import Encoded, encode_corpus
-from transduce.data.tokens import Tokens
+from transduce.data.batches.batch import Batches, Position
+from transduce.data.cache.tokenised import Encoded, encode_corpus
+from transduce.data.tokens.tokenizer import Tokens
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--part", choices=["encode", "plan"], help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.part is not None:
         {"encode": encode, "plan": plan}[asked.part](asked.folder, asked.pairs)
@@ -120,7 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
         write_pairs(Path(folder) / "pairs.tsv", asked.pairs)
         for part in ("encode", "plan"):
-            arguments = ["--pairs", str(asked.pairs), "--part", part, "--folder", folder]
+            arguments = ["--pairs", str(asked.pairs), "--part", part, "--output", folder]
             subprocess.run([sys.executable, __file__, *arguments], check=True)
 
 

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.data.batches import Batch
-from transduce.data.tokens import BEGIN, END, PAD
-from transduce.models.network import Vocabulary, build
+from transduce.data.batches.batch import Batch
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.models.encoder_decoder import Vocabulary, build
 from transduce.training.optimizer import build_optimizer, set_learning_rate
 from transduce.training.update import build_update
 

@@ -3,7 +3,7 @@
     pip install sacremoses
     python benchmarks/tokenise.py [FOLDER]
 
-From FOLDER/multi30k (`transduce corpus get multi30k --to FOLDER`; default: runs/data) to
+From FOLDER/multi30k (`transduce corpus get multi30k --output FOLDER`; default: runs/data) to
 FOLDER/multi30k-tokenised, file by file, as in data/task1/tok of https://github.com/multi30k/dataset.
 """
 

@@ -19,18 +19,18 @@ from typing import Any
 
 import torch
 
-from transduce.cookbook import load_recipe
-from transduce.data.corpus import read_pairs
+from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.recipe import load_recipe
 from transduce.training import train
 
 RESULTS = Path(__file__).parent / "results" / "toy_tasks.json"
 
-RECURRENT = ["model.width=128", "train.lr=3e-3", "train.tokens=1024"]
+RECURRENT = ["model.width=128", "train.lr=3e-3", "train.batch_tokens=1024"]
 FAMILIES: dict[str, list[str]] = {
-    "transformer-tiny": ["model.width=64", "train.tokens=512"],
+    "transformer-tiny": ["model.width=64", "train.batch_tokens=512"],
     "lstm-seq2seq": RECURRENT,
-    "lstm-attention": ["model.width=128", "train.lr=3e-3", "train.tokens=512"],
+    "lstm-attention": ["model.width=128", "train.lr=3e-3", "train.batch_tokens=512"],
     "gru-attention": RECURRENT,
     "peephole-attention": RECURRENT,
     "rnn-attention": RECURRENT,

@@ -40,9 +40,9 @@ from systems import (
 from torch import Tensor
 
 from transduce import recipe
-from transduce.data.batches import Batch, Batches
-from transduce.data.cache import encode_corpus
-from transduce.data.sides import train_tokens
+from transduce.data.batches.batch import Batch, Batches
+from transduce.data.cache.tokenised import encode_corpus
+from transduce.data.tokens.sides import train_tokens
 from transduce.hardware import pick_device
 
 ROOT = Path(__file__).parent.parent

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from transduce.cookbook import Section, parse_recipe, sections
-from transduce.presets import PRESETS
 from transduce.recipe import (
     ConvolutionalDecoder,
     ConvolutionalEncoder,
     RecurrentDecoder,
     RecurrentEncoder,
+    SectionKeys,
     TransformerEncoder,
+    parse_recipe,
+    sections,
 )
+from transduce.recipe.presets import PRESETS
 
 PAGE = Path(__file__).with_name("recipes.md")
 DATA = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
@@ -69,7 +71,7 @@ def layers(count: int) -> str:
     return "1 layer" if count == 1 else f"{count} layers"
 
 
-def table(section: Section) -> str:
+def table(section: SectionKeys) -> str:
     places = ", ".join(f"`{place}`" for place in section.places if place) or "The top"
     about = section.about[0].upper() + section.about[1:].rstrip(".") + "."
     rows = [

@@ -1,4 +1,4 @@
-"""The part of docs/results.md on sound: how fast it is learnt and transcribed, how well aligned."""
+"""The part of docs/results.md on audio: how fast it is learnt and transcribed, how well aligned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sections() -> list[str]:
     aligned = _read("alignment.json")
     if aligned is not None:
         lines += _alignment(aligned)
-    fast = [found for device in ("cuda", "cpu") if (found := _read(f"sound_speed_{device}.json"))]
+    fast = [found for device in ("cuda", "cpu") if (found := _read(f"audio_speed_{device}.json"))]
     if fast:
         lines += ["## Speed of speech", "", _ABOUT_SPEED, ""]
     for found in fast:
@@ -24,7 +24,7 @@ def sections() -> list[str]:
 
 
 _ABOUT_SPEED = (
-    "Seconds of sound that a second takes: whole training updates, as `transduce train` does them; "
+    "Seconds of audio that a second takes: whole training updates, as `transduce train` does them; "
     "transcribing the test set greedily, and with the recipe's beam and share of CTC; and reading "
     "the files. `features`: the share of a training update that log-mel features take. The median "
     "over rounds, with the slowest and the fastest beside it."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fuzz_world import CORPORA, MODELS, RECIPES, SOUNDS
-from transduce.cookbook.keys import dotted_keys
+from transduce.recipe.keys import dotted_keys
 
 HOSTILE = [
     "",
@@ -101,11 +101,11 @@ PLAUSIBLE = [
     *("last", "best", "auto", "bfloat16", "skip", "cut", "perplexity", "exact", "[exact, cer]"),
 ]
 OPTIONS = [
-    *("--beam", "--nbest", "--length-penalty", "--coverage", "--groups", "--diversity"),
-    *("--temperature", "--top-k", "--top-p", "--seed", "--mbr", "--samples", "--no-repeat"),
+    *("--beam", "--nbest", "--length-penalty", "--coverage-penalty", "--groups", "--diversity"),
+    *("--temperature", "--top-k", "--top-p", "--seed", "--mbr", "--samples", "--no-repeat-ngram"),
     *("--min-length", "--max-length", "--only", "--prefix", "--include", "--exclude", "--tag"),
-    *("--rescore", "--rescore-weight", "--language-model", "--language-weight", "--ctc"),
-    *("--format", "--output", "--engine", "--device", "--precision", "--with", "--input"),
+    *("--rerank", "--rerank-weight", "--language-model", "--lm-weight", "--ctc-weight"),
+    *("--format", "--output", "--engine", "--device", "--precision", "--ensemble", "--input"),
 ]
 COMMANDS = [
     *("run", "run", "run", "run", "evaluate", "score", "check", "export", "align", "prompts"),
@@ -186,7 +186,7 @@ def override_case(draw: random.Random, world: Path, scratch: Path) -> Case:
     overrides = [f"{draw.choice(keys)}={value}" for value in some]
     recipe = str(world / f"{draw.choice(list(RECIPES))}.yaml")
     if draw.random() < 0.3:  # it does more with a value than to check it
-        folder = ["--folder", str(scratch / "run")]
+        folder = ["--output", str(scratch / "run")]
         return Case("train", ["train", recipe, *overrides, "train.steps=2", *folder])
     return Case("override", ["check", recipe, *overrides])
 
@@ -201,18 +201,18 @@ def corpus_case(draw: random.Random, world: Path, scratch: Path) -> Case:
     recipe = str(world / f"{name}.yaml")
     if draw.random() < 0.05:
         folder = str(scratch / "run")
-        return Case("train", ["train", recipe, f"data.folder={scratch}", "--folder", folder])
+        return Case("train", ["train", recipe, f"data.folder={scratch}", "--output", folder])
     return Case("corpus", ["check", recipe, f"data.folder={scratch}"])
 
 
-def sound_case(draw: random.Random, world: Path, scratch: Path) -> Case:
+def audio_case(draw: random.Random, world: Path, scratch: Path) -> Case:
     source = world / draw.choice(SOUNDS)
     name = draw.choice([source.name, *SOUNDS])
     (scratch / name).write_bytes(damaged(draw, source.read_bytes()))
     part = draw.choice(("", "", "#t=0.1,0.2", "#t=9", "#t=.,", "#t=1e9"))
     form = draw.choice(("text", "json", "srt", "textgrid"))
     given = ["run", str(world / "listener"), f"{scratch / name}{part}", "--format", form]
-    return Case("sound", given)
+    return Case("audio", given)
 
 
 def input_case(draw: random.Random, world: Path, scratch: Path) -> Case:
@@ -256,7 +256,7 @@ def option_case(draw: random.Random, world: Path, scratch: Path) -> Case:
         value = draw.choice((argument(draw), "1", "2", "0.5", str(world / draw.choice(MODELS))))
         given += [draw.choice(FLAGS)] if draw.random() < 0.2 else [draw.choice(OPTIONS), value]
     if command == "export":
-        given += ["--folder", str(scratch / "export"), "--to", draw.choice(("native", "onnx", "x"))]
+        given += ["--output", str(scratch / "export"), "--to", draw.choice(("native", "onnx", "x"))]
     return Case("options", given, b"tea\n")
 
 
@@ -285,7 +285,7 @@ KINDS: dict[Make, int] = {
     recipe_case: 20,
     override_case: 20,
     corpus_case: 20,
-    sound_case: 10,
+    audio_case: 10,
     input_case: 15,
     option_case: 15,
     folder_case: 20,

@@ -117,7 +117,7 @@ def _work(numbers: list[int], world: Path, pipe: int) -> None:
 
 def run_case(number: int, world: Path) -> dict[str, Any]:
     """One case in this process: how it ended, and what it took."""
-    from transduce import cli
+    from transduce.cli import main as cli
 
     scratch = Path(tempfile.mkdtemp(dir=world.parent))
     before = os.getcwd()  # noqa: PTH109

@@ -13,11 +13,11 @@ import torch
 
 from language import language_model
 from tiny_models import tiny
-from tiny_sounds import noise, sound_model
+from tiny_sounds import audio_model, noise
 from transduce import recipe
-from transduce.data.tokens import Tokens
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.recipe import Recipe
-from transduce.transducer import create
+from transduce.tasks.transduce import create
 
 PAIRS = [("iroh made tea", "tea"), ("zuko", "uncle"), ("a cup", "of tea"), ("é 茶", "ab")] * 3
 SHAPE = "{layers: 1, heads: 2, feed_forward: 16}"
@@ -38,7 +38,7 @@ RECIPES = {
     f"model: {{width: 8, encoder: {SHAPE}}}\n{RUN}",
     "speech": "data:\n  train: {file: speech.tsv, audio: path}\n"
     f"  valid: {{file: speech.tsv, audio: path}}\n{TOKENS}"
-    "sound: {rate: 4000, bands: 16, channels: 4}\n"
+    "audio: {rate: 4000, bands: 16, channels: 4}\n"
     f"model: {{width: 8, tie: none, ctc: 0.3, encoder: {SHAPE}, decoder: {SHAPE}}}\n"
     "train: {steps: 2, tokens: 600, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
     "metrics: [cer]\n",
@@ -76,7 +76,7 @@ def make_world(folder: Path) -> None:
     speaker.network.float()
     speaker.save(folder / "speaker")
     _tagger(folder / "tagger")
-    sound_model(encoder="transformer").save(folder / "listener")
+    audio_model(encoder="transformer").save(folder / "listener")
 
 
 def _tagger(folder: Path) -> None:

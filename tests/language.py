@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 from transduce import recipe
-from transduce.data.tokens import Tokens
-from transduce.models.language import LanguageNetwork, build_language
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.models.language_model import LanguageModelNetwork, build_language
 from transduce.recipe import Recipe
 from transduce.tasks import LanguageModel
 
 
 def language_network(
     vocabulary: int, decoder: dict[str, Any] | None = None, width: int = 8, seed: int = 3
-) -> LanguageNetwork:
+) -> LanguageModelNetwork:
     """In float64, ready to be asked, with opinions: its weights are three times as large as they
     are drawn, or every distribution would be nearly flat. Convolutions have no norm between
     layers, and would be sure of everything."""

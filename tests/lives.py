@@ -16,10 +16,10 @@ from transduce.storage import read_tensors
 SETTINGS = [
     "model.width=16",
     "model.dropout=0.2",
-    "model.tie=none",
+    "model.tie_embeddings=none",
     "model.encoder={kind: recurrent, cell: gru, layers: 1, bidirectional: true}",
     "model.decoder={kind: recurrent, cell: gru, layers: 1, attention: dot}",
-    "train.tokens=64",
+    "train.batch_tokens=64",
     "train.ema=0.9",
     "train.average={of: best, count: 3}",
     "train.steps=400",
@@ -88,7 +88,7 @@ class Lives:
 
 
 def command(task: Path, folder: Path, *more: str) -> list[str]:
-    arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--folder", str(folder)]
+    arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--output", str(folder)]
     # Where no state was saved yet, it starts from the beginning.
     return [*arguments, "--resume"]
 

@@ -86,7 +86,7 @@ def _die_while_writing(death: Death) -> None:
     import safetensors.torch
     from safetensors import SafetensorError
 
-    import transduce.data.cache
+    import transduce.data.cache.tokenised
 
     save_file, write_text = safetensors.torch.save_file, Path.write_text
 
@@ -167,7 +167,7 @@ def _die_while_logging(death: Death) -> None:
 
 def live(life: dict[str, Any]) -> NoReturn:
     """In the fork: be the command line."""
-    from transduce.cli import main
+    from transduce.cli.main import main
 
     told = os.open(life["told"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
@@ -193,7 +193,7 @@ def serve() -> None:
     import torch._dynamo  # the optimizer loads it
     import torch.utils.tensorboard
 
-    import transduce.cli
+    import transduce.cli.main
     import transduce.evaluation.metrics
     import transduce.training.train  # noqa: F401
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from transduce.corpora import catalogue, listing
-from transduce.corpora.listing import Checksum, File, Form, Listing
+from transduce.corpora import catalogue
+from transduce.corpora import entry as listing
+from transduce.corpora.entry import Checksum, File, Form, Listing
 from transduce.corpora.unpack import read_bytes
 from transduce.recipe import ParallelFiles
 
@@ -51,7 +52,7 @@ def tiny_listing(address: str) -> Listing:
 
 
 if __name__ == "__main__":
-    from transduce.cli import main
+    from transduce.cli.main import main
 
     catalogue.FETCHED["tiny"] = tiny_listing(sys.argv.pop(1))
     listing._checksums = lambda: SUMS  # type: ignore[assignment]

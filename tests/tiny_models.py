@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from transduce import recipe
-from transduce.data.tokens import BEGIN, END, PAD, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.recipe import Recipe
-from transduce.transducer import Transducer
+from transduce.tasks.transduce import Transducer
 
 WORDS = ["tea", "uncle", "a cup of tea", "zuko", "iroh made tea"]
 SOURCES = ["iroh made tea", "zuko", "", "e tea", "a", "a cup of tea made uncle iroh"]

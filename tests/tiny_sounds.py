@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.cookbook import parse_recipe
-from transduce.data.tokens import Tokens
-from transduce.models.network import Vocabulary
-from transduce.models.sound import SoundNetwork, build_sound
-from transduce.recipe import Recipe
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.models.encoder_decoder import Vocabulary
+from transduce.models.speech import SpeechEncoderDecoder, build_audio
+from transduce.recipe import Recipe, parse_recipe
 from transduce.recipe import Tokens as TokensRecipe
-from transduce.tasks import Hearing
-from transduce.transducer import create
+from transduce.tasks import SpeechModel
+from transduce.tasks.transduce import create
 
 ENCODERS = {
     "conformer": "{kind: conformer, layers: 2, heads: 2, feed_forward: 32, kernel: 5}",
@@ -33,39 +32,39 @@ data:
   valid: {file: valid.tsv, audio: path}
   tokens: {both: {level: character}}
   max_length: 300
-sound: {rate: 4000, bands: 16, channels: 4}
+audio: {sample_rate: 4000, mel_bands: 16, channels: 4}
 model:
   width: 16
   dropout: 0.0
-  tie: none
-  ctc: 0.3
+  tie_embeddings: none
+  ctc_weight: 0.3
   decoder: {layers: 1, heads: 2, feed_forward: 32}
 decode: {beam: 2, max_ratio: 0.5, max_extra: 5}
 metrics: [cer]
 """
 
 
-def sound_recipe(*overrides: str, encoder: str = "conformer") -> Recipe:
+def audio_recipe(*overrides: str, encoder: str = "conformer") -> Recipe:
     shape = f"model.encoder={ENCODERS[encoder]}"
     return parse_recipe(RECIPE, "recipe", Path(), [shape, *overrides])
 
 
-def sound_network(
+def audio_network(
     *overrides: str, encoder: str = "conformer", vocabulary: int = 9, seed: int = 1
-) -> SoundNetwork:
-    recipe = sound_recipe(*overrides, encoder=encoder)
-    assert recipe.sound is not None
+) -> SpeechEncoderDecoder:
+    recipe = audio_recipe(*overrides, encoder=encoder)
+    assert recipe.audio is not None
     torch.manual_seed(seed)
     sizes = Vocabulary(vocabulary, vocabulary)
-    return build_sound(recipe.model, recipe.sound, sizes).eval()
+    return build_audio(recipe.model, recipe.audio, sizes).eval()
 
 
-def sound_model(*overrides: str, letters: str = "abcde ", **shape: Any) -> Hearing:
-    recipe = sound_recipe(*overrides, **shape)
+def audio_model(*overrides: str, letters: str = "abcde ", **shape: Any) -> SpeechModel:
+    recipe = audio_recipe(*overrides, **shape)
     tokens = Tokens.train(TokensRecipe(level="character"), [letters])
     torch.manual_seed(1)
     model = create(recipe, tokens, tokens)
-    assert isinstance(model, Hearing)
+    assert isinstance(model, SpeechModel)
     model.network.eval()
     return model
 
@@ -75,9 +74,9 @@ def noise(seconds: float, seed: int = 1, rate: int = 4000) -> NDArray[np.int16]:
     return (3000 * drawn).clip(-32768, 32767).astype(np.int16)
 
 
-def phone_model(phones: str, *overrides: str) -> Hearing:
+def phone_model(phones: str, *overrides: str) -> SpeechModel:
     """One whose tokens are phones."""
     tokens = Tokens.train(TokensRecipe(level="symbol"), [phones])
-    model = create(sound_recipe("data.tokens.both.level=symbol", *overrides), tokens, tokens)
-    assert isinstance(model, Hearing)
+    model = create(audio_recipe("data.tokens.both.level=symbol", *overrides), tokens, tokens)
+    assert isinstance(model, SpeechModel)
     return model

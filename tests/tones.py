@@ -23,22 +23,22 @@ data:
   test: {file: test.tsv, audio: path, target: text}
   tokens: {both: {level: character}}
   max_length: 300
-sound:
-  rate: 4000
-  bands: 16
+audio:
+  sample_rate: 4000
+  mel_bands: 16
   channels: 8
-  augment: {time_masks: 1, longest: 4, frequency_masks: 1, widest: 2}
+  spec_augment: {time_masks: 1, time_mask_frames: 4, frequency_masks: 1, frequency_mask_bands: 2}
 model:
   width: 32
   dropout: 0.0
-  tie: none
-  ctc: 0.3
+  tie_embeddings: none
+  ctc_weight: 0.3
   encoder: {kind: conformer, layers: 1, heads: 2, feed_forward: 64, kernel: 7}
   decoder: {layers: 1, heads: 2, feed_forward: 64}
-train: {steps: 300, tokens: 3000, lr: 5e-3, schedule: cosine, warmup: 30, smoothing: 0.0,
-  log_every: 20, device: cpu}
+train: {steps: 300, batch_tokens: 3000, lr: 5e-3, schedule: cosine, warmup: 30,
+  label_smoothing: 0.0, log_every: 20, device: cpu}
 validation: {every: 100, limit: 30, metric: cer}
-decode: {beam: 3, ctc: 0.3, max_ratio: 1.0}
+decode: {beam: 3, ctc_weight: 0.3, max_ratio: 1.0}
 metrics: [cer, wer]
 """
 

@@ -11,17 +11,17 @@ __all__ = ["Lens", "Model", "Recipe", "Trained", "Transducer", "build", "load", 
 if TYPE_CHECKING:
     from transduce.models.lens import Lens
     from transduce.recipe import Recipe
+    from transduce.tasks.transduce import Model, Transducer, build, load
     from transduce.training.train import Trained, train
-    from transduce.transducer import Model, Transducer, build, load
 
 _WHERE = {
     "Lens": "models.lens",
-    "Model": "transducer",
+    "Model": "tasks.transduce",
     "Recipe": "recipe",
     "Trained": "training",
-    "Transducer": "transducer",
-    "build": "transducer",
-    "load": "transducer",
+    "Transducer": "tasks.transduce",
+    "build": "tasks.transduce",
+    "load": "tasks.transduce",
     "train": "training",
 }
 

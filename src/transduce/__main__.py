@@ -1,3 +1,3 @@
-from transduce.cli import main
+from transduce.cli.main import main
 
 main()

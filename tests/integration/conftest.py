@@ -25,10 +25,10 @@ model:
   preset: transformer-tiny
   width: 32
   dropout: 0.0
-  tie: all
+  tie_embeddings: all
   encoder: {feed_forward: 64}
   decoder: {feed_forward: 64}
-train: {steps: 400, tokens: 512, lr: 5e-3, schedule: cosine, warmup: 40, smoothing: 0.0}
+train: {steps: 400, batch_tokens: 512, lr: 5e-3, schedule: cosine, warmup: 40, label_smoothing: 0.0}
 validation: {every: 100, limit: 50, metric: exact}
 decode: {beam: 2}
 metrics: [exact, cer]

@@ -17,11 +17,10 @@ from recordings import corpus
 from tones import PAUSE, RATE, tones, write_tones
 from transduce.alignment.lines import read_text
 from transduce.alignment.show import marked
-from transduce.cookbook import load_recipe
-from transduce.data.corpus import read_pairs
-from transduce.data.textgrid import numbered_lines, read_textgrid
+from transduce.data.audio.textgrid import numbered_lines, read_textgrid
+from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
-from transduce.recipe import Recordings
+from transduce.recipe import Recordings, load_recipe
 from transduce.training import train
 
 NEAR = 0.1
@@ -35,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     folder = write_tones(tmp_path_factory.mktemp("tones"), {"train": 240, "valid": 30, "test": 30})
-    settled = ["model.ctc=0.7", "decode.ctc=0.7", "validation.every=300"]
+    settled = ["model.ctc_weight=0.7", "decode.ctc_weight=0.7", "validation.every=300"]
     recipe = load_recipe(folder / "tones.yaml", [*settled, "data.test="])
     train(recipe, folder / "run")
     patch.undo()
@@ -62,8 +61,8 @@ def reading(folder: Path) -> list[tuple[float, float] | None]:
         truth.append(span)
         pieces += parts
         at += sum(map(len, parts)) / RATE
-    sound = np.concatenate([*pieces, np.zeros(RATE // 2)]).astype(np.float32)
-    soundfile.write(folder / "talk.flac", sound, RATE)
+    audio = np.concatenate([*pieces, np.zeros(RATE // 2)]).astype(np.float32)
+    soundfile.write(folder / "talk.flac", audio, RATE)
     (folder / "talk.txt").write_text("\n".join(texts) + "\n", "utf-8")
     return truth
 
@@ -76,7 +75,13 @@ def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_lines_are_found_and_written(place: Path) -> None:
     truth = reading(place)
     done = transduce(
-        "align", place / "talk.flac", place / "talk.txt", "--model", place / "run", "--least", "0"
+        "align",
+        place / "talk.flac",
+        place / "talk.txt",
+        "--model",
+        place / "run",
+        "--min-confidence",
+        "0",
     )
     assert done.returncode == 0, done.stderr
     assert "17 lines read" in done.stdout
@@ -122,7 +127,7 @@ Object class = "TextGrid"
 """
     (place / "two.TextGrid").write_text(grid, "utf-8")
     named = ("align", place / "talk.flac", place / "two.txt")
-    done = transduce(*named, "--grid", place / "two.TextGrid", "--to", place / "out")
+    done = transduce(*named, "--textgrid", place / "two.TextGrid", "--output", place / "out")
     assert done.returncode == 0, done.stderr
     assert "2 lines read" in done.stdout
     rows = (place / "out" / "segments.tsv").read_text("utf-8").splitlines()
@@ -134,13 +139,14 @@ Object class = "TextGrid"
     corrected = place / "out" / "talk.TextGrid"
     corrected.write_text("corrected by hand")
     for more in ((), ("--overwrite",)):
-        done = transduce(*named, "--grid", place / "two.TextGrid", "--to", place / "out", *more)
+        asked = ("--textgrid", place / "two.TextGrid", "--output", place / "out", *more)
+        done = transduce(*named, *asked)
         assert done.returncode == (0 if more else 2), done.stderr
         assert ("would be replaced" in done.stderr) != bool(more)
         assert (corrected.read_text("utf-8") == "corrected by hand") != bool(more)
     done = transduce(*named)
     assert done.returncode == 2
-    assert "name a --model that aligns, or --grid FILE" in done.stderr
+    assert "name a --model that aligns, or --textgrid FILE" in done.stderr
 
 
 def test_grids_of_the_public_project_can_be_read(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import soundfile
 
 from tones import LETTERS, RATE, tones, write_tones
 from transduce import load
-from transduce.cookbook import load_recipe
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.tasks import AudioClassifier, Hearing
+from transduce.recipe import load_recipe
+from transduce.tasks import AudioClassifier, SpeechModel
 from transduce.training import train
 
 COUNTS = {"train": 240, "valid": 30, "test": 30}
@@ -69,13 +69,13 @@ data:
   valid: {file: valid-labels.tsv, audio: path, target: label}
   test: {file: test-labels.tsv, audio: path, target: label}
   max_length: 300
-sound: {rate: 4000, bands: 16, channels: 8, augment: null}
+audio: {sample_rate: 4000, mel_bands: 16, channels: 8, spec_augment: null}
 model:
   width: 32
   dropout: 0.0
-  pool: attention
+  pooling: attention
   encoder: {kind: conformer, layers: 1, heads: 2, feed_forward: 64, kernel: 7}
-train: {steps: 150, tokens: 2000, lr: 5e-3, schedule: cosine, warmup: 20, device: cpu}
+train: {steps: 150, batch_tokens: 2000, lr: 5e-3, schedule: cosine, warmup: 20, device: cpu}
 validation: {every: 75, metric: accuracy}
 """,
         "utf-8",
@@ -89,15 +89,15 @@ def test_recordings_get_their_labels(labeller: Path, folder: Path) -> None:
     assert isinstance(model, AudioClassifier)
     evaluation = evaluate_folder(model, labeller, split="test")
     assert evaluation.metrics["accuracy"].value > 85  # the more frequent label has 62 %
-    sound = folder / "sounds" / "test0.wav"
-    (output,) = model.run([sound], nbest=2, attention=True)
+    audio = folder / "sounds" / "test0.wav"
+    (output,) = model.run([audio], nbest=2, attention=True)
     assert output.text in ("high e", "low")
     assert output.confidence == output.score == output.probabilities[0]
     assert [one.text for one in output.alternatives] != [output.text] * 2
     assert sum(one.score for one in output.alternatives) == pytest.approx(1.0, abs=1e-4)
     assert output.attention is not None
     assert output.attention.sum() == pytest.approx(1.0, abs=1e-4)
-    samples, rate = soundfile.read(sound, dtype="float32")
+    samples, rate = soundfile.read(audio, dtype="float32")
     (again,) = model.run([samples], rate=rate)
     assert again.score == pytest.approx(output.score, abs=1e-3)
     assert model(samples, rate=rate) == output.text
@@ -108,7 +108,7 @@ def test_labels_by_the_command_line(labeller: Path, folder: Path, tmp_path: Path
     long = np.concatenate([quiet, tones("ee cde"), quiet, tones("eda c"), quiet, tones("ebe e")])
     soundfile.write(tmp_path / "long.wav", long, RATE)
     soundfile.write(tmp_path / "silent.wav", np.zeros(RATE), RATE)
-    (tmp_path / "bad.wav").write_text("no sound")
+    (tmp_path / "bad.wav").write_text("no audio")
     sounds = [folder / "sounds" / "test0.wav", *(tmp_path / f"{n}.wav" for n in ("long", "silent"))]
     result = transduce("run", labeller, *sounds, tmp_path / "bad.wav", "--json")
     assert result.returncode == 1  # one could not be used
@@ -118,7 +118,7 @@ def test_labels_by_the_command_line(labeller: Path, folder: Path, tmp_path: Path
     assert long_one["text"] == "high e"
     assert (silent["text"], bad["text"]) == ("", "")
     assert "silent" in silent["warning"]
-    assert "bad.wav is not sound" in result.stderr
+    assert "bad.wav is not audio" in result.stderr
     assert transduce("check", folder / "labels.yaml").returncode == 0
     assert "- Sound: rate 4000" in (labeller / "README.md").read_text("utf-8")
 
@@ -132,7 +132,12 @@ def corpora(split: str) -> str:
 @pytest.fixture(scope="module")
 def tagged(folder: Path) -> Path:
     lists = [corpora(split) for split in COUNTS]
-    steps = ["train.steps=450", "train.tokens=3000", "validation.every=450", "validation.limit=60"]
+    steps = [
+        "train.steps=450",
+        "train.batch_tokens=3000",
+        "validation.every=450",
+        "validation.limit=60",
+    ]
     recipe = load_recipe(folder / "tones.yaml", [*lists, *steps, "data.folder=" + str(folder)])
     train(recipe, folder / "tagged")
     return folder / "tagged"
@@ -141,7 +146,7 @@ def tagged(folder: Path) -> Path:
 def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
     """The same recordings are read in both languages, each as its tag says."""
     model = load(tagged)
-    assert isinstance(model, Hearing)
+    assert isinstance(model, SpeechModel)
     evaluation = evaluate_folder(model, tagged, split="test")
     assert set(evaluation.groups) == {"x", "y"}
     assert evaluation.metrics["cer"].value < 20  # without tags, one of the two is all wrong
@@ -149,7 +154,7 @@ def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
     heard = {tag: [o.text for o in model.run(sounds, tags=[tag])] for tag in "xy"}
     turned = ["".join(OTHER.get(letter, letter) for letter in text) for text in heard["y"]]
     assert sum(x == y for x, y in zip(heard["x"], turned, strict=True)) >= 5
-    mixed = [f"<{'xy'[number % 2]}> {sound}" for number, sound in enumerate(sounds)]
+    mixed = [f"<{'xy'[number % 2]}> {audio}" for number, audio in enumerate(sounds)]
     assert [o.text for o in model.run(mixed)] == [
         heard["xy"[number % 2]][number] for number in range(10)
     ]
@@ -163,12 +168,12 @@ def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
 
 
 def test_tags_by_the_command_line(tagged: Path, folder: Path) -> None:
-    sound = folder / "sounds" / "test0.wav"
+    audio = folder / "sounds" / "test0.wav"
     model = load(tagged)
-    result = transduce("run", tagged, sound, "--tag", "y")
+    result = transduce("run", tagged, audio, "--tag", "y")
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == model(sound, tags=["y"])
-    assert "knows no tag z" in transduce("run", tagged, sound, "--tag", "z").stderr
+    assert result.stdout.strip() == model(audio, tags=["y"])
+    assert "knows no tag z" in transduce("run", tagged, audio, "--tag", "z").stderr
 
 
 def test_tags_in_a_column(folder: Path, tmp_path: Path) -> None:

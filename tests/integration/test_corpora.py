@@ -17,8 +17,8 @@ import pytest
 
 from loopback import Loopback, cut, serving, slow
 from tiny_corpus import ENGLISH, GERMAN, SERVED
-from transduce.cli import main
-from transduce.corpora.place import facts_of, is_whole
+from transduce.cli.main import main
+from transduce.corpora.location import facts_of, is_whole
 from transduce.storage import write_json
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs signals, tmpfs and limits")
@@ -215,7 +215,7 @@ def test_from_its_name_to_a_score(
         for code in ("en", "de", "fr"):
             lines = [f"{code} {split} {number % 7} {number % 3}\n" for number in range(count)]
             (place / f"{split}.{code}").write_text("".join(lines))
-    train = ["train", "multi30k-en-de", *TINY, "--folder", run]
+    train = ["train", "multi30k-en-de", *TINY, "--output", run]
     assert transduce(*train) == (
         2,
         "transduce: multi30k is not on this machine: `transduce corpus get multi30k` fetches it "

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from transduce import Transducer, load
-from transduce.cookbook import load_recipe
-from transduce.corpora.made import cmudict
-from transduce.decoding import decode
-from transduce.tasks.limits import LEAST_WRITTEN
+from transduce.corpora.generated import cmudict
+from transduce.decoding.batch import decode
+from transduce.recipe import load_recipe
+from transduce.tasks.source_limit import LEAST_WRITTEN
+from transduce.tasks.transduce import Output
 from transduce.training import train
-from transduce.transducer import Output
 
 COMMON = [
     "train.steps=250",
-    "train.tokens=512",
+    "train.batch_tokens=512",
     "train.lr=4e-3",
     "train.warmup=50",
     "train.minutes=null",
@@ -39,7 +39,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"beam": 1},
     "beam": {"beam": 4, "nbest": 4},
     "sample": {"sample": True, "nbest": 3},
-    "shaped": {"beam": 3, "nbest": 3, "coverage": 0.2, "no_repeat": 3, "include": ["AH"]},
+    "shaped": {
+        "beam": 3,
+        "nbest": 3,
+        "coverage_penalty": 0.2,
+        "no_repeat_ngram": 3,
+        "include": ["AH"],
+    },
 }
 
 

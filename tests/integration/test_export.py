@@ -13,14 +13,14 @@ import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
-from transduce.cli import app
-from transduce.cookbook import load_recipe
+from transduce.cli.main import app
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
 from transduce.interop.measure import Sayings, measure_here
+from transduce.recipe import load_recipe
+from transduce.tasks.transduce import Transducer, load
 from transduce.training import train
-from transduce.transducer import Transducer, load
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")

@@ -51,7 +51,7 @@ def test_a_recipe_and_a_readme_of_ones_own_stay(
 ) -> None:
     before = {path: path.read_bytes() for path in project.iterdir()}
     run = project if in_place else project / "runs" / "tiny"
-    said = told(lives, "train", str(project), "--folder", str(run))
+    said = told(lives, "train", str(project), "--output", str(run))
     said += told(lives, "evaluate", str(run))
     assert {path: path.read_bytes() for path in before} == before
     assert (run / "model.safetensors").is_file()
@@ -67,7 +67,7 @@ def test_a_recipe_and_a_readme_of_ones_own_stay(
 def test_a_folder_with_a_recipe_is_not_trained_into(
     project: Path, lives: Lives, tmp_path: Path
 ) -> None:
-    """Without --folder, the run is where that of a recipe file would be."""
+    """Without --output, the run is where that of a recipe file would be."""
     work = tmp_path / "work"
     work.mkdir()
     said = told(lives, "train", str(project), folder=str(work))

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from transduce.cookbook import load_recipe
+from transduce.recipe import load_recipe
 from transduce.training import train
 from transduce.training.log import read_log
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
 COMMON = [
     "train.steps=50",
-    "train.tokens=256",
+    "train.batch_tokens=256",
     "train.log_every=1",
     "train.warmup=10",
-    "train.smoothing=0.1",
+    "train.label_smoothing=0.1",
     "validation.every=50",
     "validation.limit=5",
     "train.device=cpu",

@@ -14,17 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.cookbook import load_recipe
 from transduce.errors import TrainingError
-from transduce.models import Network
-from transduce.nn.losses import Loss
-from transduce.recipe import Recipe
+from transduce.models import EncoderDecoder
+from transduce.nn.loss.cross_entropy import Loss
+from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
-from transduce.training import budget, train
-from transduce.training.checkpoint import STATE
+from transduce.training import train
 from transduce.training.log import read_log
+from transduce.training.log_window import Passed
+from transduce.training.memory import auto_batch as budget
+from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
-from transduce.training.window import Passed
 
 SHORT = [
     "train.steps=40",
@@ -189,14 +189,14 @@ def test_a_run_in_too_little_memory_learns_the_same(
 ) -> None:
     still = ["model.dropout=0.0", "train.steps=20"]
     train(tiny(task, *still), tmp_path / "roomy")
-    real = Network.loss
+    real = EncoderDecoder.loss
 
-    def loss(self: Network, source_BS: Tensor, *rest: Any) -> Loss:
+    def loss(self: EncoderDecoder, source_BS: Tensor, *rest: Any) -> Loss:
         if len(source_BS) > 40 and torch.is_grad_enabled():
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return real(self, source_BS, *rest)
 
-    monkeypatch.setattr(Network, "loss", loss)
+    monkeypatch.setattr(EncoderDecoder, "loss", loss)
     capsys.readouterr()
     train(tiny(task, *still), tmp_path / "narrow")
     told = capsys.readouterr().err
@@ -211,7 +211,7 @@ def test_a_run_in_too_little_memory_learns_the_same(
 def test_a_budget_found_is_kept(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    auto = ["train.tokens=auto"]
+    auto = ["train.batch_tokens=auto"]
     free = 20 * 2**20
     monkeypatch.setattr(budget, "free_memory", lambda device: free)
     train(tiny(task, *auto, "train.steps=20"), tmp_path / "run")
@@ -222,7 +222,7 @@ def test_a_budget_found_is_kept(
     train(tiny(task, *auto, "train.steps=40"), tmp_path / "run", resume=True)
     assert state(tmp_path / "run")[1]["tokens"] == found
     monkeypatch.undo()
-    train(tiny(task, f"train.tokens={found}", "train.steps=40"), tmp_path / "told")
+    train(tiny(task, f"train.batch_tokens={found}", "train.steps=40"), tmp_path / "told")
     one, other = state(tmp_path / "run")[0], state(tmp_path / "told")[0]
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -237,7 +237,12 @@ def test_pairs_longer_than_a_batch_or_than_allowed(
     lines[7] = f"{'ab' * 300}\t{'ba' * 300}"  # longer than data.max_length
     (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
     corpus = f"data.train={{file: {tmp_path}/train.tsv}}"
-    more = [corpus, "train.tokens=32", f"data.streaming={streaming}", "data.pool=100"]
+    more = [
+        corpus,
+        "train.batch_tokens=32",
+        f"data.streaming={streaming}",
+        "data.shuffle_buffer=100",
+    ]
     trained = train(tiny(task, *more, "train.steps=150"), tmp_path / "run")
     assert trained.standing.position.epoch >= 1
     assert trained.standing.guard.skipped == 0
@@ -250,7 +255,7 @@ import torch
 from transduce import recipe
 from transduce.data.batches import collate
 from transduce.models import Vocabulary, build
-from transduce.presets import PRESETS
+from transduce.recipe.presets import PRESETS
 from transduce.recipe import Train
 from transduce.training.optimizer import build_optimizer
 from transduce.training.update import Update

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import transduce
-from transduce.cookbook import load_recipe
+from transduce.recipe import load_recipe
 from transduce.storage import read_tensors
 from transduce.tasks import LanguageModel
 from transduce.training import train
@@ -32,7 +32,7 @@ model:
   width: 32
   dropout: 0.0
   decoder: {layers: 1, heads: 2, feed_forward: 64, positions: rotary}
-train: {steps: 250, tokens: 480, lr: 1e-2, schedule: cosine, warmup: 20, smoothing: 0.0}
+train: {steps: 250, batch_tokens: 480, lr: 1e-2, schedule: cosine, warmup: 20, label_smoothing: 0.0}
 validation: {every: 125}
 decode: {beam: 1, max_extra: 30}
 """
@@ -62,7 +62,7 @@ def command(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def trained(folder: Path) -> Path:
-    ended = command("train", folder / "words.yaml", "--folder", folder / "run")
+    ended = command("train", folder / "words.yaml", "--output", folder / "run")
     assert ended.returncode == 0, ended.stderr
     assert "Training: " in ended.stderr
     assert "12,000 tokens" in ended.stderr
@@ -117,7 +117,7 @@ def test_scores_are_bits(trained: Path, tmp_path: Path) -> None:
 def test_prompts_are_compared(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "prompts").write_text("ab e\nab \n<script>x</script>\n")
     ended = command(
-        "prompts", trained, tmp_path / "prompts", "--length", 6, "--html", tmp_path / "p.html"
+        "prompts", trained, tmp_path / "prompts", "--length", 6, "--output", tmp_path / "p.html"
     )
     assert ended.returncode == 0, ended.stderr
     assert "mean bits apart" in ended.stdout

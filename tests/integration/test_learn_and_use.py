@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import transduce
-from transduce.cookbook import load_recipe
-from transduce.data.corpus import read_pairs
+from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate, items_of
-from transduce.folder import OF_A_RUN
+from transduce.recipe import load_recipe
+from transduce.tasks.folder import OF_A_RUN
 from transduce.training import train
 
 
@@ -32,7 +32,7 @@ def command(*arguments: str, text: str | None = None) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    result = command("train", str(task / "tiny.yaml"), "--folder", str(folder))
+    result = command("train", str(task / "tiny.yaml"), "--output", str(folder))
     assert result.returncode == 0, result.stderr
     assert "transduce run" in result.stdout
     return folder

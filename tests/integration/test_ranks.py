@@ -28,7 +28,7 @@ FORKS = multiprocessing.get_context("forkserver")
 # What a run imports at once or later: a process that comes from the server imports nothing.
 FORKS.set_forkserver_preload(
     [
-        "transduce.cli",
+        "transduce.cli.main",
         "transduce.training",
         "torch._dynamo",
         "torch.distributed.fsdp",
@@ -41,7 +41,7 @@ FORKS.set_forkserver_preload(
 EXACT = [
     "train.steps=12",
     "train.log_every=1",
-    "train.tokens=64",
+    "train.batch_tokens=64",
     "train.accumulate=6",
     "train.schedule=constant",
     "validation.every=6",
@@ -50,7 +50,7 @@ EXACT = [
 LONG = [
     "train.steps=60",
     "train.log_every=5",
-    "train.tokens=128",
+    "train.batch_tokens=128",
     "train.accumulate=2",
     "validation.every=10",
     "validation.limit=5",
@@ -102,8 +102,8 @@ def work(
     """One process, as torchrun would start it."""
     import torch
 
-    from transduce import cli
-    from transduce.training import ranks
+    from transduce.cli import main as cli
+    from transduce.training.distributed import processes as ranks
 
     torch.set_num_threads(1)
     output = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -120,7 +120,7 @@ def work(
 def start(
     task: Path, folder: Path, count: int, settings: list[str], *more: str, seconds: float = 100
 ) -> Group:
-    arguments = ["train", str(task / "tiny.yaml"), *settings, "--folder", str(folder), *more]
+    arguments = ["train", str(task / "tiny.yaml"), *settings, "--output", str(folder), *more]
     return Group(folder, count, arguments, seconds)
 
 
@@ -136,7 +136,7 @@ def finish(task: Path, folder: Path, count: int, settings: list[str], *more: str
 
 def torchrun(task: Path, folder: Path, count: int, settings: list[str]) -> subprocess.Popen[str]:
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(count), "--standalone"]
-    ours = ["-m", "transduce", "train", str(task / "tiny.yaml"), *settings, "--folder", str(folder)]
+    ours = ["-m", "transduce", "train", str(task / "tiny.yaml"), *settings, "--output", str(folder)]
     return subprocess.Popen(
         [sys.executable, *launcher, *ours],
         stdout=subprocess.PIPE,
@@ -231,7 +231,13 @@ def test_any_number_of_processes_learns_the_same(
     same_learning(finish(task, place / f"on-{count}", count, EXACT), alone)
 
 
-UNEVEN = [*EXACT, "train.accumulate=5", "train.ema=0.9", "data.streaming=true", "data.pool=150"]
+UNEVEN = [
+    *EXACT,
+    "train.accumulate=5",
+    "train.ema=0.9",
+    "data.streaming=true",
+    "data.shuffle_buffer=150",
+]
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +251,7 @@ def test_batches_that_do_not_divide(task: Path, place: Path, uneven: Path) -> No
 
 
 def test_shards(task: Path, place: Path, uneven: Path) -> None:
-    same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.shard=true"]), uneven)
+    same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.fsdp=true"]), uneven)
 
 
 def test_more_processes_than_batches_are_told_of(task: Path, tmp_path: Path) -> None:
@@ -263,7 +269,7 @@ def half(task: Path, place: Path) -> Path:
     return finish(task, place / "half", 2, [*EXACT, "train.steps=6"])
 
 
-@pytest.mark.parametrize(("count", "more"), [(1, []), (3, []), (2, ["train.shard=true"])])
+@pytest.mark.parametrize(("count", "more"), [(1, []), (3, []), (2, ["train.fsdp=true"])])
 def test_a_state_goes_on_with_any_number(
     task: Path, half: Path, alone: Path, tmp_path: Path, count: int, more: list[str]
 ) -> None:
@@ -274,7 +280,7 @@ def test_a_state_goes_on_with_any_number(
 
 def test_a_state_of_shards_goes_on_whole(task: Path, alone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    finish(task, folder, 2, [*EXACT, "train.steps=6", "train.shard=true"])
+    finish(task, folder, 2, [*EXACT, "train.steps=6", "train.fsdp=true"])
     same_learning(finish(task, folder, 1, EXACT, "--resume"), alone)
 
 
@@ -368,7 +374,7 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
         "train: {warmup: 2, smoothing: 0.0}\n"
     )
     alone, both = (finish(tmp_path, tmp_path / f"of-{n}", n, EXACT) for n in (1, 2))
-    parted = finish(tmp_path, tmp_path / "parted", 2, [*EXACT, "train.shard=true"])
+    parted = finish(tmp_path, tmp_path / "parted", 2, [*EXACT, "train.fsdp=true"])
     assert losses(alone) == pytest.approx(losses(both), rel=1e-5)
     assert losses(alone) == pytest.approx(losses(parted), rel=1e-5)
     assert len(losses(both)) == 12

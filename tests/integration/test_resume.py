@@ -29,7 +29,7 @@ SETTINGS = [
 def start(task: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "transduce", "train", str(task / "tiny.yaml"), *SETTINGS]
     return subprocess.Popen(
-        [*command, "--folder", str(folder), *more],
+        [*command, "--output", str(folder), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

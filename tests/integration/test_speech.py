@@ -14,17 +14,17 @@ import torch
 
 from tones import RATE, tones, write_tones
 from transduce import load
-from transduce.cookbook import load_recipe
-from transduce.data.textgrid import parse_textgrid
+from transduce.data.audio.textgrid import parse_textgrid
 from transduce.evaluation.evaluate import evaluate_folder
+from transduce.recipe import load_recipe
 from transduce.storage import read_tensors
-from transduce.tasks import Hearing
+from transduce.tasks import SpeechModel
 from transduce.training import train
 from transduce.training.log import read_log
 
 COUNTS = {"train": 240, "valid": 30, "test": 30}
 BRIEF = ["train.steps=12", "validation.every=6", "validation.limit=3", "train.log_every=3"]
-HARD = ["sound.speed=[0.9, 1.0, 1.1]", "model.dropout=0.1", "train.schedule=constant"]
+HARD = ["audio.speed_perturbation=[0.9, 1.0, 1.1]", "model.dropout=0.1", "train.schedule=constant"]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_it_learns_to_hear(run: Path) -> None:
     model = load(run)
     joint = evaluate_folder(model, run, split="test").metrics["cer"].value
     assert joint < 5
-    alone = evaluate_folder(model, run, split="test", ctc=0.0, beam=1).metrics["cer"].value
+    alone = evaluate_folder(model, run, split="test", ctc_weight=0.0, beam=1).metrics["cer"].value
     assert alone < 15
     assert "Sound: rate 4000" in (run / "README.md").read_text("utf-8")
 
@@ -68,7 +68,7 @@ def test_it_learns_to_hear(run: Path) -> None:
     "shape",
     [
         ["model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5}"],
-        ["model.encoder={kind: recurrent, cell: gru}", "sound.normalize=global", "train.ema=0.9"],
+        ["model.encoder={kind: recurrent, cell: gru}", "audio.normalize=global", "train.ema=0.9"],
         [
             "model.encoder={layers: 1, heads: 2, feed_forward: 32}",
             "model.decoder={kind: recurrent}",
@@ -79,7 +79,7 @@ def test_it_learns_to_hear(run: Path) -> None:
 def test_a_run_that_was_stopped_goes_on_as_if_not(
     folder: Path, tmp_path: Path, shape: list[str]
 ) -> None:
-    settings = [*BRIEF, *HARD, *shape, "train.tokens=1500"]
+    settings = [*BRIEF, *HARD, *shape, "train.batch_tokens=1500"]
     train(load_recipe(folder / "tones.yaml", settings), tmp_path / "whole")
     train(load_recipe(folder / "tones.yaml", [*settings, "train.steps=6"]), tmp_path / "halves")
     train(load_recipe(folder / "tones.yaml", settings), tmp_path / "halves", resume=True)
@@ -106,10 +106,10 @@ def test_a_translation_beside_what_is_said(folder: Path, tmp_path: Path) -> None
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     recipe = load_recipe(
         folder / "tones.yaml",
-        [*BRIEF, *corpora, "data.test=", apart, "decode.ctc=0", "train.steps=40"],
+        [*BRIEF, *corpora, "data.test=", apart, "decode.ctc_weight=0", "train.steps=40"],
     )
     model = train(recipe, tmp_path / "run").model
-    assert isinstance(model, Hearing)
+    assert isinstance(model, SpeechModel)
     assert not model.has_same_ctc
     assert "a" in model.source_tokens.names()
     assert "A" in model.target_tokens.names()
@@ -131,13 +131,13 @@ data:
   valid: {{text: text.txt, lines: apart}}
   tokens: {{both: {{file: {run / "target.tokens.json"}}}}}
 model: {{width: 16, decoder: {{layers: 1, heads: 2, feed_forward: 32}}}}
-train: {{steps: 20, tokens: 500, device: cpu}}
+train: {{steps: 20, batch_tokens: 500, device: cpu}}
 """
     )
     train(load_recipe(tmp_path / "language.yaml"), tmp_path / "language")
-    sound = folder / "sounds" / "test0.wav"
-    asked = ("--language-model", tmp_path / "language", "--language-weight", "0.2", "--json")
-    result = transduce("run", run, sound, *asked)
+    audio = folder / "sounds" / "test0.wav"
+    asked = ("--language-model", tmp_path / "language", "--lm-weight", "0.2", "--json")
+    result = transduce("run", run, audio, *asked)
     assert result.returncode == 0, result.stderr
     output = json.loads(result.stdout)
     parts = output["parts"]
@@ -146,9 +146,9 @@ train: {{steps: 20, tokens: 500, device: cpu}}
 
 
 def test_the_model_says_how_sure_it_is(run: Path, folder: Path, tmp_path: Path) -> None:
-    """Of sound that it has not learnt it writes something too, less surely, and warns."""
+    """Of audio that it has not learnt it writes something too, less surely, and warns."""
     model = load(run)
-    assert isinstance(model, Hearing)
+    assert isinstance(model, SpeechModel)
     assert model.calibration is not None
     rows = read_log(run / "log.jsonl")
     assert max(row["confidence"] for row in rows if row["kind"] == "valid") > 60
@@ -177,13 +177,13 @@ def test_the_model_says_how_sure_it_is(run: Path, folder: Path, tmp_path: Path) 
     values = json.loads(transduce("run", run, names[0], "--json").stdout)
     assert values["confidence"] < sure / 2
     assert len(values["probabilities"]) == len(values["tokens"])
-    assert "does not sound" in values["warning"]
+    assert "does not audio" in values["warning"]
 
 
 def test_confidence_is_the_same_however_it_is_asked_for(run: Path, folder: Path) -> None:
     model = load(run)
-    sound = [str(folder / "sounds" / "test0.wav")]
-    (plain,), (timed,) = model.run(sound), model.run(sound, times=True)
+    audio = [str(folder / "sounds" / "test0.wav")]
+    (plain,), (timed,) = model.run(audio), model.run(audio, times=True)
     assert plain.confidence == pytest.approx(timed.confidence, abs=1e-4)
     assert plain.stretches[0].confidence == plain.confidence
     assert len(timed.probabilities) == len(timed.tokens) == len(timed.ids) + 1
@@ -215,7 +215,7 @@ def test_samples_are_sources(run: Path, folder: Path) -> None:
 
 
 def test_one_bad_file_among_many(run: Path, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.wav").write_text("no sound")
+    (tmp_path / "bad.wav").write_text("no audio")
     texts = [line.split("\t")[1] for line in (folder / "test.tsv").read_text().splitlines()[1:]]
     good = [folder / "sounds" / f"test{number}.wav" for number in range(3)]
     result = transduce("run", run, good[0], tmp_path / "bad.wav", *good[1:], tmp_path / "gone.wav")
@@ -234,8 +234,8 @@ def test_one_bad_file_among_many(run: Path, folder: Path, tmp_path: Path) -> Non
     assert sum(line == text for line, text in zip([lines[0], *lines[2:4]], texts, strict=False)) > 1
     told = result.stderr.splitlines()
     assert len(told) == 2
-    assert "bad.wav is not sound that can be read here" in told[0]
-    assert "there is no sound file" in told[1]
+    assert "bad.wav is not audio that can be read here" in told[0]
+    assert "there is no audio file" in told[1]
 
 
 def test_subtitles_and_a_textgrid_of_a_long_recording(run: Path, tmp_path: Path) -> None:

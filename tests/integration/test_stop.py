@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lives import Lives, check_same, command
 from transduce.storage import held, read_tensors
-from transduce.training.checkpoint import settle_state
+from transduce.training.run_directory.checkpoint import settle_state
 
 STATE = "state/training.safetensors"
 

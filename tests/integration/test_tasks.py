@@ -14,18 +14,19 @@ from typing import Any
 
 import pytest
 
-from transduce import cli, load
-from transduce.cookbook import load_recipe
-from transduce.folder import read_metrics
+from transduce import load
+from transduce.cli import main as cli
 from transduce.inspection.figures import attention_map
+from transduce.recipe import load_recipe
 from transduce.storage import read_tensors
+from transduce.tasks.folder import read_metrics
 from transduce.training import train
 from transduce.training.log import read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 TRAIN = """
-train: {steps: 150, tokens: 512, lr: 1e-2, schedule: constant, warmup: 10, smoothing: 0.0,
-  log_every: 10, device: cpu}
+train: {steps: 150, batch_tokens: 512, lr: 1e-2, schedule: constant, warmup: 10,
+  label_smoothing: 0.0, log_every: 10, device: cpu}
 validation: {every: 75, limit: null, metric: accuracy}
 """
 CLASSIFY = (
@@ -59,10 +60,10 @@ model:
     + TRAIN
 )
 SHAPES: dict[str, list[str]] = {
-    "pooled": ["model.pool=average"],
-    "attention": ["model.pool=attention"],
-    "recurrent-last": ["model.encoder={kind: recurrent, cell: gru}", "model.pool=last"],
-    "recurrent-attention": ["model.encoder={kind: recurrent}", "model.pool=attention"],
+    "pooled": ["model.pooling=mean"],
+    "attention": ["model.pooling=attention"],
+    "recurrent-last": ["model.encoder={kind: recurrent, cell: gru}", "model.pooling=last"],
+    "recurrent-attention": ["model.encoder={kind: recurrent}", "model.pooling=attention"],
     "transformer": ["model.encoder={layers: 1, heads: 4, feed_forward: 32}", "train.lr=5e-3"],
 }
 ENDINGS = {"NOUN": "ness", "VERB": "ize", "ADV": "ly", "ADJ": "ful"}
@@ -163,7 +164,12 @@ def test_resuming_goes_on_as_if_nothing_had_been(corpora: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["mood", "tags"])
 def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, name: str) -> None:
-    settings = ["data.streaming=true", "data.pool=200", "train.tokens=auto", "train.steps=20"]
+    settings = [
+        "data.streaming=true",
+        "data.shuffle_buffer=200",
+        "train.batch_tokens=auto",
+        "train.steps=20",
+    ]
     trained = train(load_recipe(corpora / f"{name}.yaml", settings), tmp_path / "run")
     assert trained.standing.step == 20
     assert trained.standing.tokens % 256 == 0
@@ -171,13 +177,13 @@ def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, 
 
 def test_two_processes_have_the_losses_of_one(corpora: Path, tmp_path: Path) -> None:
     settings = ["train.steps=6", "train.accumulate=2", "train.log_every=1", "validation.every=6"]
-    settings += ["train.tokens=128", "model.dropout=0", "model.word_dropout=0"]
+    settings += ["train.batch_tokens=128", "model.dropout=0", "model.word_dropout=0"]
     values = []
     for count in (1, 2):
         folder = tmp_path / str(count)
         launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={count}", "--standalone"]
         command = [sys.executable, *(launcher if count > 1 else []), "-m", "transduce", "train"]
-        command += [str(corpora / "tags.yaml"), *settings, "--folder", str(folder)]
+        command += [str(corpora / "tags.yaml"), *settings, "--output", str(folder)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, capture_output=True, env=environment, timeout=240)
         log = read_log(folder / "log.jsonl")
@@ -235,7 +241,7 @@ def test_the_recipes_and_commands_of_the_page_work(
 def test_a_task_of_ones_own_is_as_short_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.rules import RULES
+    from transduce.recipe.tasks import RULES
     from transduce.tasks import Model
 
     monkeypatch.chdir(tmp_path)

@@ -10,13 +10,12 @@ import pyarrow.parquet
 import pytest
 
 from transduce.checksums import SUMS
-from transduce.cookbook import load_recipe
 from transduce.errors import DataError, TrainingError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.recipe import Columns, Data, Model, Recipe, Tokens, TokensOfSides, Train
+from transduce.recipe import Columns, Data, Model, Recipe, Tokens, TokensOfSides, Train, load_recipe
+from transduce.tasks.transduce import load
 from transduce.training import train
 from transduce.training.log import read_log
-from transduce.transducer import load
 
 SHORT = ["train.steps=40", "validation.every=20", "validation.limit=5", "train.log_every=10"]
 
@@ -26,7 +25,9 @@ def losses(folder: Path) -> list[float]:
 
 
 def test_a_streamed_corpus_teaches_too(task: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(task / "tiny.yaml", [*SHORT, "data.streaming=true", "data.pool=100"])
+    recipe = load_recipe(
+        task / "tiny.yaml", [*SHORT, "data.streaming=true", "data.shuffle_buffer=100"]
+    )
     train(recipe, tmp_path / "run")
     told = losses(tmp_path / "run")
     assert told[-1] < told[0]
@@ -83,7 +84,7 @@ def test_patience_ends_a_run_that_gets_no_better(task: Path, tmp_path: Path) -> 
 
 
 def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:
-    wild = ["train.lr=1e18", "train.clip=0", "train.warmup=0", "train.schedule=constant"]
+    wild = ["train.lr=1e18", "train.clip_norm=0", "train.warmup=0", "train.schedule=constant"]
     with pytest.raises(
         TrainingError, match=r"not a finite number 10 times in a row, up to update \d+.*train\.lr="
     ):
@@ -153,7 +154,7 @@ def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path
     asked = [
         *SHORT,
         "train.schedule=constant",
-        "train.agreement=1.0",
+        "train.r_drop=1.0",
         "model.dropout=0.1",
         "data.tokens={both: {size: 60, bpe_dropout: 0.3}}",
     ]

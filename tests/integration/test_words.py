@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from transduce import cli, load
-from transduce.data.tokens import UNKNOWN
-from transduce.folder import read_metrics
+from transduce import load
+from transduce.cli import main as cli
+from transduce.data.tokens.tokenizer import UNKNOWN
+from transduce.tasks.folder import read_metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "words.md"
 LEADS = {
@@ -137,7 +138,7 @@ def test_several_models_together(said: tuple[Path, dict[str, str]]) -> None:
     place = folder / "runs" / "inflect"
     one, other = load(place), load(place)
     alone = evaluate_folder(one, place, split="valid")
-    both = evaluate_folder(one, place, split="valid", with_models=[other])
+    both = evaluate_folder(one, place, split="valid", ensemble=[other])
     assert both.name == "valid-2-models"
     assert both.metrics["exact"].value == alone.metrics["exact"].value
     found = read_metrics(place)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from command_line import Ended, Transduce
-from transduce import cli
+from transduce.cli import main as cli
 
 
 @pytest.fixture

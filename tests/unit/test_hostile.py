@@ -16,12 +16,12 @@ from command_line import Transduce, sentence
 from fuzz_world import RECIPES
 from tiny_models import tiny
 from transduce.checksums import SUMS
-from transduce.cookbook import parse_recipe
-from transduce.cookbook.read import MOST_BYTES
-from transduce.data.tokens import Tokens
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError, TokensError
-from transduce.inspection.report import write_card
-from transduce.transducer import load
+from transduce.inspection.model_card import write_card
+from transduce.recipe import parse_recipe
+from transduce.recipe.read import MOST_BYTES
+from transduce.tasks.transduce import load
 
 DATA = "data:\n  train: {file: a.tsv}\n  valid: {file: a.tsv}\n"
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -98,14 +98,14 @@ def test_recipes_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
         ("train.steps=1e99", "train.steps is 1e+99, which is larger than any number"),
         ("model.encoder.layers=100000", "parameters"),
         ("model.width=100000000", "GB of memory to be trained"),
-        ("sound={bands: 1001}", "sound.bands is 1001; it must be a whole number of at least"),
+        ("audio={bands: 1001}", "audio.mel_bands is 1001; it must be a whole number of at least"),
     ],
 )
 def test_overrides_that_cannot_be(
     transduce: Transduce, recipe: Path, override: str, said: str
 ) -> None:
     assert said in sentence(transduce("check", recipe, override))
-    given = ("train", recipe, override, "--folder", recipe.parent / "run")
+    given = ("train", recipe, override, "--output", recipe.parent / "run")
     assert said in sentence(transduce(*given))
 
 
@@ -126,7 +126,7 @@ def test_a_recipe_without_end(transduce: Transduce) -> None:
 )
 def test_lines_of_json(transduce: Transduce, recipe: Path, line: str, said: str) -> None:
     (recipe.parent / "a.jsonl").write_text(line + "\n", "utf-8")
-    given = ("train", recipe, "data.train.file=a.jsonl", "--folder", recipe.parent / "run")
+    given = ("train", recipe, "data.train.file=a.jsonl", "--output", recipe.parent / "run")
     assert said in sentence(transduce(*given))
 
 
@@ -141,7 +141,7 @@ def test_two_columns_of_one_name(transduce: Transduce, recipe: Path) -> None:
     columns = [pyarrow.array(["a"])] * 3
     table = pyarrow.Table.from_arrays(columns, ["source", "source", "target"])
     pyarrow.parquet.write_table(table, recipe.parent / "a.parquet")
-    given = ("train", recipe, "data.train.file=a.parquet", "--folder", recipe.parent / "run")
+    given = ("train", recipe, "data.train.file=a.parquet", "--output", recipe.parent / "run")
     assert "there are several columns source" in sentence(transduce(*given))
 
 
@@ -241,5 +241,7 @@ def test_a_constraint_of_thousands_of_letters(
 
 def test_coverage_while_it_trains(transduce: Transduce, recipe: Path) -> None:
     """Of a network in training each look makes another copy: the one searched is watched."""
-    ended = transduce("train", recipe, "decode.coverage=2", "--folder", recipe.parent / "run")
+    ended = transduce(
+        "train", recipe, "decode.coverage_penalty=2", "--output", recipe.parent / "run"
+    )
     assert ended.status == 0, ended.err

@@ -13,13 +13,13 @@ from torch import nn
 import transduce
 import transduce.nn as library
 from tiny_models import SOURCES, TARGETS, tiny
-from transduce.cookbook import load_recipe, parse_recipe, read_recipe
-from transduce.data.batches import collate
+from transduce.data.batches.batch import collate
 from transduce.errors import DataError, ModelError, RecipeError
-from transduce.models import Labeller, Learner, Network
-from transduce.models.language import LanguageNetwork
-from transduce.models.sound import SoundNetwork
-from transduce.transducer import Transducer, load
+from transduce.models import EncoderDecoder, Labeller, TrainableNetwork
+from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.recipe import load_recipe, parse_recipe, read_recipe
+from transduce.tasks.transduce import Transducer, load
 
 DATA: dict[str, Any] = {
     "train": {"name": "copy", "split": "train"},
@@ -38,7 +38,7 @@ WRONG = [
     ("model: {preset: transformer-tyny}", {"model": {"preset": "transformer-tyny"}}),
     ("model: {encoder: {kind: recurent}}", {"model": {"encoder": {"kind": "recurent"}}}),
     ("metrics: blue", {"metrics": "blue"}),
-    ("decode: {coverage: 1.5, beam: 0}", {"decode": {"coverage": 1.5, "beam": 0}}),
+    ("decode: {coverage: 1.5, beam: 0}", {"decode": {"coverage_penalty": 1.5, "beam": 0}}),
 ]
 YAML = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}\n"
 
@@ -100,12 +100,12 @@ def test_training_takes_a_folder_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "kind"),
     [
-        ({"model": MODEL}, Network),
-        ({"model": {**MODEL, "tie": "all"}}, Network),
+        ({"model": MODEL}, EncoderDecoder),
+        ({"model": {**MODEL, "tie": "all"}}, EncoderDecoder),
         ({"task": "classify", "model": {"width": 8, "encoder": SMALL}}, Labeller),
         ({"task": "tag", "model": {"width": 8, "encoder": SMALL}}, Labeller),
-        ({"task": "continue", "model": {"width": 8, "decoder": SMALL}}, LanguageNetwork),
-        ({"sound": {"bands": 20}, "model": MODEL}, SoundNetwork),
+        ({"task": "continue", "model": {"width": 8, "decoder": SMALL}}, LanguageModelNetwork),
+        ({"audio": {"bands": 20}, "model": MODEL}, SpeechEncoderDecoder),
     ],
 )
 def test_a_network_is_built_of_a_recipe_and_sizes(recipe: dict[str, Any], kind: type) -> None:
@@ -148,7 +148,7 @@ def test_every_name_of_the_library_is_there() -> None:
 def test_states_of_the_encoder_come_in_order_without_padding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from transduce.decoding import encoding
+    from transduce.decoding import encode as encoding
 
     model = tiny()
     monkeypatch.setattr(encoding, "PLACES", 20)  # several batches
@@ -208,7 +208,7 @@ class Doubled(nn.Module):
         return self.scale * self.inner(x_BTD)
 
 
-def doubled(network: Network) -> None:
+def doubled(network: EncoderDecoder) -> None:
     for block in network.decoder.blocks:
         block.feed_forward = Doubled(block.feed_forward)
 
@@ -235,10 +235,10 @@ def test_a_change_may_give_another_network() -> None:
 
 
 def test_what_a_change_may_not_give() -> None:
-    def buffered(network: Learner) -> None:
+    def buffered(network: TrainableNetwork) -> None:
         network.register_buffer("seen", torch.zeros(2))
 
-    with pytest.raises(ModelError, match=r"gave a Linear; it must .*Learner"):
+    with pytest.raises(ModelError, match=r"gave a Linear; it must .*TrainableNetwork"):
         tiny().change(lambda network: nn.Linear(2, 2))
     with pytest.raises(ModelError, match=r"buffer seen, which is not stored.*requires_grad=False"):
         tiny().change(buffered)

@@ -1,8 +1,8 @@
 """A long recording cut into the lines of its text, and these into words and phones.
 
-Viterbi over what CTC hears (nn/ctc_alignment.py) says which tokens were said when. CTC tells of a
-sound at one moment of it, so where an utterance begins and ends is told by loudness: the pause
-before its first sound, and after its last.
+Viterbi over what CTC hears (nn/ctc/alignment.py) says which tokens were said when. CTC tells of a
+audio at one moment of it, so where an utterance begins and ends is told by loudness: the pause
+before its first audio, and after its last.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torch import Tensor
 
 from transduce.alignment.emissions import ctc_emissions
 from transduce.alignment.lines import Line
-from transduce.data.audio import sound_blocks, sound_facts
-from transduce.data.intervals import Interval
-from transduce.data.silence import HOP, loud_frames
-from transduce.data.tokens import PAD
+from transduce.data.audio.intervals import Interval
+from transduce.data.audio.read import audio_blocks, audio_facts
+from transduce.data.audio.silence import HOP, loud_frames
+from transduce.data.tokens.tokenizer import PAD
 from transduce.errors import DataError
-from transduce.nn.ctc_alignment import Alignment, Tolerance, align
-from transduce.tasks.hearing import Hearing
+from transduce.nn.ctc.alignment import Alignment, Tolerance, align
+from transduce.tasks.speech import SpeechModel
 
 PAUSE = 0.12  # seconds: the closure of a stop is shorter
-REACH = 0.6  # seconds that a sound may go on after CTC has told of it, or have begun before
+REACH = 0.6  # seconds that an audio may go on after CTC has told of it, or have begun before
 TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
-LONG_PAUSE = 0.8  # seconds: no sound of speech is so quiet for so long
+LONG_PAUSE = 0.8  # seconds: no audio of speech is so quiet for so long
 MARGIN = 0.3  # seconds at its ends in which something soft may be said
 NOTHING = -20.0  # log p of what is said in a pause
 LEAST = 0.1  # confidence of a line that counts as read
@@ -66,12 +66,12 @@ class Aligned:
         return [utterance for utterance in self.utterances if utterance.read]
 
 
-def align_recording(model: Hearing, audio: Path, lines: Sequence[Line]) -> Aligned:
-    """Where each line was read. Lines that were not, and sound that is no line, may be anywhere
+def align_recording(model: SpeechModel, audio: Path, lines: Sequence[Line]) -> Aligned:
+    """Where each line was read. Lines that were not, and audio that is no line, may be anywhere
     between lines. Raises DataError where the recording cannot be used."""
-    seconds = sound_facts(audio).seconds
+    seconds = audio_facts(audio).seconds
     heard_SV = ctc_emissions(model, audio)
-    loud = loud_frames(sound_blocks(audio, model.sound.rate), model.sound.rate)
+    loud = loud_frames(audio_blocks(audio, model.audio.sample_rate), model.audio.sample_rate)
     _silence(heard_SV, model, loud)
     ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)
     starts = np.cumsum([0, *(len(line.ids) for line in lines)])
@@ -85,7 +85,7 @@ def align_recording(model: Hearing, audio: Path, lines: Sequence[Line]) -> Align
     return Aligned(audio, seconds, tuple(clock.utterances(lines, starts.tolist())))
 
 
-def _silence(heard_SV: Tensor, model: Hearing, loud: NDArray[np.bool_]) -> None:
+def _silence(heard_SV: Tensor, model: SpeechModel, loud: NDArray[np.bool_]) -> None:
     """Nothing is said in a long pause, whatever is heard in noise that was made as loud as speech
     by normalising a window of nothing else."""
     step = model.network.front.seconds_of(1) - model.network.front.seconds_of(0)
@@ -102,7 +102,7 @@ class _Clock:
     """Seconds of tokens, words and lines."""
 
     def __init__(
-        self, model: Hearing, told: Alignment, loud: NDArray[np.bool_], seconds: float
+        self, model: SpeechModel, told: Alignment, loud: NDArray[np.bool_], seconds: float
     ) -> None:
         self.told = told
         self.loud = loud
@@ -158,7 +158,7 @@ class _Clock:
         return heard * sum(shares) / words if words else heard
 
     def _begin(self, at: float, earliest: float) -> float:
-        """The end of the last pause before a sound."""
+        """The end of the last pause before an audio."""
         first = max(0, round(max(earliest, at - REACH) / HOP))
         here = min(round(at / HOP), len(self.loud))
         pauses = _pauses(self.loud[first:here])
@@ -167,7 +167,7 @@ class _Clock:
         return max(earliest, at if first * HOP > earliest else (earliest + at) / 2)
 
     def _end(self, at: float, latest: float) -> float:
-        """The beginning of the first pause after a sound."""
+        """The beginning of the first pause after an audio."""
         here = round(at / HOP)
         last = round(min(latest, at + REACH) / HOP)
         pauses = _pauses(self.loud[here:last])

@@ -1,7 +1,7 @@
 """What CTC hears in a recording of any length: log-probabilities, window by window.
 
 Windows overlap, and of each only the middle is kept, so that none hears where it was cut. Of an
-hour there are 90,000 states in memory, some megabytes a dozen tokens; of the sound, some minutes.
+hour there are 90,000 states in memory, some megabytes a dozen tokens; of the audio, some minutes.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.data.audio import sound_blocks
-from transduce.data.recording import Samples
-from transduce.data.sounds import Wave, sixteen_bits
-from transduce.nn.subsampling import FACTOR
-from transduce.tasks.hearing import Hearing
+from transduce.data.audio.corpus import Wave, sixteen_bits
+from transduce.data.audio.read import audio_blocks
+from transduce.data.audio.recording import Samples
+from transduce.nn.speech.subsampling import FACTOR
 from transduce.tasks.model import ready
+from transduce.tasks.speech import SpeechModel
 
 CORE = 8.0  # seconds that are kept of a window, or less where a model has learnt from less
 CONTEXT = 1.0  # seconds before and after
 AT_ONCE = 16  # windows through the network
 
 
-def ctc_emissions(model: Hearing, path: Path) -> Tensor:
+def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
     """log p [S, V] of every state of a recording, on the CPU."""
     front = model.network.front
     step = FACTOR * front.mel.hop
     core = max(1.0, min(CORE, model.longest - 2 * CONTEXT)) * front.rate
     core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
-    cut = _windows(sound_blocks(path, front.rate), core_states * step, context_states * step)
+    cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)
     found = []
     with ready(model):
         while some := list(islice(cut, AT_ONCE)):

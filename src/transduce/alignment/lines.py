@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.data.tokens import UNKNOWN, Tokens
-from transduce.decoding.spoken import words_of
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.decoding.speech.timing import words_of
 from transduce.errors import DataError, ModelError
 from transduce.synthesis.espeak import espeak
-from transduce.tasks.hearing import Hearing
+from transduce.tasks.speech import SpeechModel
 
 ENOUGH = 0.9  # of a text in phones, the share that the model must know
 
@@ -39,14 +39,14 @@ def read_text(path: Path) -> list[str]:
     return [line.split("\t")[1] if named and line.strip() else line.strip() for line in lines]
 
 
-def spell(model: Hearing, texts: Sequence[str], language: str | None = None) -> list[Line]:
+def spell(model: SpeechModel, texts: Sequence[str], language: str | None = None) -> list[Line]:
     """What CTC is to look for. Of a model of phones, espeak says them, if it is told the language
     (BCP 47); else lines are phones with spaces between them. What CTC does not know is left out.
 
     Raises DataError where a text without a language is not in the model's phones.
     """
     if model.network.ctc is None:
-        raise ModelError("aligning needs a model with CTC: train one with model.ctc=0.3")
+        raise ModelError("aligning needs a model with CTC: train one with model.ctc_weight=0.3")
     tokens = model.source_tokens
     if language is not None and tokens.level == "symbol":
         lines = _pronounced(tokens, texts, language)
@@ -63,7 +63,7 @@ def spell(model: Hearing, texts: Sequence[str], language: str | None = None) -> 
     return lines
 
 
-def strange_phones(model: Hearing, texts: Sequence[str]) -> list[str]:
+def strange_phones(model: SpeechModel, texts: Sequence[str]) -> list[str]:
     """What is no phone of a model of phones, in texts that are not written in them; else nothing.
 
     Words are no phones, though a few of them ("a") are spelt like one.

@@ -8,19 +8,25 @@ from pathlib import Path
 
 from transduce.alignment.align import Aligned, Utterance, align_recording
 from transduce.alignment.lines import Line, read_text, spell, strange_phones
-from transduce.alignment.written import MANIFEST, files_of, manifest_rows, table, write_alignment
-from transduce.corpora.udhr import SPLITS
-from transduce.corpora.udhr_spoken import ALL, UDHR_SPOKEN
-from transduce.corpora.versions import read_version, version_codes
-from transduce.data.audio import sound_facts
-from transduce.data.textgrid import SEGMENTS, read_textgrid
+from transduce.alignment.output_files import (
+    MANIFEST,
+    files_of,
+    manifest_rows,
+    table,
+    write_alignment,
+)
+from transduce.corpora.sets.udhr import SPLITS
+from transduce.corpora.sets.udhr_spoken import ALL, UDHR_SPOKEN
+from transduce.corpora.sets.udhr_versions import read_version, version_codes
+from transduce.data.audio.read import audio_facts
+from transduce.data.audio.textgrid import SEGMENTS, read_textgrid
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_device
 from transduce.recipe import Named
 from transduce.storage import check_free, write_text
 from transduce.synthesis.declaration import cut
-from transduce.tasks.hearing import Hearing
-from transduce.transducer import load
+from transduce.tasks.speech import SpeechModel
+from transduce.tasks.transduce import load
 
 LEAST = 0.3  # confidence of what a corpus is made from
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".sph")
@@ -40,7 +46,9 @@ def align_and_tell(
 ) -> None:
     """Align one recording with its text, by a model or as somebody has marked it."""
     if (model is None) == (grid is None):
-        raise DataError("name a --model that aligns, or --grid FILE with a tier seg; one of them")
+        raise DataError(
+            "name a --model that aligns, or --textgrid FILE with a tier seg; one of them"
+        )
     folder = to or audio.with_suffix("")
     check_free(files_of(folder, audio), overwrite)
     texts = read_text(text)
@@ -59,7 +67,7 @@ def align_and_tell(
     _tell(aligned, folder)
 
 
-def _learnt_language(model: Hearing) -> str | None:
+def _learnt_language(model: SpeechModel) -> str | None:
     """The one language whose phones a model has learnt, as far as its recipe names it; said, as
     nobody asked for it."""
     corpus = model.recipe.data.train
@@ -93,7 +101,7 @@ def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
     tier = read_textgrid(grid).tier(SEGMENTS)
     if tier is None:
         raise DataError(f"{grid} has no tier named {SEGMENTS}: its labels are numbers of lines")
-    seconds = sound_facts(audio).seconds
+    seconds = audio_facts(audio).seconds
     found = []
     for interval in tier.intervals:
         label = interval.text.strip()
@@ -150,7 +158,7 @@ def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
     codes = version_codes()
     sounds = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not sounds:
-        raise DataError(f"{folder} holds no sound files; their names begin with a code: eng-1.mp3")
+        raise DataError(f"{folder} holds no audio files; their names begin with a code: eng-1.mp3")
     for path in sounds:
         fitting = [c for c in codes if path.stem == c or path.stem.startswith((f"{c}-", f"{c}_"))]
         if not fitting:
@@ -161,10 +169,10 @@ def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, max(fitting, key=len)
 
 
-def _hearing(folder: Path, device: str) -> Hearing:
+def _hearing(folder: Path, device: str) -> SpeechModel:
     model = load(folder, str(pick_device(device)))
-    if not isinstance(model, Hearing):
-        raise ModelError(f"{folder} does not hear: align needs a model of sound with CTC")
+    if not isinstance(model, SpeechModel):
+        raise ModelError(f"{folder} does not hear: align needs a model of audio with CTC")
     return model
 
 

@@ -1,9 +1,9 @@
 """Corpora by name: those made here, those fetched from their public homes, and where they lie."""
 
 from transduce.corpora.catalogue import FETCHED, check_named, files_of, listing_of, splits_of
-from transduce.corpora.getting import get
-from transduce.corpora.made import MADE
-from transduce.corpora.place import corpora_folder
+from transduce.corpora.fetch import get
+from transduce.corpora.generated import MADE
+from transduce.corpora.location import corpora_folder
 
 __all__ = [
     "FETCHED",

@@ -6,21 +6,21 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from transduce.corpora.announcements import ANNOUNCEMENTS
-from transduce.corpora.asterisk import ASTERISK
-from transduce.corpora.cmudict import CMUDICT
-from transduce.corpora.ewt import EWT
-from transduce.corpora.imdb import IMDB
-from transduce.corpora.listing import Files, Listing, megabytes
-from transduce.corpora.made import MADE, SPLITS
-from transduce.corpora.mboshi import MBOSHI
-from transduce.corpora.multi30k import MULTI30K
-from transduce.corpora.place import corpora_folder, read_facts
-from transduce.corpora.sigmorphon2020 import SIGMORPHON2020
-from transduce.corpora.spoken_digits import SPOKEN_DIGITS
-from transduce.corpora.tiny_shakespeare import TINY_SHAKESPEARE
-from transduce.corpora.udhr import UDHR
-from transduce.corpora.udhr_spoken import UDHR_SPOKEN
+from transduce.corpora.entry import Files, Listing, megabytes
+from transduce.corpora.generated import MADE, SPLITS
+from transduce.corpora.location import corpora_folder, read_facts
+from transduce.corpora.sets.announcements import ANNOUNCEMENTS
+from transduce.corpora.sets.asterisk import ASTERISK
+from transduce.corpora.sets.cmudict import CMUDICT
+from transduce.corpora.sets.ewt import EWT
+from transduce.corpora.sets.imdb import IMDB
+from transduce.corpora.sets.mboshi import MBOSHI
+from transduce.corpora.sets.multi30k import MULTI30K
+from transduce.corpora.sets.sigmorphon2020 import SIGMORPHON2020
+from transduce.corpora.sets.spoken_digits import SPOKEN_DIGITS
+from transduce.corpora.sets.tiny_shakespeare import TINY_SHAKESPEARE
+from transduce.corpora.sets.udhr import UDHR
+from transduce.corpora.sets.udhr_spoken import UDHR_SPOKEN
 from transduce.errors import DataError
 from transduce.recipe import Named
 

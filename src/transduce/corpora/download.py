@@ -150,7 +150,7 @@ def _write(part: Path, append: bool, chunks: Iterator[bytes]) -> None:
         part.unlink(missing_ok=True)  # a full disk has better uses
         raise DataError(
             f"{part} could not be written ({error.strerror or error}) and was removed; free some "
-            f"space, or choose another place with --to"
+            f"space, or choose another place with --output"
         ) from None
 
 

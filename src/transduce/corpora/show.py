@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from transduce.corpora.catalogue import FETCHED, listing_of
-from transduce.corpora.getting import get
-from transduce.corpora.listing import Listing, megabytes
-from transduce.corpora.made import MADE
-from transduce.corpora.place import corpora_folder, read_facts
+from transduce.corpora.entry import Listing, megabytes
+from transduce.corpora.fetch import get
+from transduce.corpora.generated import MADE
+from transduce.corpora.location import corpora_folder, read_facts
 from transduce.errors import DataError
 from transduce.terminal import console as make_console
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transduce.corpora.listing import Checksum
+from transduce.corpora.entry import Checksum
 from transduce.errors import DataError
 
 PACKED = ("", ".gz", ".xz")

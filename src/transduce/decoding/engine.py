@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from transduce.decoding.decode import Request, Task
-from transduce.decoding.search import Hypothesis
+from transduce.decoding.batch.decode import BatchDecoder, Request
+from transduce.decoding.search.greedy import Hypothesis
 
 Rows = Sequence[Sequence[int]]
 
@@ -21,11 +21,11 @@ class Engine(Protocol):
     at_once: int
     """Calls to `decode` side by side, from threads, that keep its workers busy."""
 
-    def decode(self, task: Task, requests: Sequence[Request]) -> list[list[Hypothesis]]:
-        """What Task.run gives, as near as the engine can; ModelError for what it cannot do."""
+    def decode(self, task: BatchDecoder, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """What BatchDecoder.run gives, as near as the engine can. Raises ModelError otherwise."""
 
-    def follow(self, task: Task, request: Request) -> Iterator[int]:
-        """What Task.follow gives."""
+    def follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
+        """What BatchDecoder.follow gives."""
 
     def log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """The log-probability of each token of each target, END included."""

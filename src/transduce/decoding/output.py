@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Spoken:
+class TimedWord:
     """What is said from one second of a recording to another, and how sure the model is of it."""
 
     text: str
@@ -48,12 +48,12 @@ class Output:
     ids: list[int] = field(default_factory=list)
     """The numbers of the tokens, without END."""
     parts: dict[str, float] = field(default_factory=dict)
-    """Of sound, where times were asked for: what each judge found, as log-probabilities that are
+    """Of audio, where times were asked for: what each judge found, as log-probabilities that are
     not weighted yet (attention, ctc, language_model), and the length penalty that divides them."""
-    stretches: list[Spoken] = field(default_factory=list)
-    """Of sound: what is said between two pauses."""
-    words: list[Spoken] = field(default_factory=list)
-    """Of sound, where times were asked for: each word, or phone."""
+    stretches: list[TimedWord] = field(default_factory=list)
+    """Of audio: what is said between two pauses."""
+    words: list[TimedWord] = field(default_factory=list)
+    """Of audio, where times were asked for: each word, or phone."""
     failed: bool = False
     """Whether the source could not be used at all; `warning` says why."""
 

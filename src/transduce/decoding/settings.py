@@ -16,13 +16,13 @@ WHOLE = (
     "top_k",
     "seed",
     "samples",
-    "no_repeat",
+    "no_repeat_ngram",
     "min_length",
     "max_length",
 )
 FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
-FROM_RECIPE = ("beam", "length_penalty", "coverage", "no_repeat", "ctc")
+FROM_RECIPE = ("beam", "length_penalty", "coverage_penalty", "no_repeat_ngram", "ctc_weight")
 OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
 # What no machine would end with.
@@ -43,7 +43,7 @@ class Settings:
     beam: int | None = None
     nbest: int = 1
     length_penalty: float | None = None
-    coverage: float | None = None
+    coverage_penalty: float | None = None
     groups: int = 1
     diversity: float = 0.5
     sample: bool = False
@@ -53,17 +53,17 @@ class Settings:
     seed: int = 1
     mbr: str | None = None
     samples: int = 32
-    no_repeat: int | None = None
+    no_repeat_ngram: int | None = None
     min_length: int = 0
     max_length: int | None = None
     only: Sequence[str] | None = None
     unknown: bool = True
     geometric: bool = False
-    rescore_weight: float = 1.0
+    rerank_weight: float = 1.0
     scores: bool = True
     """Whether scores are wanted; what needs none to search may leave them out as NaN."""
-    ctc: float | None = None
-    language_weight: float = 0.3
+    ctc_weight: float | None = None
+    lm_weight: float = 0.3
 
     @property
     def draws(self) -> int:
@@ -94,13 +94,18 @@ class Settings:
         for name, most in MOST.items():
             value = getattr(self, name)
             _require(value is None or value <= most, name, value, f"at most {most:,}")
-        for name in ("no_repeat", "min_length", "coverage", "diversity", "language_weight"):
+        for name in ("no_repeat_ngram", "min_length", "coverage_penalty", "diversity", "lm_weight"):
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (none) or more")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
-        _require(0 <= (self.ctc or 0.0) <= 1, "ctc", self.ctc, "between 0 (none) and 1 (CTC alone)")
+        _require(
+            0 <= (self.ctc_weight or 0.0) <= 1,
+            "ctc_weight",
+            self.ctc_weight,
+            "between 0 (none) and 1 (CTC alone)",
+        )
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
         known = self.mbr is None or self.mbr in UTILITIES

@@ -12,28 +12,37 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from transduce.checksums import is_ours, write_listed
-from transduce.cookbook import nearest, with_overrides
 from transduce.corpora import splits_of
-from transduce.data.batches import ordered
-from transduce.data.bleu import bleu_tokenizer, make_bleu, unfit
-from transduce.data.cache import Encoded
-from transduce.data.conllu import is_conllu
-from transduce.data.corpus import Pair, called, is_running, read_pairs, sound_of
-from transduce.data.tokens import UNKNOWN, Tokens
-from transduce.data.trust import check_reads
+from transduce.data.batches.batch import ordered
+from transduce.data.cache.tokenised import Encoded
+from transduce.data.text.conllu import is_conllu
+from transduce.data.text.pairs import Pair, audio_of, called, is_running, read_pairs
+from transduce.data.text.trust import check_reads
+from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer, make_bleu, unfit
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.labels import Labelled, measure_labels
+from transduce.evaluation.classification import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
-from transduce.evaluation.surprise import given_text, in_blocks, metrics_of
-from transduce.folder import entry_name, update_metrics
-from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Recipe, Text
-from transduce.rules import RULES
+from transduce.evaluation.perplexity import given_text, in_blocks, metrics_of
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Text,
+    nearest,
+    with_overrides,
+)
+from transduce.recipe.tasks import RULES
 from transduce.tasks import LanguageModel, Tagger
-from transduce.transducer import Model, Output
+from transduce.tasks.folder import entry_name, update_metrics
+from transduce.tasks.transduce import Model, Output
 
 MOST_GROUPS = 50
 # Of a trained model's recipe, what may be another one when it is judged.
-FREE = ("data.folder", "data.alternatives", "decode.", "metrics", "bleu_tokenizer")
+FREE = ("data.folder", "data.multiple_references", "decode.", "metrics", "bleu_tokenizer")
 TABLES = (".tsv", ".jsonl", ".parquet")
 
 
@@ -44,7 +53,7 @@ class Item:
     source: str
     references: list[str]
     group: str = ""
-    """The first of the source's tags, such as its language; of sound, what `group` names."""
+    """The first of the source's tags, such as its language; of audio, what `group` names."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +274,7 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
         return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
-    columns = sound_of(model.recipe.data.train)
+    columns = audio_of(model.recipe.data.train)
     if columns is not None:
         if source is None or target is not None:
             raise DataError("other recordings to score on are listed in a table: --source alone")
@@ -344,7 +353,7 @@ def evaluate_folder(
     split: str = "test",
     files: tuple[Path | None, Path | None] = (None, None),
     metrics: str | None = None,
-    with_models: Sequence[Model] = (),
+    ensemble: Sequence[Model] = (),
     with_folders: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     tell: Callable[[Evaluation], object] | None = None,
@@ -385,14 +394,14 @@ def evaluate_folder(
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"
         raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
-    items = items_of(right, data.alternatives)
+    items = items_of(right, data.multiple_references)
     warning = check_bleu(model.recipe, names, items)
     facts = {name: value for name, value in settings.items() if value is not None}
     asked = dict(facts)
     facts |= {"overrides": list(overrides)} if overrides else {}
-    if with_models:
-        asked["with_models"] = with_models
-        facts["models"] = 1 + len(with_models)
+    if ensemble:
+        asked["ensemble"] = ensemble
+        facts["models"] = 1 + len(ensemble)
         split = f"{split}-{facts['models']}-models"
         of["with"] = [str(other.resolve()) for other in with_folders]
     split = entry_name(folder, split, of)

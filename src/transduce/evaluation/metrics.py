@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transduce.data.bleu import DEFAULT, make_bleu
-from transduce.data.forms import composed
+from transduce.data.text.unicode import composed
+from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
 from transduce.errors import DataError, RecipeError
 
 HIGHER_IS_BETTER: dict[str, bool] = {
@@ -119,8 +119,8 @@ def measure(
     Both are compared in the Unicode form NFC: é is one character, however it was written.
 
     - bleu, chrf, chrf++, ter: sacrebleu's, with its defaults but for BLEU's tokenizer (see
-      data/bleu.py); `details["signature"]` says which. chrF++ counts words and pairs of words too
-      (Popović 2017, https://aclanthology.org/W17-4770).
+      data/tokens/bleu_tokenizer.py); `details["signature"]` says which. chrF++ counts words and
+      pairs of words too (Popović 2017, https://aclanthology.org/W17-4770).
     - wer, cer, per: edits per 100 words, characters (spaces inside count) or phones (what white
       space separates) of the closest reference: the one with fewest edits, the first of equals.
     - exact: per cent of items that equal one of their references, runs of white space being one.

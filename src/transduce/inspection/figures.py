@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce.evaluation.metrics import TITLES
-from transduce.inspection.saving import INK, fonts, no_glyph_warnings, save
-from transduce.inspection.scripts import families_for
+from transduce.inspection.fonts import families_for
+from transduce.inspection.save_figure import INK, fonts, no_glyph_warnings, save
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from transduce.decoding.output import perplexity
 from transduce.errors import DataError, ModelError
 from transduce.tasks import LanguageModel
-from transduce.tasks.continuing import Continuation
-from transduce.transducer import load
+from transduce.tasks.language_model import Continuation
+from transduce.tasks.transduce import load
 
 # The ▁ of subwords looks like a line over what stands below it.
 SHOWN = str.maketrans({"▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"})

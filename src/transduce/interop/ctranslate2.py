@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.data.tokens import BEGIN, END, SPECIALS, UNKNOWN
+from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN
 from transduce.errors import ModelError
-from transduce.interop.packages import load_package
+from transduce.interop.optional_packages import load_package
 from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
-from transduce.models.embedding import TokenEmbedding
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.activation import ACTIVATIONS
-from transduce.nn.blocks import DecoderBlock, EncoderBlock, FeedForward
-from transduce.nn.multihead import MultiHeadAttention
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.transformer import DecoderBlock, EncoderBlock, FeedForward
 from transduce.storage import make_folder
-from transduce.transducer import Transducer
+from transduce.tasks.transduce import Transducer
 
 MODEL = "model.bin"
 QUANTIZATIONS = ("int8", "int8_float32", "float16", "bfloat16")

@@ -8,13 +8,13 @@ import torch
 
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
-from transduce.folder import WEIGHTS, check_sums, read_frame
 from transduce.interop import ctranslate2, onnx
-from transduce.interop.session import Session
-from transduce.interop.translator import Translator
+from transduce.interop.ctranslate2_translator import Translator
+from transduce.interop.onnx_session import Session
+from transduce.tasks.folder import WEIGHTS, check_sums, read_frame
 from transduce.tasks.model import Origin
-from transduce.tasks.size import check_layers
-from transduce.transducer import Model, Transducer, load
+from transduce.tasks.model_size import check_layers
+from transduce.tasks.transduce import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 """The engines there are, and the file by which an export for each is known."""

@@ -8,19 +8,19 @@ from itertools import islice
 from pathlib import Path
 
 from transduce.checksums import list_files, strangers
-from transduce.cookbook import with_overrides
-from transduce.data.corpus import Pair, read_pairs
-from transduce.data.trust import check_reads
+from transduce.data.text.pairs import Pair, read_pairs
+from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import items_of
-from transduce.folder import WEIGHTS
-from transduce.interop import ctranslate2, native, onnx
+from transduce.interop import ctranslate2, onnx
+from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
 from transduce.interop.measure import measure_apart
 from transduce.interop.parity import REPORT, Parity, compare
-from transduce.recipe import Corpus, ParallelFiles
+from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import make_folder, workshop
-from transduce.transducer import Transducer, load
+from transduce.tasks.folder import WEIGHTS
+from transduce.tasks.transduce import Transducer, load
 
 EXPORTS = (*FILES, "native")
 HEAVY = (".bin", ".onnx", ".safetensors")
@@ -56,7 +56,7 @@ def export_folder(
             f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
             f"are exported"
         )
-    if model.recipe.sound is not None:
+    if model.recipe.audio is not None:
         raise ModelError(f"{model_folder} hears; models whose sources are text alone are exported")
     place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to, overwrite)
@@ -73,7 +73,7 @@ def export_folder(
         parity = _compared(model_folder, part, model, pairs, to, quantize, data)
         if parity.faults and not allow:
             raise ModelError(
-                f"the export is not kept, as {'; '.join(parity.faults)} (--allow keeps it)"
+                f"the export is not kept, as {'; '.join(parity.faults)} (--allow-mismatch keeps it)"
             )
         parity.write(part)
         list_files(part, *strangers(part))
@@ -93,7 +93,7 @@ def _compared(
     quantize: str | None,
     data: str,
 ) -> Parity:
-    items = items_of(pairs, model.recipe.data.alternatives)
+    items = items_of(pairs, model.recipe.data.multiple_references)
     sources = [item.source for item in items]
     with tempfile.TemporaryDirectory() as scratch:
         before = measure_apart(model_folder, None, pairs, sources, Path(scratch))
@@ -119,13 +119,13 @@ def _check_place(place: Path, engine: str, overwrite: bool) -> None:
     """An older export may be replaced, nothing else; what was put or changed there, if asked."""
     known = place / FILES.get(engine, WEIGHTS)
     if place.is_dir() and any(place.iterdir()) and not known.is_file():
-        raise ModelError(f"{place} holds other files than an export; give another --folder")
+        raise ModelError(f"{place} holds other files than an export; give another --output")
     if (place / WEIGHTS).is_file() and not (place / REPORT).is_file():
-        raise ModelError(f"{place} holds a trained model; give another --folder")
+        raise ModelError(f"{place} holds a trained model; give another --output")
     for found in [] if overwrite or not place.is_dir() else strangers(place):
         raise ModelError(
             f"{found} is not as the export wrote it and would be removed: move it, give another "
-            f"--folder, or --overwrite"
+            f"--output, or --overwrite"
         )
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import torch
 
-from transduce.data.corpus import Pair
-from transduce.decoding import forced
+from transduce.data.text.pairs import Pair
+from transduce.decoding.score import given as forced
 from transduce.errors import ModelError
 from transduce.interop.engine import open_model
-from transduce.models.packed import packed
-from transduce.transducer import Model, Transducer
+from transduce.runtime.packed_copy import packed
+from transduce.tasks.transduce import Model, Transducer
 
 WARMING = 8  # sentences before the clock starts
 

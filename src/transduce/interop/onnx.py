@@ -22,17 +22,17 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.errors import ModelError
-from transduce.interop.packages import load_package
+from transduce.interop.optional_packages import load_package
 from transduce.interop.positions import positions, table
 from transduce.models.decoders import TransformerDecoder
-from transduce.models.embedding import TokenEmbedding
+from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoders import TransformerEncoder
-from transduce.models.network import Network
-from transduce.nn.blocks import Block, EncoderBlock
-from transduce.nn.multihead import MultiHeadAttention
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Rotary
+from transduce.nn.transformer import Block, EncoderBlock
 from transduce.storage import make_folder
-from transduce.transducer import Transducer
+from transduce.tasks.transduce import Transducer
 
 ENCODER = "encoder.onnx"
 DECODER = "decoder.onnx"
@@ -106,7 +106,7 @@ def _write(
 class EncoderGraph(nn.Module):
     """Source tokens to the projected memory of every layer of the decoder."""
 
-    def __init__(self, network: Network, rows: int) -> None:
+    def __init__(self, network: EncoderDecoder, rows: int) -> None:
         super().__init__()
         assert isinstance(network.encoder, TransformerEncoder)
         assert isinstance(network.decoder, TransformerDecoder)
@@ -133,7 +133,7 @@ class EncoderGraph(nn.Module):
 class StepGraph(nn.Module):
     """One more token a row: log-probabilities of the next, and the past with this one."""
 
-    def __init__(self, network: Network, rows: int) -> None:
+    def __init__(self, network: EncoderDecoder, rows: int) -> None:
         super().__init__()
         assert isinstance(network.decoder, TransformerDecoder)
         self.front = Front(network.decoder.embedding, rows)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.models.embedding import TokenEmbedding
+from transduce.nn.embedding.tokens import TokenEmbedding
 
 LEAST = 2048  # ours are waves that go on as far as one likes; a table has to end
 

@@ -1,15 +1,15 @@
 """Models: front ends, encoders, decoders and heads, put together as a recipe says."""
 
+from transduce.models.encoder_decoder import EncoderDecoder, Vocabulary, build
 from transduce.models.labeller import Labeller, build_labeller
-from transduce.models.learner import Learner
 from transduce.models.lens import Lens
-from transduce.models.network import Network, Vocabulary, build
+from transduce.models.trainable import TrainableNetwork
 
 __all__ = [
+    "EncoderDecoder",
     "Labeller",
-    "Learner",
     "Lens",
-    "Network",
+    "TrainableNetwork",
     "Vocabulary",
     "build",
     "build_labeller",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.models.embedding import TokenEmbedding
 from transduce.models.memory import Memory, reorder_mask
+from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.gated_convolution import (
     HALVED,
     SMALL,

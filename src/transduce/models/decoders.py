@@ -17,19 +17,19 @@ from torch import Tensor, nn
 
 from transduce import recipe
 from transduce.models.convolutional import ConvolutionalDecoder
-from transduce.models.embedding import TokenEmbedding
 from transduce.models.memory import Memory, reorder_mask
 from transduce.models.stack import build_last_norm, build_stack
-from transduce.nn.attention import SCORES, Attention
-from transduce.nn.blocks import DecoderBlock
-from transduce.nn.cache import KeyValueCache
-from transduce.nn.cells import State
-from transduce.nn.location_aware import LocationAware, LocationAwareAttention
+from transduce.nn.attention.attention import SCORES, Attention
+from transduce.nn.attention.kv_cache import KVCache
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.attention.location_aware import LocationAware, LocationAwareAttention
+from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.past import OwnPast, SourcePast
 from transduce.nn.positions import Places
-from transduce.nn.recurrent import Recurrent
+from transduce.nn.recurrent.cells import State
+from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.residual import Stream, normalise
+from transduce.nn.transformer import DecoderBlock
 
 
 class DecoderState(Protocol):
@@ -44,7 +44,7 @@ class DecoderState(Protocol):
 
 @dataclass
 class TransformerState:
-    caches: list[KeyValueCache]
+    caches: list[KVCache]
     memory: list[Tensor]
     memory_mask: Mask | None
     each: int = 1
@@ -119,7 +119,9 @@ class TransformerDecoder(nn.Module):
                 stream = block(stream, projected_BS2D, memory.mask, mask)
         return normalise(self.norm, stream, half=True)
 
-    def advance(self, tokens_R: Tensor, own: list[OwnPast], source: list[SourcePast]) -> Tensor:
+    def advance(
+        self, tokens_R: Tensor, own: list[SelfAttentionSlots], source: list[CrossAttentionSlots]
+    ) -> Tensor:
         """The features_RD after one more token a row, each row at a step of its own."""
         places = Places(own[0].lengths_R[:, None], own[0].store_RTE.shape[1])
         stream = Stream(self.embedding(tokens_R[:, None], places))
@@ -128,7 +130,7 @@ class TransformerDecoder(nn.Module):
         return normalise(self.norm, stream, half=False).squeeze(1)
 
     def start(self, memory: Memory | None = None) -> TransformerState:
-        caches = [KeyValueCache() for _ in self.blocks]
+        caches = [KVCache() for _ in self.blocks]
         if memory is None:
             return TransformerState(caches, [], None)
         projected = [block.project_memory(memory.states_BSD) for block in self.stack]

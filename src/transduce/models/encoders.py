@@ -12,13 +12,13 @@ from transduce import recipe
 from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
 from transduce.models.stack import build_last_norm, build_stack
-from transduce.nn.blocks import EncoderBlock
-from transduce.nn.cells import State
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
-from transduce.nn.recurrent import Recurrent, reverse_sequences
+from transduce.nn.recurrent.cells import State
+from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
 from transduce.nn.residual import Stream, normalise
+from transduce.nn.transformer import EncoderBlock
 
 
 class TransformerEncoder(nn.Module):

@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.data.packing import Packed
-from transduce.data.tokens import SPECIALS
+from transduce.data.batches.packing import Packed
+from transduce.data.tokens.tokenizer import SPECIALS
+from transduce.models.encoder_decoder import Head, build_positions, packs_all
 from transduce.models.encoders import Encoder, build_encoder
-from transduce.models.learner import Learner
 from transduce.models.memory import Memory, padding_mask
-from transduce.models.network import Head, build_positions, packs_all
-from transduce.models.pools import AttentionPool, AveragePool, LastPool, build_pool
-from transduce.models.words import WordEmbedding
-from transduce.nn.losses import Loss
+from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
+from transduce.models.trainable import TrainableNetwork
+from transduce.models.word_embedding import WordEmbedding
+from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.masks import Mask, Segments
 
 NO_LABEL = -1
 
 
-class Labeller(Learner):
+class Labeller(TrainableNetwork):
     """An encoder alone: a label for each token, or with a pool one for the whole source.
 
     The labels are the target's tokens without the specials: label n is token n + 4.
@@ -32,7 +32,7 @@ class Labeller(Learner):
         self,
         front: WordEmbedding,
         encoder: Encoder,
-        pool: AveragePool | AttentionPool | LastPool | None,
+        pool: MeanPool | AttentionPool | LastPool | None,
         head: Head,
     ) -> None:
         super().__init__()
@@ -130,6 +130,6 @@ def build_labeller(
     if isinstance(settings.encoder, recipe.PooledEncoder):
         front.scale = 1.0  # no positions are added that it would have to be as large as
     encoder = build_encoder(settings.encoder, width, settings.dropout)
-    pool = build_pool(settings.pool, width) if pooled else None
+    pool = build_pool(settings.pooling, width) if pooled else None
     wider = pool.wider if pool is not None else 1
     return Labeller(front, encoder, pool, Head(wider * width, labels, None)).built()

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import ModelError
-from transduce.nn.attention import Attention
-from transduce.nn.multihead import MultiHeadAttention
-from transduce.nn.watchable import Watch
+from transduce.nn.attention.attention import Attention
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.watchable import Watch
 
 
 class Lens:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from transduce.nn.cells import State
 from transduce.nn.masks import Mask, padding
+from transduce.nn.recurrent.cells import State
 
 
 @dataclass

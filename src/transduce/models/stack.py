@@ -7,8 +7,8 @@ from collections.abc import Callable
 from torch import nn
 
 from transduce import recipe
-from transduce.nn.blocks import DecoderBlock, EncoderBlock, build_norm
 from transduce.nn.positions import Rotary
+from transduce.nn.transformer import DecoderBlock, EncoderBlock, build_norm
 
 Settings = recipe.TransformerEncoder | recipe.TransformerDecoder
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.models.learner import Learner
+from transduce.models.trainable import TrainableNetwork
 
 
-def weights_of(network: Learner) -> dict[str, Tensor]:
+def weights_of(network: TrainableNetwork) -> dict[str, Tensor]:
     """Every parameter once, by its first name: tied ones are not written twice."""
     return {name: parameter.detach() for name, parameter in network.named_parameters()}
 
 
-def set_weights(network: Learner, weights: dict[str, Tensor], path: Path) -> None:
+def set_weights(network: TrainableNetwork, weights: dict[str, Tensor], path: Path) -> None:
     own = dict(network.named_parameters())
     strange = sorted(set(own) ^ set(weights))
     if strange:

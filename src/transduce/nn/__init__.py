@@ -26,7 +26,7 @@ __all__ = [
     "FeedForward",
     "Fourier",
     "General",
-    "KeyValueCache",
+    "KVCache",
     "Learned",
     "Location",
     "LogMel",
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from transduce.nn.attention import (
+    from transduce.nn.attention.attention import (
         Additive,
         AdditiveFree,
         Attention,
@@ -64,24 +64,24 @@ if TYPE_CHECKING:
         Score,
         attend,
     )
-    from transduce.nn.augment import SpecAugment
-    from transduce.nn.blocks import DecoderBlock, EncoderBlock, FeedForward, Residual
-    from transduce.nn.cache import KeyValueCache
-    from transduce.nn.cells import GRU, LSTM, Elman, PeepholeLSTM
+    from transduce.nn.attention.kv_cache import KVCache
+    from transduce.nn.attention.multihead import MultiHeadAttention
+    from transduce.nn.attention.relative import RelativeAttention
     from transduce.nn.conformer import ConformerBlock
-    from transduce.nn.ctc import ctc_loss
-    from transduce.nn.losses import Loss, cross_entropy
+    from transduce.nn.ctc.loss import ctc_loss
+    from transduce.nn.loss.cross_entropy import Loss, cross_entropy
     from transduce.nn.masks import Mask, causal, padding
-    from transduce.nn.mel import LogMel
-    from transduce.nn.multihead import MultiHeadAttention
     from transduce.nn.positions import Fourier, Learned, Positioned, Rotary, Sinusoidal
-    from transduce.nn.recurrent import Recurrent
-    from transduce.nn.relative import RelativeAttention
-    from transduce.nn.subsampling import Subsampling
+    from transduce.nn.recurrent.cells import GRU, LSTM, Elman, PeepholeLSTM
+    from transduce.nn.recurrent.stack import Recurrent
+    from transduce.nn.speech.mel import LogMel
+    from transduce.nn.speech.spec_augment import SpecAugment
+    from transduce.nn.speech.subsampling import Subsampling
+    from transduce.nn.transformer import DecoderBlock, EncoderBlock, FeedForward, Residual
 
 # The file of each name: one that nobody asks for is not opened.
 _FILES = {
-    "attention": (
+    "attention.attention": (
         "Additive",
         "AdditiveFree",
         "Attention",
@@ -93,20 +93,20 @@ _FILES = {
         "Score",
         "attend",
     ),
-    "augment": ("SpecAugment",),
-    "blocks": ("DecoderBlock", "EncoderBlock", "FeedForward", "Residual"),
-    "cache": ("KeyValueCache",),
-    "cells": ("GRU", "LSTM", "Elman", "PeepholeLSTM"),
+    "speech.spec_augment": ("SpecAugment",),
+    "transformer": ("DecoderBlock", "EncoderBlock", "FeedForward", "Residual"),
+    "attention.kv_cache": ("KVCache",),
+    "recurrent.cells": ("GRU", "LSTM", "Elman", "PeepholeLSTM"),
     "conformer": ("ConformerBlock",),
-    "ctc": ("ctc_loss",),
-    "losses": ("Loss", "cross_entropy"),
+    "ctc.loss": ("ctc_loss",),
+    "loss.cross_entropy": ("Loss", "cross_entropy"),
     "masks": ("Mask", "causal", "padding"),
-    "mel": ("LogMel",),
-    "multihead": ("MultiHeadAttention",),
+    "speech.mel": ("LogMel",),
+    "attention.multihead": ("MultiHeadAttention",),
     "positions": ("Fourier", "Learned", "Positioned", "Rotary", "Sinusoidal"),
-    "recurrent": ("Recurrent",),
-    "relative": ("RelativeAttention",),
-    "subsampling": ("Subsampling",),
+    "recurrent.stack": ("Recurrent",),
+    "attention.relative": ("RelativeAttention",),
+    "speech.subsampling": ("Subsampling",),
 }
 _WHERE = {name: file for file, names in _FILES.items() for name in names}
 

@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.blocks import FeedForward, Residual, build_norm
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
-from transduce.nn.multihead import MultiHeadAttention
 from transduce.nn.positions import Rotary, Sinusoidal
-from transduce.nn.relative import RelativeAttention
 from transduce.nn.residual import normalise
+from transduce.nn.transformer import FeedForward, Residual, build_norm
 
 
 class MaskedBatchNorm(nn.Module):

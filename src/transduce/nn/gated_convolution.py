@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.attention import Attention, Dot
+from transduce.nn.attention.attention import Attention, Dot
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped

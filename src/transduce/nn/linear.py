@@ -9,26 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.kernels import early, kernels
-from transduce.nn.packed import PackedWeight
+from transduce.nn.triton import early, kernels
 
 COLUMNS = 64  # that one program adds up
 SPLITS = 32  # programs that share a column's rows
 FEW = 64  # rows up to which a kernel of ours beats the library's
 
 
+class Packed(Protocol):
+    """A weight and its bias in a layout of their own, with a kernel of their own; see runtime/."""
+
+    def multiply(
+        self, x_BTD: Tensor, relu: bool = False, added_BTF: Tensor | None = None
+    ) -> Tensor: ...
+
+
 def linear(
-    x_BTD: Tensor, weight_FD: Tensor | PackedWeight, bias_F: Tensor | None, relu: bool = False
+    x_BTD: Tensor, weight_FD: Tensor | Packed, bias_F: Tensor | None, relu: bool = False
 ) -> Tensor:
     """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b). A packed weight has its bias with it."""
     y_BTF: Tensor
-    if isinstance(weight_FD, PackedWeight):
+    if not isinstance(weight_FD, Tensor):
         return weight_FD.multiply(x_BTD, relu)
     if bias_F is not None and _applies(x_BTD):
         y_BTF = _Linear.apply(x_BTD, weight_FD, bias_F, relu)  # type: ignore[no-untyped-call]

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.kernels import early, kernels
 from transduce.nn.linear import column_sums, remember_sums
+from transduce.nn.triton import early, kernels
 
 WIDEST = 4096  # a row must fit into the registers of one program
 ROWS = 4  # that a program has at a time

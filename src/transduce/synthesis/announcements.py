@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from transduce.corpora.announcements import COLUMNS, NAME, announcements
-from transduce.corpora.place import corpora_folder
-from transduce.corpora.versions import Paragraph
+from transduce.corpora.location import corpora_folder
+from transduce.corpora.sets.announcements import COLUMNS, NAME, announcements
+from transduce.corpora.sets.udhr_versions import Paragraph
 from transduce.errors import DataError
 from transduce.synthesis.espeak import espeak
-from transduce.synthesis.readings import Job, Read, Watch, make_readings
+from transduce.synthesis.speech_corpus import Job, Read, Watch, make_readings
 from transduce.synthesis.voices import KNOWN, voices
 
 FORM = 1  # raise when readings change

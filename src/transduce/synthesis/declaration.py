@@ -10,14 +10,14 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from transduce.corpora.place import corpora_folder
-from transduce.corpora.udhr_spoken import COLUMNS, NAME, SPLITS
-from transduce.corpora.versions import Declaration, Paragraph, read_version
-from transduce.data.recording import load_sound_package
+from transduce.corpora.location import corpora_folder
+from transduce.corpora.sets.udhr_spoken import COLUMNS, NAME, SPLITS
+from transduce.corpora.sets.udhr_versions import Declaration, Paragraph, read_version
+from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.phrases import phrases
-from transduce.synthesis.readings import Job, Read, make_readings
+from transduce.synthesis.speech_corpus import Job, Read, make_readings
 from transduce.synthesis.voices import Voice, voices
 
 FORM = 1  # raise when readings change
@@ -35,7 +35,7 @@ def speak(
     Stopped, it goes on with the reading that was not done. Raises DataError for a language that is
     not known, here or to espeak, before any work.
     """
-    load_sound_package("soundfile")
+    load_audio_package("soundfile")
     if not languages:
         raise DataError("there is no language to read: name one, such as --languages eng")
     shelf = (shelf or corpora_folder()) / NAME

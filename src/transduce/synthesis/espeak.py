@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.recording import Samples
+from transduce.data.audio.recording import Samples
 from transduce.errors import DataError
-from transduce.synthesis.grouped import share_out
+from transduce.synthesis.espeak_groups import share_out
 
 # Of speak_lib.h.
 RETRIEVAL = 1  # samples go to a callback
@@ -38,14 +38,14 @@ FULL_SCALE = 32768
 SEED = 1
 
 # Stress is left out, and signs by which espeak tells apart what IPA writes alike. Length stays, and
-# so do affricates and diphthongs in one piece: they are what espeak takes for one sound.
+# so do affricates and diphthongs in one piece: they are what espeak takes for one audio.
 _MARKS = re.compile("[ˈˌ\\-\"'0-9|_]")
 _SWITCH = re.compile(r"\(.*")  # such as (en): what follows is read as another language
 
 
 @dataclass(frozen=True, slots=True)
 class Phone:
-    """A sound, in IPA; the word of the text that it is part of, from 0; and its seconds."""
+    """An audio, in IPA; the word of the text that it is part of, from 0; and its seconds."""
 
     symbol: str
     word: int

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from transduce.corpora.place import corpora_folder
-from transduce.corpora.udhr_spoken import NAME, SPLITS
+from transduce.corpora.location import corpora_folder
+from transduce.corpora.sets.udhr_spoken import NAME, SPLITS
 from transduce.synthesis.declaration import speak
 from transduce.terminal import console as make_console
 

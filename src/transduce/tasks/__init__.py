@@ -1,19 +1,19 @@
 """Tasks: what a trained model does with a source, one file each; see docs/tasks.md."""
 
+from transduce.tasks.audio_input import AudioInputModel
 from transduce.tasks.classify import Classifier
 from transduce.tasks.classify_audio import AudioClassifier
-from transduce.tasks.continuing import LanguageModel
-from transduce.tasks.hearing import Hearing
-from transduce.tasks.listening import Listening
+from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import Model
+from transduce.tasks.speech import SpeechModel
 from transduce.tasks.tag import Tagger
 
 __all__ = [
     "AudioClassifier",
+    "AudioInputModel",
     "Classifier",
-    "Hearing",
     "LanguageModel",
-    "Listening",
     "Model",
+    "SpeechModel",
     "Tagger",
 ]

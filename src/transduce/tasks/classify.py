@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.tokens import SPECIALS, Tokens
-from transduce.decoding.encoding import Encoding, encoder_states, joined
-from transduce.decoding.labels import (
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.decoding.attention import Weights
+from transduce.decoding.encode import Encoding, encoder_states, joined
+from transduce.decoding.output import Output
+from transduce.decoding.score.labels import (
     LogProbabilities,
     attention_weights,
     label_probabilities,
     pooling_weights,
 )
-from transduce.decoding.looking import Weights
-from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
-from transduce.models.room import room_of
 from transduce.recipe import Recipe
-from transduce.tasks.limits import LEAST_LABELLED, encode_cut, unread
+from transduce.recipe.max_positions import room_of
 from transduce.tasks.model import Model, checked, ready
+from transduce.tasks.source_limit import LEAST_LABELLED, encode_cut, unread
 
 
 class Classifier(Model, task="classify"):
@@ -81,7 +81,7 @@ class Classifier(Model, task="classify"):
         """The ids of sources; what training has cut too is cut without a warning."""
         data, room = self.recipe.data, room_of(self.recipe.model.encoder)
         rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room, LEAST_LABELLED)
-        if data.overlong == "cut" and data.max_length <= room:
+        if data.overlong == "truncate" and data.max_length <= room:
             return [ids[: data.max_length] for ids in rows], {}
         return rows, unread(lengths)
 

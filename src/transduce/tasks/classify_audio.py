@@ -9,33 +9,33 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.tokens import SPECIALS, Tokens
-from transduce.decoding.labels import LogProbabilities, label_probabilities, pooling_weights
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.output import Output
+from transduce.decoding.score.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.errors import ModelError
-from transduce.models.sound_labeller import SoundLabeller, build_sound_labeller
+from transduce.models.speech_labeller import SpeechLabeller, build_audio_labeller
 from transduce.recipe import Recipe
+from transduce.tasks.audio_input import AudioInputModel, AudioSource, CutRecording, groups
 from transduce.tasks.classify import Classifier
-from transduce.tasks.listening import AudioSource, Listened, Listening, groups
 from transduce.tasks.model import ready
 
 
-class AudioClassifier(Listening, Classifier):
-    """An encoder of sound, a pool and a head.
+class AudioClassifier(AudioInputModel, Classifier):
+    """An encoder of audio, a pool and a head.
 
     model = transduce.load("runs/digits")
     model("seven.wav")                              # 'seven'
     model.run([samples], rate=8000, nbest=2)        # .score and .probabilities: how sure it is
     """
 
-    network: SoundLabeller
+    network: SpeechLabeller
 
     @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> SoundLabeller:
-        assert recipe.sound is not None
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> SpeechLabeller:
+        assert recipe.audio is not None
         labels = len(target_tokens) - len(SPECIALS)
         tags = len(source_tokens.tags)
-        return build_sound_labeller(recipe.model, recipe.sound, labels, tags)
+        return build_audio_labeller(recipe.model, recipe.audio, labels, tags)
 
     def __call__(self, source: AudioSource, **settings: Any) -> str:
         """The likeliest label of one source."""
@@ -53,7 +53,7 @@ class AudioClassifier(Listening, Classifier):
     ) -> list[Output]:
         """One output a source, in order: the label as text, its probability as its score.
 
-        A source is a sound file, or samples at `rate` a second, as for models that write. What is
+        A source is an audio file, or samples at `rate` a second, as for models that write. What is
         longer than anything in training is cut at its pauses, and probabilities are averaged over
         its pieces, each as much as it lasts. With nbest above 1, that many labels are the output's
         alternatives. With attention, how much of what is pooled each 40 ms are, where the model
@@ -83,7 +83,7 @@ class AudioClassifier(Listening, Classifier):
 
     def _labelled(
         self,
-        recording: Listened,
+        recording: CutRecording,
         pieces: list[tuple[float, LogProbabilities]],
         map_LHTS: NDArray[np.float32] | None,
         nbest: int,

@@ -10,22 +10,22 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 import torch
 
 from transduce.checksums import listed
-from transduce.data.cache import Encoded
-from transduce.data.stream import Stream
-from transduce.data.tokens import Tokens
-from transduce.decoding.encoding import Encoding
+from transduce.data.batches.stream import Stream
+from transduce.data.cache.tokenised import Encoded
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.decoding.attention import RunLens, Seen, Weights
+from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
-from transduce.decoding.looking import RunLens, Seen, Weights
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
-from transduce.folder import WEIGHTS, Frame, write_frame
-from transduce.models import Learner
+from transduce.models import TrainableNetwork
 from transduce.models.lens import attentions
-from transduce.models.levels import unpack_levels
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
-from transduce.rules import RULES
+from transduce.recipe.tasks import RULES
+from transduce.runtime.int8_file import unpack_levels
 from transduce.storage import read_tensors, write_tensors
+from transduce.tasks.folder import WEIGHTS, Frame, write_frame
 
 Change = Callable[[Any], Any]
 """Changes a network in place, or gives another one in its stead."""
@@ -56,7 +56,11 @@ class Model:
             Model.tasks[task] = cls
 
     def __init__(
-        self, recipe: Recipe, network: Learner, source_tokens: Tokens, target_tokens: Tokens
+        self,
+        recipe: Recipe,
+        network: TrainableNetwork,
+        source_tokens: Tokens,
+        target_tokens: Tokens,
     ) -> None:
         self.recipe = recipe
         self.network = network
@@ -80,7 +84,9 @@ class Model:
         return cls(recipe, network, source_tokens, target_tokens)
 
     @classmethod
-    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Learner:
+    def build(
+        cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
+    ) -> TrainableNetwork:
         """The network of the recipe's shape, its weights drawn from torch's generator."""
         raise NotImplementedError
 
@@ -94,10 +100,10 @@ class Model:
         network = change(self.network)
         network = self.network if network is None else network
         name = f"{change.__module__}.{getattr(change, '__qualname__', type(change).__name__)}"
-        if not isinstance(network, Learner):
+        if not isinstance(network, TrainableNetwork):
             raise ModelError(
                 f"{name} gave a {type(network).__name__}; it must change the network in place and "
-                f"give None, or give a transduce.models.Learner"
+                f"give None, or give a transduce.models.TrainableNetwork"
             )
         if new := sorted(_buffers(network) - before):
             raise ModelError(

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.cache import Encoded
-from transduce.data.conllu import COLUMNS
-from transduce.data.tokens import SPECIALS, UNKNOWN, Tokens
-from transduce.decoding.encoding import Encoding, encoder_states, joined
-from transduce.decoding.labels import LogProbabilities, attention_weights, label_probabilities
-from transduce.decoding.looking import Weights
+from transduce.data.cache.tokenised import Encoded
+from transduce.data.text.conllu import COLUMNS
+from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.attention import Weights
+from transduce.decoding.encode import Encoding, encoder_states, joined
 from transduce.decoding.output import Output
+from transduce.decoding.score.labels import LogProbabilities, attention_weights, label_probabilities
 from transduce.models import Labeller, build_labeller
-from transduce.models.room import room_of
 from transduce.recipe import Columns, Recipe
-from transduce.tasks.limits import LEAST_LABELLED, longest_source, unread, why
+from transduce.recipe.max_positions import room_of
 from transduce.tasks.model import Model, checked, ready
+from transduce.tasks.source_limit import LEAST_LABELLED, longest_source, unread, why
 
 
 class Tagger(Model, task="tag"):

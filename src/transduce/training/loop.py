@@ -11,19 +11,20 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.cookbook import dump_recipe
-from transduce.data.batches import Portion
-from transduce.data.cache import Encoded
+from transduce.data.batches.batch import Portion
+from transduce.data.cache.tokenised import Encoded
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
-from transduce.folder import WEIGHTS
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, dump_recipe
 from transduce.storage import make_folder, read_tensors, write_tensors
+from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
-from transduce.training.budget import fitting_budget, longest_pair
-from transduce.training.checkpoint import Standing, load_state, save_state
-from transduce.training.interrupt import Interrupt
+from transduce.tasks.transduce import Model, create
+from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
+from transduce.training.distributed.processes import Processes
+from transduce.training.log_window import Window
+from transduce.training.memory.auto_batch import fitting_budget, longest_pair
 from transduce.training.optimizer import (
     MovingAverage,
     build_optimizer,
@@ -33,14 +34,12 @@ from transduce.training.optimizer import (
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
-from transduce.training.ranks import Ranks
-from transduce.training.shards import ShardedUpdate, fill, sharded
-from transduce.training.stored import Stored
+from transduce.training.run_directory.best_model import Stored
+from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
+from transduce.training.run_directory.signals import StopSignals
 from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
-from transduce.training.watch import Watch
-from transduce.training.window import Window
-from transduce.transducer import Model, create
+from transduce.training.warnings import Watch
 
 LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
 
@@ -51,7 +50,7 @@ class Trained:
 
     folder: Path
     model: Model
-    standing: Standing
+    standing: TrainingState
     interrupted: bool
     first: bool = True
     """Whether this is the process, of several, that speaks for the run."""
@@ -65,12 +64,12 @@ class Run:
         recipe: Recipe,
         folder: Path,
         prepared: Prepared,
-        ranks: Ranks | None = None,
+        ranks: Processes | None = None,
         change: Change | None = None,
     ) -> None:
         seed_everything(recipe.seed)
         self.recipe, self.folder = recipe, folder
-        self.ranks = ranks or Ranks()
+        self.ranks = ranks or Processes()
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
@@ -79,7 +78,7 @@ class Run:
         self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
-        self.sharded = recipe.train.shard and self.ranks.count > 1
+        self.sharded = recipe.train.fsdp and self.ranks.count > 1
         # Where the weights are cut into parts, the model is a whole copy for validation; decoding
         # could not be done in parts, as processes decode unequally many tokens.
         self.network = (
@@ -91,7 +90,7 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.standing = Standing(corpus=_extent(self.prepared), changed=self.model.changed)
+        self.standing = TrainingState(corpus=_extent(self.prepared), changed=self.model.changed)
         self._corpus_before = self.standing.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
@@ -132,8 +131,8 @@ class Run:
                 f"and has {self.standing.corpus} now: it goes on, but not as it would have."
             )
         if count == 1:
-            alone = "train.shard cuts nothing: this run has one process."
-            return [*said, alone] if settings.shard else said
+            alone = "train.fsdp cuts nothing: this run has one process."
+            return [*said, alone] if settings.fsdp else said
         asked = f" (train.accumulate is {settings.accumulate})"
         more = asked if settings.accumulate < count else ""
         shared = f"{count} processes share the {self.batches_an_update} batches of an update{more}."
@@ -164,7 +163,7 @@ class Run:
             self.batches_an_update, self.standing.position, ranks.rank, ranks.count
         )
         self.network.train()
-        with Interrupt() as interrupt, ranks.together():
+        with StopSignals() as interrupt, ranks.together():
             while not self._ended() and not self.interrupted:
                 ranks.update = self.standing.step + 1
                 self._update(updates)
@@ -187,8 +186,8 @@ class Run:
     def _settle_budget(self) -> None:
         """Fix the tokens of a batch: the recipe's, the state's, or as many as memory holds."""
         batches, standing = self.prepared.train, self.standing
-        if self.recipe.train.tokens != "auto":
-            standing.tokens = self.recipe.train.tokens
+        if self.recipe.train.batch_tokens != "auto":
+            standing.tokens = self.recipe.train.batch_tokens
         elif not standing.tokens:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
             longest = longest if batches.block is None else (0, batches.block)
@@ -234,7 +233,7 @@ class Run:
             self.progress.say(sentence)
         return sum(batch.target_tokens for batch in left_out)
 
-    def _agree(self, interrupt: Interrupt) -> None:
+    def _agree(self, interrupt: StopSignals) -> None:
         """The first process's clock, and anyone's wish to stop, become those of all.
 
         Here a process that is gone is noticed, before anyone waits for a device in vain.

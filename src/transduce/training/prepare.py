@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from transduce.data.batches import Batches
-from transduce.data.blocks import cut
-from transduce.data.cache import Encoded, Report, encode_corpus
-from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs, told
-from transduce.data.sides import train_tokens
-from transduce.data.sounds import Recorded, encode_recordings
-from transduce.data.splitting import splitting
-from transduce.data.stream import Share, Stream
-from transduce.data.tokens import SPECIALS, Tokens
+from transduce.data.audio.corpus import Recorded, encode_recordings
+from transduce.data.batches.batch import Batches
+from transduce.data.batches.blocks import cut
+from transduce.data.batches.stream import Share, Stream
+from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
+from transduce.data.text.pairs import called, check_files, check_kind, is_running, read_pairs, told
+from transduce.data.tokens.sides import train_tokens
+from transduce.data.tokens.subword_regularization import splitting
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
-from transduce.evaluation.surprise import Given, given_text
+from transduce.evaluation.perplexity import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
-from transduce.rules import RULES
+from transduce.recipe.tasks import RULES
 from transduce.storage import default_cache_folder
-from transduce.tasks.listening import Piece
-from transduce.training.ranks import Ranks
+from transduce.tasks.audio_input import Piece
+from transduce.training.distributed.processes import Processes
 
 MOST_NAMED = 10
 
@@ -45,7 +45,7 @@ class Prepared:
     """The validation text of a language model, which decodes nothing."""
 
 
-def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prepared:
+def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> Prepared:
     """Read, cut and batch. With the folder of a run to resume, its tokens are used, none learnt.
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
@@ -63,19 +63,19 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
             f"{called(data.train)} has one label alone: there is nothing to tell apart; give pairs "
             f"with at least two"
         )
-    if recipe.task == "continue" or (recipe.sound is not None and tokens[0] is tokens[1]):
+    if recipe.task == "continue" or (recipe.audio is not None and tokens[0] is tokens[1]):
         say(f"Tokens: {len(tokens[1]):,}.")
-    elif recipe.sound is not None and rules.labels != "none":
+    elif recipe.audio is not None and rules.labels != "none":
         say(f"Labels: {len(tokens[1]) - len(SPECIALS):,}.")
-    elif recipe.sound is not None:
+    elif recipe.audio is not None:
         say(f"Tokens: {len(tokens[0]):,} of what is said, {len(tokens[1]):,} of the target.")
     else:
         say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
-        if recipe.sound is not None:
+        if recipe.audio is not None:
             cache_folder = default_cache_folder()
-            return encode_recordings(corpus, data, recipe.sound, *tokens, cache_folder)
+            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder)
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
@@ -85,7 +85,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         say("Training pairs are read as they are needed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
-        if recipe.model.ctc and isinstance(train, Recorded):
+        if recipe.model.ctc_weight and isinstance(train, Recorded):
             what = "with more said than CTC has states for: attention alone learns them"
             report.warnings += told(train.too_fast(), what, [])
         _tell(say, "Training", train, report)
@@ -113,7 +113,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
         named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
         say(f"  warning: labels that training has not count as wrong: {named}")
     judged = measurable(pairs, recipe.task, tokens[0])
-    items = items_of(judged, data.alternatives)[: recipe.validation.limit]
+    items = items_of(judged, data.multiple_references)[: recipe.validation.limit]
     if warning := check_bleu(recipe, recipe.metrics, items):
         say(f"  warning: {warning}")
     return Prepared(*tokens, batches, valid, sources, items)
@@ -122,13 +122,13 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Ranks) -> Prep
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
     ends = RULES[recipe.task].ends
     block = recipe.data.max_length if is_running(recipe.data.train) else None
-    if recipe.train.tokens == "auto":  # the run sets the budget once it has a network
+    if recipe.train.batch_tokens == "auto":  # the run sets the budget once it has a network
         return Batches(corpus, seed=recipe.seed, ends=ends, block=block)
-    return Batches(corpus, recipe.train.tokens, recipe.seed, ends, block)
+    return Batches(corpus, recipe.train.batch_tokens, recipe.seed, ends, block)
 
 
 def _shared_tokens(
-    data: Data, folder: Path | None, say: Say, ranks: Ranks
+    data: Data, folder: Path | None, say: Say, ranks: Processes
 ) -> tuple[Tokens, Tokens]:
     if ranks.count == 1:
         return _tokens(data, folder, say)

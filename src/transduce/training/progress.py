@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from transduce.terminal import console as make_console
 from transduce.training.log import Log
-from transduce.training.pace import Pace
+from transduce.training.speed import Pace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,24 +11,23 @@ from typing import Any
 import torch
 
 from transduce.checksums import SUMS
-from transduce.cookbook import placed, read_recipe
-from transduce.data.trust import remember
+from transduce.data.text.trust import remember
 from transduce.errors import TrainingError
-from transduce.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.hardware import describe
-from transduce.inspection.report import write_card
-from transduce.recipe import Recipe
+from transduce.inspection.model_card import write_card
+from transduce.recipe import Recipe, placed, read_recipe
 from transduce.storage import held, make_folder, sweep
+from transduce.tasks.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.tasks.model import Change
-from transduce.tasks.size import check_trainable
-from transduce.training.budget import free_memory
-from transduce.training.checkpoint import has_state, settle_state
+from transduce.tasks.model_size import check_trainable
+from transduce.tasks.transduce import kind_of
+from transduce.training.distributed.processes import Processes, join
 from transduce.training.loop import Run, Trained
+from transduce.training.memory.auto_batch import free_memory
 from transduce.training.prepare import Say, prepare
 from transduce.training.progress import Progress, Silence, console
-from transduce.training.ranks import Ranks, join
-from transduce.training.resume import check_changes
-from transduce.transducer import kind_of
+from transduce.training.run_directory.checkpoint import has_state, settle_state
+from transduce.training.run_directory.resume import check_changes
 
 __all__ = ["Trained", "train"]
 
@@ -48,8 +47,8 @@ def train(
     The recipe is a recipe, a dict with the keys of the YAML, a file or a shipped name; overrides
     are as on the command line, such as "train.lr=3e-4". Without a folder it is runs/NAME. `change`
     is called with the network that the recipe builds, before its first update: it changes that in
-    place, or gives another transduce.models.Learner. Loading the model, and resuming it, need it
-    again.
+    place, or gives another transduce.models.TrainableNetwork. Loading the model, and resuming it,
+    need it again.
 
     Started by torchrun, all its processes call this and train one model together. Raises a
     TransduceError with one sentence; the folder then still holds the last good state.
@@ -67,14 +66,14 @@ def _train(
     resume: bool,
     overwrite: bool,
     change: Change | None,
-    ranks: Ranks,
+    ranks: Processes,
     kept: ExitStack,
 ) -> Trained:
     # The first process decides for all: what others see of a shared folder may be older.
     saved, finished = ranks.from_first([has_state(folder), _is_finished(folder)])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     device = ranks.device(recipe.train.device)  # before an hour of tokenising, not after it
-    shared = ranks.count if recipe.train.shard else 1
+    shared = ranks.count if recipe.train.fsdp else 1
     check_trainable(kind_of(recipe), recipe, free_memory(device), shared)
     ranks.wait()  # until all have seen the folder as it was
     say = console().print if ranks.first else _keep_silent
@@ -86,7 +85,7 @@ def _train(
         if not kept.enter_context(held(folder)):
             raise TrainingError(
                 f"another run is training in {folder}: wait for it, stop it, or choose another "
-                f"--folder"
+                f"--output"
             )
         if resume and (trouble := settle_state(folder)) is not None:
             say(f"warning: {trouble}.")
@@ -138,16 +137,16 @@ def _check_folder(
     if saved and not resume and not overwrite:
         raise TrainingError(
             f"{folder} already holds a run: go on with --resume, start anew with --overwrite, "
-            f"or choose another --folder"
+            f"or choose another --output"
         )
     if finished and not saved and not overwrite:
         raise TrainingError(
             f"{folder} holds a trained model without the state of its training, so that it cannot "
-            f"be resumed: choose another --folder, or start anew with --overwrite"
+            f"be resumed: choose another --output, or start anew with --overwrite"
         )
     if not overwrite and (found := in_the_way(folder)) is not None:
         raise TrainingError(
-            f"{found} is not of a run and would be replaced: choose another --folder, move it, or "
+            f"{found} is not of a run and would be replaced: choose another --output, move it, or "
             f"give --overwrite"
         )
     keeps_recipe(folder, recipe)

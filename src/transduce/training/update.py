@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from transduce.data.batches import Batch
-from transduce.data.packing import Packed, Shape, pack, packed_padding
-from transduce.models import Learner
+from transduce.data.batches.batch import Batch
+from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
+from transduce.models import TrainableNetwork
 from transduce.nn.linear import cast_together
-from transduce.nn.losses import Loss
+from transduce.nn.loss.cross_entropy import Loss
 from transduce.recipe import Train
-from transduce.training.guard import unusable
-from transduce.training.ranks import Ranks
-from transduce.training.shortage import Shortage, out_of_memory
-from transduce.training.window import Passed
+from transduce.training.distributed.processes import Processes
+from transduce.training.log_window import Passed
+from transduce.training.memory.out_of_memory import MemoryShortage, out_of_memory
+from transduce.training.nan_guard import unusable
 
 MOST_GRAPHS = 256
 
@@ -34,12 +34,12 @@ MOST_GRAPHS = 256
 class Update:
     """Gradients and a step of the optimizer, one operation after the other."""
 
-    network: Learner
+    network: TrainableNetwork
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
-    ranks: Ranks = field(default_factory=Ranks)
-    shortage: Shortage = field(default_factory=Shortage)
+    ranks: Processes = field(default_factory=Processes)
+    shortage: MemoryShortage = field(default_factory=MemoryShortage)
     _weights: list[Tensor] = field(default_factory=list, init=False)
     _casts: list[Tensor] = field(default_factory=list, init=False)
     """The weights in the type of products, where a kernel makes them of all at once."""
@@ -101,7 +101,7 @@ class Update:
 
     def clip(self) -> Tensor:
         """The norm of the gradient before it was clipped."""
-        largest = self.settings.clip or math.inf
+        largest = self.settings.clip_norm or math.inf
         return torch.nn.utils.clip_grad_norm_(self.network.parameters(), largest)
 
     @property
@@ -130,9 +130,9 @@ class Update:
         Its summed objective and cross-entropy, detached: two numbers of one pass.
         """
         settings = self.settings
-        moved = (batch.twice() if settings.agreement else batch).to(self.device)
+        moved = (batch.twice() if settings.r_drop else batch).to(self.device)
         with self._casting(), self._autocast():
-            loss = self.network.batch_loss(moved, settings.smoothing, settings.agreement)
+            loss = self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         return _sums(loss)
 
@@ -201,7 +201,7 @@ class PackedUpdate(Update):
         super().free()
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
-        packed = pack(batch, copies=2 if self.settings.agreement else 1)
+        packed = pack(batch, copies=2 if self.settings.r_drop else 1)
         if not self._packs(packed.shape.longest):
             self._zero()
             return super().gradients(batch, tokens)
@@ -231,7 +231,7 @@ class PackedUpdate(Update):
     def _backward(self, packed: Packed, scale: Tensor | float) -> Tensor:
         with self._casting(), self._autocast():
             loss = self.network.packed_loss(
-                packed, self.settings.smoothing, self.settings.agreement
+                packed, self.settings.label_smoothing, self.settings.r_drop
             )
         found = torch.autograd.grad(loss.total * scale, self._weights)
         if self._empty:
@@ -258,13 +258,13 @@ def _sums(loss: Loss) -> Tensor:
 
 
 def build_update(
-    network: Learner,
+    network: TrainableNetwork,
     optimizer: torch.optim.Optimizer,
     settings: Train,
     precision: torch.dtype,
-    ranks: Ranks | None = None,
+    ranks: Processes | None = None,
 ) -> Update:
     """Packed and recorded where that can be, else one padded batch after the other."""
     on_gpu = next(network.parameters()).is_cuda
     kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
-    return kind(network, optimizer, settings, precision, ranks or Ranks())
+    return kind(network, optimizer, settings, precision, ranks or Processes())

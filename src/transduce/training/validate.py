@@ -7,25 +7,25 @@ from typing import Any
 
 from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
-from transduce.evaluation.surprise import metrics_of
+from transduce.evaluation.perplexity import metrics_of
 from transduce.recipe import Recipe
-from transduce.rules import RULES
-from transduce.tasks import LanguageModel, Listening
-from transduce.tasks.hearing import LISTENED_TO, Hearing
+from transduce.recipe.tasks import RULES
+from transduce.tasks import AudioInputModel, LanguageModel
+from transduce.tasks.speech import LISTENED_TO, SpeechModel
+from transduce.tasks.transduce import Model
+from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import Prepared
-from transduce.training.ranks import Ranks
-from transduce.transducer import Model
 
 
 def validate(
-    model: Model, recipe: Recipe, prepared: Prepared, budget: int, ranks: Ranks
+    model: Model, recipe: Recipe, prepared: Prepared, budget: int, ranks: Processes
 ) -> dict[str, float]:
     """The loss and the recipe's metrics on the validation set, the same on every process."""
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
     totals, tokens = zip(*ranks.gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
     alarms: float | None = None
-    if isinstance(model, Listening):
+    if isinstance(model, AudioInputModel):
         model.calibration = None  # an earlier one is no longer true, and must raise no alarm
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
@@ -40,9 +40,9 @@ def validate(
             values |= {name: metric.value for name, metric in measured.items()}
             # No number, where there was nothing to measure it by, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
-    if isinstance(model, Listening) and model.calibration is not None:
+    if isinstance(model, AudioInputModel) and model.calibration is not None:
         values["confidence"] = 100 * model.calibration.usual
-    if isinstance(model, Hearing) and ranks.first:
+    if isinstance(model, SpeechModel) and ranks.first:
         values |= {} if alarms is None else {"alarms": alarms}
         moved = model.diagonal(prepared.valid)
         values |= {} if moved is None else {"diagonal": 100 * moved}  # beside other percents
@@ -50,7 +50,7 @@ def validate(
 
 
 def _answers(
-    model: Model, recipe: Recipe, prepared: Prepared, ranks: Ranks
+    model: Model, recipe: Recipe, prepared: Prepared, ranks: Processes
 ) -> tuple[list[Answer], float]:
     """To every item, each by one of the processes; and the percent that have a warning."""
     sources = [item.source for item in prepared.items]
@@ -58,14 +58,14 @@ def _answers(
     settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []
-    if isinstance(model, Hearing):  # some of them with all that can be told of them
+    if isinstance(model, SpeechModel):  # some of them with all that can be told of them
         outputs += model.run(own[:LISTENED_TO], times=True, **settings)
     outputs += model.run(own[len(outputs) :], **settings)
     answers = [Answer("", [], [])] * len(sources)
     for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
     alarms = ranks.gather([sum(bool(output.warning) for output in outputs)])
-    if isinstance(model, Listening):
+    if isinstance(model, AudioInputModel):
         sure = [output.confidence for output in outputs if output.text]
         told = ranks.gather([value for value in sure if value is not None])
         model.calibrate([value for part in told for value in part])

@@ -11,7 +11,7 @@ import torch
 
 from transduce.alignment.align import _Clock
 from transduce.alignment.lines import Line
-from transduce.nn.ctc_alignment import Alignment
+from transduce.nn.ctc.alignment import Alignment
 
 FRAMES = 60
 

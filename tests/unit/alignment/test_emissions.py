@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiny_sounds import noise, sound_model
+from tiny_sounds import audio_model, noise
 from transduce.alignment import emissions
 from transduce.alignment.emissions import _windows, ctc_emissions
 from transduce.tasks.model import ready
@@ -20,7 +20,7 @@ RATE = 4000
 
 
 def test_a_short_recording_is_heard_as_always(tmp_path: Path) -> None:
-    model, wave = sound_model(), noise(0.9)
+    model, wave = audio_model(), noise(0.9)
     soundfile.write(tmp_path / "short.wav", wave, RATE)
     with ready(model):
         memory = model.network.encode(torch.from_numpy(wave)[None], torch.tensor([len(wave)]))
@@ -32,7 +32,7 @@ def test_a_short_recording_is_heard_as_always(tmp_path: Path) -> None:
 def test_a_long_recording_has_as_many_states_as_it_would_in_one_piece(
     tmp_path: Path, seconds: float
 ) -> None:
-    model, wave = sound_model(), noise(seconds)
+    model, wave = audio_model(), noise(seconds)
     soundfile.write(tmp_path / "long.wav", wave, RATE)
     heard_SV = ctc_emissions(model, tmp_path / "long.wav")
     assert len(heard_SV) == model.network.states_of(len(wave))
@@ -40,7 +40,7 @@ def test_a_long_recording_has_as_many_states_as_it_would_in_one_piece(
 
 def test_windows_hear_what_the_whole_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With global normalisation and convolutions alone, a second of context is all there is."""
-    model, wave = sound_model("sound.normalize=global", encoder="recurrent"), noise(6.0)
+    model, wave = audio_model("audio.normalize=global", encoder="recurrent"), noise(6.0)
     soundfile.write(tmp_path / "long.wav", wave, RATE)
     cut_SV = ctc_emissions(model, tmp_path / "long.wav")
     monkeypatch.setattr(emissions, "CORE", 100.0)

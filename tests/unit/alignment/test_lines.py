@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tiny_sounds import phone_model, sound_model
+from tiny_sounds import audio_model, phone_model
 from transduce.alignment.lines import read_text, spell
 from transduce.errors import DataError, ModelError
 
 
 def test_letters_are_folded_and_strangers_left_out() -> None:
-    model = sound_model(letters="abcde '")
+    model = audio_model(letters="abcde '")
     (line, strange) = spell(model, ["“Bad  cab”, 7 DEED!", "xyz"])
     assert model.source_tokens.decode(line.ids) == "bad cab deed"
     spelt = [(word, model.source_tokens.decode(line.ids[a:b])) for word, a, b in line.words]
@@ -57,7 +57,7 @@ def test_words_are_no_phones(text: str) -> None:
 
 
 def test_a_model_without_ctc() -> None:
-    model = sound_model("model.ctc=0", "decode.ctc=0")
+    model = audio_model("model.ctc_weight=0", "decode.ctc_weight=0")
     with pytest.raises(ModelError, match="aligning needs a model with CTC"):
         spell(model, ["abc"])
 

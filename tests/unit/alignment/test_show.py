@@ -10,10 +10,10 @@ from tiny_sounds import phone_model
 from transduce.alignment import show
 from transduce.alignment.lines import Line
 from transduce.errors import DataError
-from transduce.tasks import Hearing
+from transduce.tasks import SpeechModel
 
 
-def model(train: str) -> Hearing:
+def model(train: str) -> SpeechModel:
     return phone_model("w iː", f"data.train={train}")
 
 

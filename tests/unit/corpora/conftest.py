@@ -9,8 +9,9 @@ import pytest
 
 from loopback import Loopback, serving
 from tiny_corpus import SERVED, SUMS, tiny_listing
-from transduce.corpora import catalogue, download, listing
-from transduce.corpora.listing import Listing
+from transduce.corpora import catalogue, download
+from transduce.corpora import entry as listing
+from transduce.corpora.entry import Listing
 
 
 @pytest.fixture

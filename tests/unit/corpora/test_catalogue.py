@@ -8,10 +8,17 @@ from typing import Any, get_args
 import pytest
 
 from transduce.corpora import FETCHED, MADE, check_named, get, listing_of
-from transduce.corpora.listing import Listing, checksum, megabytes
-from transduce.corpora.place import corpora_folder
-from transduce.corpora.sigmorphon2020 import LANGUAGES
-from transduce.data.corpus import called, check_files, check_kind, is_running, read_pairs, tags_of
+from transduce.corpora.entry import Listing, checksum, megabytes
+from transduce.corpora.location import corpora_folder
+from transduce.corpora.sets.sigmorphon2020 import LANGUAGES
+from transduce.data.text.pairs import (
+    called,
+    check_files,
+    check_kind,
+    is_running,
+    read_pairs,
+    tags_of,
+)
 from transduce.errors import DataError
 from transduce.recipe import Named, Recipe
 from transduce.storage import write_json

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from transduce.corpora import (
+from transduce.corpora.entry import Form
+from transduce.corpora.sets import (
     cmudict,
     ewt,
     imdb,
@@ -20,7 +21,6 @@ from transduce.corpora import (
     tiny_shakespeare,
     udhr,
 )
-from transduce.corpora.listing import Form
 from transduce.errors import DataError
 
 Write = Callable[[str, str], Path]
@@ -250,7 +250,7 @@ def test_spoken_digits(tmp_path: Path) -> None:
     names = [f"{d}_{who}_{n}.wav" for who in speakers for d in range(10) for n in range(50)]
     top = "free-spoken-digit-dataset-1.0.10/"
     files = {f"{top}recordings/{name}": name for name in [*names, "0_george_50.wav"]}
-    archive = archived(tmp_path / "v1.0.10.tar.gz", {**files, f"{top}README.md": "no sound"})
+    archive = archived(tmp_path / "v1.0.10.tar.gz", {**files, f"{top}README.md": "no audio"})
     fetched, _, unpacked = spoken_digits.SPOKEN_DIGITS.forms
     folder = tmp_path / "made"
     folder.mkdir()

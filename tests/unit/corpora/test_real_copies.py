@@ -16,9 +16,9 @@ import pytest
 from loopback import Loopback
 from recordings import corpus as copy_of
 from transduce.corpora import FETCHED, get
-from transduce.corpora.listing import File, Form, checksum
+from transduce.corpora.entry import File, Form, checksum
 from transduce.corpora.unpack import read_bytes
-from transduce.data.corpus import Tally, read_pairs
+from transduce.data.text.pairs import Tally, read_pairs
 from transduce.recipe import Named
 
 FOLDERS = {

@@ -9,9 +9,9 @@ import pytest
 
 from loopback import Loopback, status
 from tiny_corpus import CONTENTS
-from transduce import cli
+from transduce.cli import main as cli
 from transduce.corpora import get
-from transduce.corpora.listing import Listing
+from transduce.corpora.entry import Listing
 
 
 def command(*words: str, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> str:
@@ -66,13 +66,13 @@ def test_getting(
     assert "It was there already, and whole: train 5,000" in run("tiny")
     for name, text in CONTENTS.items():
         (tmp_path / name).write_bytes(text)
-    said = run("tiny", "--from", str(tmp_path), "--to", str(tmp_path / "other")).splitlines()
+    said = run("tiny", "--from", str(tmp_path), "--output", str(tmp_path / "other")).splitlines()
     assert said[4] == f"  size:     from {tmp_path}, 0.3 MB on disk"
     assert said[-1] == f"For recipes to find it there: export TRANSDUCE_DATA={tmp_path}/other"
     assert (tmp_path / "other" / "tiny" / "train.de").is_file()
     assert run("copy") == "0\ncopy comes with transduce; there is nothing to get.\n"
     assert run("tny") == "2\ntransduce: there is no corpus named tny; did you mean tiny?\n"
-    assert run("tiny", "--from", "/no", "--to", str(tmp_path / "3")).endswith(
+    assert run("tiny", "--from", "/no", "--output", str(tmp_path / "3")).endswith(
         "transduce: there is no folder /no; name the one that holds tiny\n"
     )
 

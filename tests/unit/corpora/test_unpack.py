@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.corpora.listing import Checksum
+from transduce.corpora.entry import Checksum
 from transduce.corpora.unpack import has_sum, members, read_bytes
 from transduce.errors import DataError
 

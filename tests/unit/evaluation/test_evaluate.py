@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.cookbook import parse_recipe
-from transduce.corpora.place import facts_of
-from transduce.data.corpus import Pair
-from transduce.data.tokens import Tokens
+from transduce.corpora.location import facts_of
+from transduce.data.text.pairs import Pair
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import CheckpointError, DataError, TransduceError
 from transduce.evaluation.evaluate import (
     Answer,
@@ -27,10 +26,10 @@ from transduce.evaluation.evaluate import (
     write_evaluation,
 )
 from transduce.evaluation.metrics import Metric, measure
-from transduce.recipe import Columns, Mixture, Named
+from transduce.recipe import Columns, Mixture, Named, parse_recipe
 from transduce.storage import write_json
-from transduce.tasks.writing import Writer
-from transduce.transducer import Output, Transducer, load
+from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.transduce import Output, Transducer, load
 
 RECIPE = """
 data:
@@ -230,7 +229,7 @@ def test_other_ensembles_have_results_of_their_own(folder: Path) -> None:
     model = load(folder)
     for others in (["one"], ["two"], ["one"]):
         evaluate_folder(
-            model, folder, with_models=[load(folder)], with_folders=[folder / n for n in others]
+            model, folder, ensemble=[load(folder)], with_folders=[folder / n for n in others]
         )
     values = json.loads((folder / "metrics.json").read_text())
     assert list(values) == ["test-2-models", "test-2-models-2"]
@@ -328,7 +327,7 @@ def test_scores_are_told_before_they_are_written(
 def test_mistakes_are_told_before_decoding(
     folder: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], said: str
 ) -> None:
-    monkeypatch.delattr(Writer, "run")
+    monkeypatch.delattr(GenerativeModel, "run")
     with pytest.raises(TransduceError, match=said.replace("?", r"\?")):
         evaluate_folder(load(folder), folder, **asked)  # type: ignore[arg-type]
     assert not (folder / "metrics.json").exists()

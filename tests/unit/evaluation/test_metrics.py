@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.recipe import MetricName
-from transduce.rules import RULES, TEXT_METRICS
+from transduce.recipe.tasks import RULES, TEXT_METRICS
 
 WORDS = ["a", "the", "dog", "runs", "over", "green", "hills", "and", "two", "small", "birds", "."]
 

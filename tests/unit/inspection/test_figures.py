@@ -16,7 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from transduce.errors import TransduceError
-from transduce.inspection import figures, saving, scripts
+from transduce.inspection import figures
+from transduce.inspection import fonts as scripts
+from transduce.inspection import save_figure as saving
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}

@@ -16,9 +16,9 @@ from hypothesis.extra.numpy import arrays
 from language import language_model
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
-from transduce.inspection.page import write_prompts
+from transduce.inspection.html import write_prompts
+from transduce.inspection.prompt_table import print_comparison
 from transduce.inspection.prompts import compare, compare_folder, jensen_shannon
-from transduce.inspection.table import print_comparison
 from transduce.tasks import LanguageModel
 
 PROMPTS = ["tea", "", "uncle iroh made a cup of", "<script>alert(1)</script>&amp;\u2028"]

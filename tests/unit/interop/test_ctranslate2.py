@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
-from transduce.interop import packages
+from transduce.interop import optional_packages as packages
 from transduce.interop.ctranslate2 import export
+from transduce.interop.ctranslate2_translator import BATCHES, LEAST_TOKENS, MOST_TOKENS, Translator
 from transduce.interop.engine import open_model
-from transduce.interop.translator import BATCHES, LEAST_TOKENS, MOST_TOKENS, Translator
-from transduce.transducer import Transducer
+from transduce.tasks.transduce import Transducer
 
 pytest.importorskip("ctranslate2")
 
@@ -75,7 +75,7 @@ def test_small_numbers_meet_the_same_epsilon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"no_repeat": 2},
+        {"no_repeat_ngram": 2},
         {"min_length": 6},
         {"prefix": "tea"},
         {"prefix": ["tea", "", "", "a cup", "o", "z"]},
@@ -178,7 +178,7 @@ def test_a_score_is_asked_for_only_where_it_is_needed(
 
 def test_a_beam_is_ranked_without_scores_too(tmp_path: Path) -> None:
     other = exported(tiny(banned=True), tmp_path)
-    for settings in ({"beam": 4, "nbest": 4}, {"beam": 1, "rescore": tiny(seed=4)}):
+    for settings in ({"beam": 4, "nbest": 4}, {"beam": 1, "rerank": tiny(seed=4)}):
         scored, plain = (other.run(SOURCES, **settings, scores=scores) for scores in (True, False))
         assert scored == plain
         assert all(math.isfinite(output.score) for output in plain)
@@ -216,7 +216,7 @@ def test_samples_follow_the_model(tmp_path: Path) -> None:
     [
         ({"include": ["tea"]}, "cannot be told what to include"),
         ({"beam": 4, "groups": 2}, "knows no groups"),
-        ({"coverage": 0.2}, "cannot count coverage"),
+        ({"coverage_penalty": 0.2}, "cannot count coverage"),
         ({"attention": True}, "does not show attention"),
     ],
 )
@@ -231,7 +231,7 @@ def test_no_stream_no_partner_no_weights(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no stream"):
         list(other.stream("tea"))
     with pytest.raises(ModelError, match="cannot write together"):
-        other.run(SOURCES, with_models=[tiny()])
+        other.run(SOURCES, ensemble=[tiny()])
     with pytest.raises(ModelError, match="copy the exported folder"):
         other.save(tmp_path / "copy")
 

@@ -30,7 +30,7 @@ WISHES: list[dict[str, Any]] = [
     {"beam": 1},
     {"beam": 3, "nbest": 3, "prefix": "te", "exclude": ["o"]},
     {"beam": 3, "include": ["tea"]},
-    {"beam": 4, "groups": 2, "no_repeat": 2},
+    {"beam": 4, "groups": 2, "no_repeat_ngram": 2},
     {"sample": True, "nbest": 2, "top_k": 4},
 ]
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         export(tiny({"kind": "convolutional"}, {"kind": "convolutional"}), tmp_path)
     export(tiny(), tmp_path)
     with pytest.raises(ModelError, match="ONNX Runtime cannot count coverage"):
-        open_model(tmp_path).run(SOURCES, coverage=0.2)
+        open_model(tmp_path).run(SOURCES, coverage_penalty=0.2)
     (tmp_path / DECODER).write_bytes(b"not a graph")
     with pytest.raises(ModelError, match="ONNX Runtime cannot load"):
         open_model(tmp_path)

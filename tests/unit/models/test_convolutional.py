@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.data.batches import collate
-from transduce.data.packing import pack
-from transduce.models import Network, Vocabulary, build
+from transduce.data.batches.batch import collate
+from transduce.data.batches.packing import pack
+from transduce.models import EncoderDecoder, Vocabulary, build
 from transduce.models.convolutional import ConvolutionalState
 from transduce.nn.masks import Mask, Segments
 
@@ -25,7 +25,7 @@ TARGET = torch.tensor([[2, 5, 6, 7, 11], [2, 9, 4, 6, 3], [2, 16, 3, 0, 0], [2, 
 HALF = math.sqrt(0.5)
 
 
-def network(**part: Any) -> Network:
+def network(**part: Any) -> EncoderDecoder:
     torch.manual_seed(3)
     side = {"kind": "convolutional", "layers": 3, "kernel": 3, **part}
     shape = {"width": D, "dropout": 0.2, "encoder": side, "decoder": {**side, "layers": 2}}

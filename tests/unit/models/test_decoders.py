@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.models import Network, Vocabulary, build
+from transduce.models import EncoderDecoder, Vocabulary, build
 from transduce.models.decoders import TransformerState
 
 V = 17
@@ -15,7 +15,7 @@ SOURCE = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0], [4, 3, 0, 0]])
 LENGTHS = torch.tensor([4, 3, 2])
 
 
-def network() -> Network:
+def network() -> EncoderDecoder:
     side = {"layers": 2, "heads": 2, "feed_forward": 24}
     shape = {"width": 16, "dropout": 0.0, "encoder": side, "decoder": side}
     torch.manual_seed(1)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.cookbook import parse_recipe
-from transduce.data.tokens import PAD
-from transduce.models import Network, Vocabulary, build
-from transduce.nn.recurrent import reverse_sequences
-from transduce.presets import PRESETS
+from transduce.data.tokens.tokenizer import PAD
+from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.nn.recurrent.stack import reverse_sequences
+from transduce.recipe import parse_recipe
+from transduce.recipe.presets import PRESETS
 
 WIDTH, VOCABULARY = 16, Vocabulary(11, 13)
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -51,7 +51,7 @@ def network(
     dtype: torch.dtype = torch.float64,
     width: int = WIDTH,
     **model: Any,
-) -> Network:
+) -> EncoderDecoder:
     torch.manual_seed(3)
     settings = recipe.Model.model_validate(
         {"width": width, "encoder": encoder, "decoder": decoder, **model}
@@ -59,7 +59,7 @@ def network(
     return build(settings, VOCABULARY).to(dtype).eval()
 
 
-def preset(name: str, dtype: torch.dtype) -> Network:
+def preset(name: str, dtype: torch.dtype) -> EncoderDecoder:
     model = parse_recipe(
         "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}",
         "test",
@@ -89,7 +89,7 @@ def targets(rows: int = len(LENGTHS), steps: int = 6, seed: int = 6) -> Tensor:
 
 
 @torch.no_grad()
-def by_steps(net: Network, state: Any, target_BT: Tensor) -> Tensor:
+def by_steps(net: EncoderDecoder, state: Any, target_BT: Tensor) -> Tensor:
     features = []
     for tokens_B in target_BT.unbind(1):
         features_BD, state = net.decoder.step(tokens_B, state)
@@ -103,7 +103,7 @@ def agree(ours: Tensor, theirs: Tensor, tolerance: float | None = None) -> None:
 
 
 @torch.no_grad()
-def check(net: Network) -> None:
+def check(net: EncoderDecoder) -> None:
     """All that every model must hold: steps, padding, and reordered rows."""
     source_BS, target_BT = batch(), targets()
     whole_BTD = net(source_BS, LENGTHS, target_BT)

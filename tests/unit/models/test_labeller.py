@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from transduce import recipe
-from transduce.data.batches import collate
-from transduce.data.packing import pack
-from transduce.data.tokens import BEGIN, SPECIALS, UNKNOWN
+from transduce.data.batches.batch import collate
+from transduce.data.batches.packing import pack
+from transduce.data.tokens.tokenizer import BEGIN, SPECIALS, UNKNOWN
 from transduce.models import Labeller, build_labeller
-from transduce.nn.attention import attention_pool
+from transduce.nn.attention.attention import attention_pool
 from transduce.nn.masks import padding
 
 WORDS = [*SPECIALS, "the", "dog", "runs", "unbelievable", "a", "cat"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.models import Lens, Network, Vocabulary, build
+from transduce.models import EncoderDecoder, Lens, Vocabulary, build
 from transduce.models.lens import attentions
 
 LENGTHS = torch.tensor([5, 2])
@@ -29,7 +29,7 @@ SCORES = (
 CONVOLUTIONAL = {"kind": "convolutional", "layers": 2}
 
 
-def network(encoder: Any = TRANSFORMER, decoder: Any = TRANSFORMER) -> Network:
+def network(encoder: Any = TRANSFORMER, decoder: Any = TRANSFORMER) -> EncoderDecoder:
     torch.manual_seed(3)
     settings = {"width": 16, "encoder": encoder, "decoder": decoder}
     return build(recipe.Model.model_validate(settings), Vocabulary(11, 11)).eval()
@@ -39,12 +39,12 @@ def recurrent(**settings: Any) -> dict[str, Any]:
     return {"kind": "recurrent", "cell": "gru", **settings}
 
 
-def run(net: Network) -> Tensor:
+def run(net: EncoderDecoder) -> Tensor:
     with torch.no_grad():
         return net(SOURCE, LENGTHS, TARGET)
 
 
-def run_by_steps(net: Network, target_BT: Tensor = TARGET) -> None:
+def run_by_steps(net: EncoderDecoder, target_BT: Tensor = TARGET) -> None:
     with torch.no_grad():
         state = net.start(SOURCE, LENGTHS)
         for tokens_B in target_BT.unbind(1):

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from transduce.nn.attention.relative import RelativeAttention, by_key
 from transduce.nn.conformer import ConformerBlock, Convolution, MaskedBatchNorm
 from transduce.nn.masks import Mask, Segments, padding, window
 from transduce.nn.positions import Rotary, Sinusoidal
-from transduce.nn.relative import RelativeAttention, by_key
 
 B, S, WIDTH, HEADS, HIDDEN, KERNEL = 3, 7, 8, 2, 12, 5
 K = WIDTH // HEADS

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from transduce.nn.augment import SpecAugment
 from transduce.nn.conformer import ConformerBlock
-from transduce.nn.ctc import ctc_greedy, ctc_loss
-from transduce.nn.ctc_alignment import Tolerance, align
-from transduce.nn.ctc_prefix import CtcPrefix
+from transduce.nn.ctc.alignment import Tolerance, align
+from transduce.nn.ctc.loss import ctc_greedy, ctc_loss
+from transduce.nn.ctc.prefix_score import CtcPrefix
 from transduce.nn.masks import padding
-from transduce.nn.mel import LogMel
-from transduce.nn.normalisation import GlobalNorm, Statistics, normalise_utterances
 from transduce.nn.positions import Rotary, Sinusoidal
-from transduce.nn.speed import perturb_speed
-from transduce.nn.subsampling import Subsampling
+from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_utterances
+from transduce.nn.speech.mel import LogMel
+from transduce.nn.speech.spec_augment import SpecAugment
+from transduce.nn.speech.speed_perturbation import perturb_speed
+from transduce.nn.speech.subsampling import Subsampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from transduce.corpora import check_named
-from transduce.data.corpus import read_pairs
-from transduce.data.places import parse_place
+from transduce.data.audio.segment import parse_place
+from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Named
 from transduce.synthesis import announcements as made

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.data.tokens import SPECIALS, Tokens
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError, ModelError
 from transduce.recipe import Recipe
 from transduce.tasks import Classifier, Model
+from transduce.tasks.transduce import create, load
+from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
-from transduce.training.ranks import Ranks
-from transduce.transducer import create, load
 
 TEXTS = ["a fine film", "dull , dull , dull", "a film", "fine"]
 LABELS = ["very good", "bad", "so so"]
@@ -150,7 +150,7 @@ def prepared(folder: Path, train: str, valid: str) -> list[str]:
     (folder / "b.tsv").write_text(valid)
     model = classifier(data={"folder": str(folder), "valid": {"file": "b.tsv"}})
     said: list[str] = []
-    prepare(model.recipe, None, said.append, Ranks())
+    prepare(model.recipe, None, said.append, Processes())
     return said
 
 

@@ -10,15 +10,15 @@ import torch
 
 from tiny_models import tiny
 from transduce import recipe
-from transduce.data.cache import encode_corpus
-from transduce.data.tokens import SPECIALS, Tokens
+from transduce.data.cache.tokenised import encode_corpus
+from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder, loss_and_tokens
 from transduce.recipe import Recipe
 from transduce.tasks import Tagger
+from transduce.tasks.transduce import create, load
+from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
-from transduce.training.ranks import Ranks
-from transduce.transducer import create, load
 
 TEXTS = ["The dog runs .", "a cat/dog sleeps", "dogs ran"]
 TAGS = ["DET NOUN VERB PUNCT", "ADP <s>"]
@@ -152,14 +152,14 @@ def test_lines_with_another_number_of_tags_are_not_judged(tmp_path: Path) -> Non
     found = evaluate_folder(model, tmp_path, split="valid")
     assert found.skipped == 1
     assert [m.value for m in found.metrics.values()] == [m.value for m in expected.metrics.values()]
-    assert len(prepare(model.recipe, None, lambda _: None, Ranks()).items) == 2
+    assert len(prepare(model.recipe, None, lambda _: None, Processes()).items) == 2
     (tmp_path / "a.tsv").write_text("dogs ran\tNOUN\n")
     with pytest.raises(DataError, match=r"a\.tsv has no pair with as many labels as words"):
         evaluate_folder(model, tmp_path, split="valid")
 
 
-@pytest.mark.parametrize("role", ["language_model", "rescore", "with_models"])
+@pytest.mark.parametrize("role", ["language_model", "rerank", "ensemble"])
 def test_a_tagger_does_not_help_another_model_to_write(role: str) -> None:
     helper: Any = tagger()
     with pytest.raises(ModelError, match=r"tagger|task tag"):
-        tiny().run(["tea"], **{role: [helper] if role == "with_models" else helper})
+        tiny().run(["tea"], **{role: [helper] if role == "ensemble" else helper})

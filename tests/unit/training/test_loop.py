@@ -12,16 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.cookbook import parse_recipe
-from transduce.data.batches import Position
+from transduce.data.batches.batch import Position
 from transduce.decoding.output import Output
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, parse_recipe
 from transduce.storage import read_tensors
+from transduce.tasks.transduce import Transducer
 from transduce.training import loop, train
+from transduce.training.distributed.processes import Processes
 from transduce.training.log import read_log
 from transduce.training.prepare import Prepared, prepare
-from transduce.training.ranks import Ranks
-from transduce.transducer import Transducer
 
 RECIPE = """
 data:
@@ -33,7 +32,8 @@ model:
   dropout: 0
   encoder: {kind: recurrent, layers: 1}
   decoder: {kind: recurrent, layers: 1}
-train: {device: cpu, steps: 12, tokens: 64, lr: 0.01, warmup: 0, schedule: constant, log_every: 1}
+train: {device: cpu, steps: 12, batch_tokens: 64, lr: 0.01, warmup: 0, schedule: constant,
+  log_every: 1}
 validation: {every: 2, limit: 3, metric: exact}
 decode: {beam: 1}
 metrics: [exact, cer]
@@ -82,7 +82,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scores]:
 
 
 def prepared(recipe: Recipe) -> Prepared:
-    return prepare(recipe, None, lambda sentence: None, Ranks())
+    return prepare(recipe, None, lambda sentence: None, Processes())
 
 
 def saved(folder: Path) -> dict[str, Tensor]:
@@ -281,11 +281,11 @@ def test_an_update_takes_as_many_batches_as_asked(
 def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path: Path) -> None:
     def said(count: int = 1, **settings: Any) -> list[str]:
         run = loop.Run(make(train=settings), tmp_path, prepared(make(train=settings)))
-        run.ranks = Ranks(0, count)
+        run.ranks = Processes(0, count)
         return run.about()
 
     assert said() == []
-    assert said(shard=True) == ["train.shard cuts nothing: this run has one process."]
+    assert said(shard=True) == ["train.fsdp cuts nothing: this run has one process."]
     (slow,) = said(warmup=12)
     assert "the run ends after 12 updates, and the rate rises over 12" in slow
     assert said(2, accumulate=4) == ["2 processes share the 4 batches of an update."]

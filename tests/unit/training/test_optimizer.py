@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.models import Network, Vocabulary, build
+from transduce.models import EncoderDecoder, Vocabulary, build
 from transduce.training.optimizer import (
     MovingAverage,
     build_optimizer,
@@ -26,7 +26,7 @@ def settings(**values: Any) -> recipe.Train:
     return recipe.Train.model_validate({"steps": 100, "lr": 0.01, "warmup": 10, **values})
 
 
-def network() -> Network:
+def network() -> EncoderDecoder:
     torch.manual_seed(1)
     part = {"layers": 1, "heads": 2, "feed_forward": 16}
     model = recipe.Model.model_validate({"width": 8, "encoder": part, "decoder": part})

@@ -9,12 +9,11 @@ import pytest
 import soundfile
 
 from tones import RATE, tones
-from transduce.cookbook import parse_recipe
-from transduce.data.sides import train_tokens
+from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError
-from transduce.recipe import Recipe
+from transduce.recipe import Recipe, parse_recipe
+from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import Prepared, prepare
-from transduce.training.ranks import Ranks
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +28,7 @@ def recipe_in(folder: Path, text: str, rows: str) -> Recipe:
 
 def prepared(recipe: Recipe, folder: Path | None = None) -> tuple[Prepared, list[str]]:
     told: list[str] = []
-    return prepare(recipe, folder, told.append, Ranks()), told
+    return prepare(recipe, folder, told.append, Processes()), told
 
 
 PAIRS = """
@@ -125,7 +124,7 @@ data:
   valid: {file: pairs.tsv, audio: path}
   tokens: {both: {level: character}}
   max_length: 3000
-sound: {rate: 4000, bands: 16}
+audio: {sample_rate: 4000, mel_bands: 16}
 """
 
 

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.data.batches import Batch, collate
-from transduce.data.packing import pack
-from transduce.models import Network, Vocabulary, build
-from transduce.presets import PRESETS
+from transduce.data.batches.batch import Batch, collate
+from transduce.data.batches.packing import pack
+from transduce.models import EncoderDecoder, Vocabulary, build
 from transduce.recipe import Train
-from transduce.training.guard import unusable
+from transduce.recipe.presets import PRESETS
+from transduce.training.nan_guard import unusable
 from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.update import PackedUpdate, Update
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
 
 
-def network(width: int = 16, positions: str = "sinusoidal", dropout: float = 0.0) -> Network:
+def network(width: int = 16, positions: str = "sinusoidal", dropout: float = 0.0) -> EncoderDecoder:
     torch.manual_seed(1)
     shape = {**PRESETS["transformer-tiny"], "width": width, "dropout": dropout}
     for side in ("encoder", "decoder"):
@@ -32,7 +32,7 @@ def batch(*rows: int) -> Batch:
     return collate([PAIRS[row][0] for row in rows], [PAIRS[row][1] for row in rows])
 
 
-def gradients(made: Network) -> list[torch.Tensor]:
+def gradients(made: EncoderDecoder) -> list[torch.Tensor]:
     return [p.grad.clone() for p in made.parameters() if p.grad is not None]
 
 

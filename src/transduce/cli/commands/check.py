@@ -1,0 +1,26 @@
+"""The command check: a recipe and its data examined."""
+
+from __future__ import annotations
+
+import typer
+
+from transduce.cli.commands.options import Overrides, RecipeArgument
+
+
+def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Examine a recipe and its data before any training."""
+    from transduce.cli.printing import print_diagnosis
+    from transduce.data.doctor.check import examine
+    from transduce.hardware import pick_device
+    from transduce.recipe import load_recipe
+    from transduce.tasks.model_size import check_trainable
+    from transduce.tasks.transduce import kind_of
+    from transduce.training.memory.auto_batch import free_memory
+
+    chosen = load_recipe(recipe, overrides or [])
+    memory = free_memory(pick_device(chosen.train.device))
+    if not chosen.train.fsdp:  # how many processes will share it is not known here
+        check_trainable(kind_of(chosen), chosen, memory)
+    diagnosis = examine(chosen)
+    print_diagnosis(diagnosis)
+    raise typer.Exit(0 if diagnosis.ok else 1)

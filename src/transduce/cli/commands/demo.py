@@ -1,0 +1,33 @@
+"""The command demo: a model trained in minutes, and pictures of what it attends to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Demo(StrEnum):
+    WORDS = "words"
+    SPEECH = "speech"
+
+
+def demo(
+    what: Annotated[Demo, typer.Argument(help="What it learns.")] = Demo.WORDS,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The run directory. Default: runs/demo, or runs/demo-speech."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+) -> None:
+    """Train in minutes, on words or on speech; see what it attends to."""
+    if what is Demo.SPEECH:
+        from transduce.cli.demo.listen import listen
+
+        listen(output or Path("runs/demo-speech"), seed)
+    else:
+        from transduce.cli.demo.pronounce import pronounce
+
+        pronounce(output or Path("runs/demo"), seed)

@@ -1,0 +1,74 @@
+"""The command evaluate: a model judged on its test set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import (
+    Beam,
+    DataOverrides,
+    Device,
+    EngineOption,
+    EnsembleOption,
+    LengthPenalty,
+    ModelArgument,
+    Precision,
+    Workers,
+    count_processes,
+)
+
+
+def evaluate(
+    model: ModelArgument,
+    overrides: DataOverrides = None,
+    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
+    source: Annotated[
+        Path | None,
+        typer.Option(help="Score on this file instead, one a line (or a table, or a text);"),
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
+    ] = None,
+    ensemble: EnsembleOption = None,
+    engine: EngineOption = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    workers: Workers = 0,
+) -> None:
+    """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
+    processes = count_processes(workers, many=True)
+    from transduce.cli.printing import print_metrics
+    from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.hardware import pick_device
+    from transduce.inspection.model_card import write_card
+    from transduce.interop.engine import exported_folder, open_model
+    from transduce.tasks.transduce import load
+
+    place = str(pick_device(device))
+    transducer = open_model(model, engine, device, precision)
+    transducer.workers = processes
+    folder = model if engine is None else exported_folder(model, engine)
+    evaluation = evaluate_folder(
+        transducer,
+        folder,
+        tell=print_metrics,
+        overrides=overrides or [],
+        split=split,
+        files=(source, target),
+        metrics=metrics,
+        ensemble=[load(other, place, precision) for other in ensemble or []],
+        with_folders=ensemble or [],
+        beam=beam,
+        length_penalty=length_penalty,
+    )
+    if evaluation.name != split:
+        print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
+    if transducer.engine is None and (told := write_card(transducer, model)):
+        print(f"transduce: {told}", file=sys.stderr)

@@ -1,0 +1,57 @@
+"""The command export: a model for another engine, or in fewer bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import DataOverrides, ModelArgument, Overwrite
+
+
+def export(
+    model: ModelArgument,
+    overrides: DataOverrides = None,
+    *,
+    to: Annotated[
+        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, in fewer bits.")
+    ],
+    quantize: Annotated[
+        str | None,
+        typer.Option(help="int8 or bfloat16; for ctranslate2 int8_float32 or float16 as well."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx or MODEL/int8.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Compare on this file instead of the validation set;")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Most pairs to compare on.")] = 500,
+    allow: Annotated[
+        bool,
+        typer.Option(
+            "--allow-mismatch", help="Keep an export whose outputs differ from the model's."
+        ),
+    ] = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a model for another engine or in fewer bits, and compare."""
+    from transduce.interop.export import export_folder
+
+    place, parity = export_folder(
+        model,
+        to,
+        quantize=quantize,
+        folder=output,
+        files=(source, target),
+        limit=limit,
+        allow=allow,
+        overrides=overrides or [],
+        overwrite=overwrite,
+    )
+    print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
+    for line in parity.lines():
+        print(f"  {line}")
+    print(f'The export is in {place}. Try:\n  transduce run {place} "..."')

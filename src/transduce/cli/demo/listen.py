@@ -1,0 +1,129 @@
+"""The demo of speech: made, learnt from, and transcribed from voices that were never heard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress
+from rich.table import Table
+
+from transduce.cli.demo.train import train_anew
+from transduce.cores import count_cores
+from transduce.corpora.sets.announcements import COUNTS
+from transduce.data.audio.segment import parse_place
+from transduce.data.text.pairs import read_pairs
+from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
+from transduce.inspection.figures import training_curve
+from transduce.inspection.model_card import write_card
+from transduce.inspection.speech_figure import draw_hearing
+from transduce.recipe import load_recipe
+from transduce.synthesis.announcements import announce
+from transduce.synthesis.voices import HELD_OUT, KNOWN
+from transduce.tasks.speech import SpeechModel
+from transduce.terminal import console as make_console
+from transduce.training.log import read_log
+
+SHOWN = 8
+
+
+def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
+    """Speak, train, score, show; the model and its pictures are in `folder`."""
+    console = make_console(highlight=False, soft_wrap=True)
+    recipe = load_recipe("announcements", [f"seed={seed}", *overrides])
+    console.print(
+        f"Making speech: {sum(COUNTS.values()):,} announcements of a railway station by "
+        f"{len(KNOWN) + len(HELD_OUT)} voices of espeak, each in a room of its own, with noise."
+    )
+    _speak(console)
+    console.print(
+        "Training a network to write down what it hears, letter by letter, by CTC and attention.\n"
+        f"It starts from nothing and trains for at most {recipe.train.minutes:g} minutes.\n"
+    )
+    trained = train_anew(recipe, folder)
+    if trained.interrupted:
+        console.print(f"\nStopped; go on with: transduce demo speech --output {folder}")
+        return
+    model = trained.model
+    assert isinstance(model, SpeechModel)
+    assert recipe.data.test is not None
+    items = items_of(list(read_pairs(recipe.data.test, recipe.data.folder)), False)
+    console.print(
+        f"\nTranscribing {len(items):,} announcements that it does not know, by "
+        f"{len(HELD_OUT)} voices that it has never heard ..."
+    )
+    evaluation = evaluate(model, items, recipe.metrics)
+    write_evaluation(folder, "test", evaluation)
+    if told := write_card(model, folder):
+        console.print(told, markup=False)
+    for metric in evaluation.metrics.values():
+        console.print(f"  {metric}", style="bold")
+    console.print("  (wrong letters, and wrong words, in a hundred; 95 % intervals)\n")
+    console.print(_examples(evaluation))
+    pictured = _pictured(evaluation)
+    draw_hearing(model, pictured, folder / "attention.png", _title(evaluation, pictured))
+    training_curve(read_log(folder / "log.jsonl"), folder / "training.png")
+    console.print(
+        f"\nPictures: {folder}/attention.png (where in the audio each letter was heard) and "
+        f"{folder}/training.png\n\nTry next:\n"
+        f"  transduce run {folder} {pictured} --format json\n"
+        f"  transduce train announcements model.encoder.positions=rotary --output runs/rotary\n"
+        f"  transduce recipes announcements > my.yaml     # start a recipe of your own"
+    )
+
+
+def _speak(console: Console) -> None:
+    bar = Progress(
+        "  readings",
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not sys.stdout.isatty(),
+    )
+    task = bar.add_task("", total=None)
+    with bar:
+        place, new = announce(
+            count_cores(), lambda done, total: bar.update(task, completed=done, total=total)
+        )
+    console.print(f"  They are in {place}{'' if new else ', from before'}.\n")
+
+
+def _examples(evaluation: Evaluation) -> Table:
+    """Announcements spread evenly over the test set, right or wrong."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("voice", "said", "heard"):
+        table.add_column(column)
+    count = len(evaluation.items)
+    for index in list(range(0, count, max(count // SHOWN, 1)))[:SHOWN]:
+        item, output = evaluation.items[index], evaluation.outputs[index]
+        said = item.references[0]
+        heard = "the same" if output.text == said else output.text
+        table.add_row(_voice(item.source), said, heard)
+    return table
+
+
+def _voice(source: str) -> str:
+    return parse_place(source)[0].parent.name
+
+
+def _pictured(evaluation: Evaluation) -> str:
+    """The longest announcement that was heard without a mistake; else the first of all.
+
+    Of those that say no word twice: where there are two alike, attention looks at both.
+    """
+    pairs = list(zip(evaluation.items, evaluation.outputs, strict=True))
+    right = [item for item, output in pairs if output.text == item.references[0]]
+    right = [item for item in right if _all_differ(item.references[0].split())]
+    best = max(right, key=lambda item: len(item.references[0]), default=evaluation.items[0])
+    return best.source
+
+
+def _all_differ(words: list[str]) -> bool:
+    return len(set(words)) == len(words)
+
+
+def _title(evaluation: Evaluation, source: str) -> str:
+    (said,) = (item.references[0] for item in evaluation.items if item.source == source)
+    return f"“{said}”, said by {_voice(source)}, a voice never heard before"

@@ -1,0 +1,227 @@
+"""What commands are given: sources, wishes and prompts, typed, piped or in files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from transduce.data.text.tags import with_tags
+from transduce.data.text.unicode import composed
+from transduce.errors import DataError, ModelError
+from transduce.recipe import nearest
+
+if TYPE_CHECKING:
+    from transduce.tasks import Model
+    from transduce.tasks.transduce import Output
+
+    Run = Callable[[dict[str, Any]], list[Output]]
+
+BYTES_AT_ONCE = 1 << 16
+MOST_BYTES = 1 << 26  # of a line
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[list[str]]:
+    """Sources from the arguments, from a file or from standard input, one a line.
+
+    They come in groups: what has been written to a pipe or typed so far is not kept waiting for
+    what may follow, and a long file fills batches.
+    """
+    if arguments and file:
+        raise DataError("give sources as arguments or with --input, not both")
+    if arguments:
+        yield arguments
+    elif file is not None:
+        try:
+            with file.open("rb") as stream:
+                yield from _groups(stream, str(file))
+        except OSError as error:
+            raise DataError(
+                f"the file {file} cannot be read ({error.strerror}); give one with a text a line"
+            ) from None
+    elif sys.stdin is None:
+        raise DataError("there is no standard input; give sources as arguments or with --input")
+    else:
+        if sys.stdin.isatty():
+            print("Type a source and press Enter; Ctrl-D ends.", file=sys.stderr)
+        yield from _groups(sys.stdin.buffer, "standard input")
+
+
+def check_tags(model: Model, tags: Sequence[str]) -> None:
+    """Raise ModelError for a tag that a model does not know."""
+    known = model.source_tokens.tags
+    for tag in tags:
+        if not known:
+            raise ModelError(f"the model knows no tags, {tag} among them; leave --tag out")
+        if composed(tag) not in known:
+            near = nearest(tag, known, f"; it knows {', '.join(list(known)[:20])}")
+            raise ModelError(f"the model knows no tag {tag}{near}")
+
+
+def read_requests(
+    arguments: list[str] | None,
+    file: Path | None,
+    prefix: str,
+    include: list[str],
+    exclude: list[str],
+    tags: Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """What `Transducer.run` is to be called with, group by group; tags go before every source.
+
+    In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
+    "include": ["Hund"], "exclude": ["Katze"]}; what it does not say is as for all.
+    """
+    for name in (text for text in arguments or () if Path(text).is_file()):
+        print(
+            f"transduce: {name} is taken as text; to read the file: --input {name}", file=sys.stderr
+        )
+    by_line = file is not None and file.suffix == ".jsonl"
+    number = 0
+    for group in read_sources(arguments, file):
+        lines: list[dict[str, Any]] = [
+            _object(line, f"{file}:{number + i}") if by_line else {"source": line}
+            for i, line in enumerate(group, start=1)
+        ]
+        number += len(group)
+        wishes = {
+            "prefix": [line.get("prefix", prefix) for line in lines],
+            "include": [include + line.get("include", []) for line in lines],
+            "exclude": [exclude + line.get("exclude", []) for line in lines],
+        }
+        asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
+        yield {"sources": [with_tags(line["source"], tags) for line in lines], **asked}
+
+
+def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
+    """The outputs of each group, in order, with so many groups under way at a time."""
+    if at_once == 1:  # what was typed is answered before the next line is read
+        yield from chain.from_iterable(map(run, requests))
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        under_way: deque[Future[list[Output]]] = deque()
+        for request in requests:
+            under_way.append(pool.submit(run, request))
+            if len(under_way) > at_once:
+                yield from under_way.popleft().result()
+        for group in under_way:
+            yield from group.result()
+
+
+def _object(line: str, where: str) -> dict[str, Any]:
+    """One line of a .jsonl file, its fields as they must be."""
+    kinds = {"source": str, "prefix": str, "include": list, "exclude": list}
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise DataError(f"{where}: this line is no JSON; write one object a line") from None
+    if not isinstance(found, dict) or not isinstance(found.get("source"), str):
+        raise DataError(f'{where}: each line is an object with a text "source"')
+    for name, value in found.items():
+        if name not in kinds:
+            raise DataError(f"{where}: there is no {name} here{nearest(name, kinds, '')}")
+        if not isinstance(value, kinds[name]):
+            kind = "a text" if kinds[name] is str else "a list of texts"
+            raise DataError(f"{where}: {name} must be {kind}")
+    return found
+
+
+def read_lines_of(
+    source: Path, target: Path | None, at_once: int = 1024
+) -> Iterator[tuple[list[str], list[str]]]:
+    """Sources and targets, so many at once, from two files or from the two columns of one.
+
+    No file is held in memory. Two files are counted first: to find after hours that they do not
+    belong together would be too late.
+    """
+    pairs = _of_columns(source) if target is None else _of_files(source, target)
+    while some := list(islice(pairs, at_once)):
+        yield [one for one, _ in some], [other for _, other in some]
+
+
+def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(chain.from_iterable(read_sources(None, file)), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise DataError(
+                f"{file}:{number}: {len(fields)} columns instead of a source, a tab and a "
+                f"target; or give targets in a second file"
+            )
+        yield fields[0], fields[1]
+
+
+def _of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    if source.is_file() and target.is_file():  # a pipe can be read once only
+        _check_lines(source, _count(source), target, _count(target))
+    lines = [chain.from_iterable(read_sources(None, file)) for file in (source, target)]
+    for number, (one, other) in enumerate(zip_longest(*lines)):
+        if one is None or other is None:
+            rest = 1 + sum(1 for _ in chain(*lines))
+            _check_lines(
+                source, number + rest * (other is None), target, number + rest * (one is None)
+            )
+        yield one, other
+
+
+def _check_lines(source: Path, of_source: int, target: Path, of_target: int) -> None:
+    if of_source != of_target:
+        raise DataError(
+            f"{source} has {of_source} lines, but {target} has {of_target}; line by line they must "
+            f"belong together"
+        )
+
+
+def _count(file: Path) -> int:
+    """Lines of a file, as `read_sources` gives them."""
+    return sum(map(len, read_sources(None, file)))
+
+
+def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:
+    """Lines in groups, as much as there is. Only \\n ends a line, as in corpora."""
+    number, size, waiting = 1, 1 << 10, 0
+    rest: list[bytes] = []
+    while chunk := stream.read1(size):  # type: ignore[attr-defined]
+        first, *lines = chunk.split(b"\n")
+        rest.append(first)
+        waiting += len(first)
+        if waiting > MOST_BYTES:
+            raise DataError(f"{name}:{number}: the line has more than {MOST_BYTES >> 20} MB")
+        if lines:
+            whole = [b"".join(rest), *lines[:-1]]
+            rest, waiting = [lines[-1]], len(lines[-1])
+            yield _decode(whole, number, name)
+            number += len(whole)
+        size = min(2 * size, BYTES_AT_ONCE)  # small at first, so that a file shows results soon
+    if waiting:
+        yield _decode([b"".join(rest)], number, name)
+
+
+def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
+    texts = []
+    for number, line in enumerate(lines, start=first):
+        bare = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+        try:
+            texts.append(bare.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError:
+            raise DataError(f"{name}:{number}: this line is not UTF-8; convert it first") from None
+    return texts
+
+
+def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
+    """The CoNLL-U file that is to be tagged, given with --input or as the only argument."""
+    from transduce.data.text.conllu import is_conllu
+
+    alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
+    if alone is None or not is_conllu(alone) or (file is None and not alone.is_file()):
+        return None
+    return alone
+
+
+def read_prompts(file: Path) -> list[str]:
+    """The prompts of a file, one a line."""
+    return list(chain.from_iterable(read_sources(None, file)))

@@ -1,0 +1,114 @@
+"""The command line: its commands in the order of --help, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from typing import Annotated, NoReturn
+
+import typer
+
+from transduce import __version__
+from transduce.cli.commands import corpus
+from transduce.cli.commands.align import align
+from transduce.cli.commands.check import check
+from transduce.cli.commands.demo import demo
+from transduce.cli.commands.evaluate import evaluate
+from transduce.cli.commands.export import export
+from transduce.cli.commands.prompts import prompts
+from transduce.cli.commands.recipes import recipes
+from transduce.cli.commands.run import run
+from transduce.cli.commands.score import score
+from transduce.cli.commands.train import train
+from transduce.cli.messages import NO_ROOM, sentence_of, show_warning
+from transduce.terminal import guarded
+
+app = typer.Typer(
+    help="Train, decode and look inside models that turn one sequence into another.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (demo, train, run, score, prompts, evaluate, export, align, check, recipes):
+    app.command()(command)
+app.add_typer(corpus.app, name="corpus", help="List the corpora known by name, get or make one.")
+
+
+@app.callback(invoke_without_command=True)
+def transduce(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> NoReturn:
+    """Run the command line; what a person can cause ends in one sentence, not in a traceback."""
+    # Threads that wait by spinning take the cores from each other as soon as anything else runs:
+    # on two cores training became several times slower. It must be said before torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    warnings.showwarning = show_warning
+    with guarded():
+        _run()
+
+
+def _run() -> NoReturn:
+    code = 0
+    try:
+        try:
+            command = typer.main.get_command(app)
+            with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
+                command.invoke(context)
+        except typer.Exit as end:
+            code = end.exit_code
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk may show only now
+    except (KeyboardInterrupt, typer.Abort):
+        _leave(130)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; nothing more can be written to it.
+        _drop_output()
+        sys.exit(0)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        sentence = sentence_of(error)
+        if sentence is None and _alone():
+            raise
+        if sentence is None:
+            traceback.print_exc()
+            _leave(1)
+        for line in sentence.splitlines():
+            print(f"transduce: {line}", file=sys.stderr)
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            _drop_output()  # it could not be written then either
+        _leave(2)
+    sys.exit(code)
+
+
+def _drop_output() -> None:
+    """What is still to be written to standard output goes nowhere: it would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; of several processes of a run, at once: a thread may wait for one that is gone."""
+    if _alone():
+        sys.exit(code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _alone() -> bool:
+    return os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What is said of an error that a person can cause: one sentence, in place of a traceback."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import sys
+import warnings
+from typing import TextIO
+
+import typer
+
+from transduce.errors import TransduceError, TransduceWarning
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """What to say of an error that a person can cause; None of one that is a mistake of ours."""
+    if isinstance(error, TransduceError):
+        return str(error)
+    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError, wherever it lives
+        return _usage(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be used: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in NO_ROOM:  # of what has no name: an output
+        return f"standard output cannot be written: {error.strerror}"
+    if type(error).__name__ == "PanicException":  # how libraries in Rust fail; not an Exception
+        return f"a library has failed on this input: {' '.join(str(error).split())}"
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory; try a smaller train.batch_tokens, or data.streaming=true"
+        )
+    if isinstance(error, RuntimeError) and "memory" in str(error) and "alloc" in str(error):
+        return "out of memory on the device: try half of train.batch_tokens and train.accumulate=2"
+    return None
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """For `warnings.showwarning`: our own in one sentence, those of libraries as they are."""
+    if issubclass(category, TransduceWarning):
+        print(f"transduce: warning: {message}", file=file or sys.stderr)
+        return
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    print(text, end="", file=file or sys.stderr)
+
+
+def _usage(error: BaseException) -> str:
+    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+    message = message.partition(", unable to parse")[0].replace("Input should be", "it must be")
+    option = str(getattr(error, "option_name", ""))
+    if "." in option:
+        return f"{message}; overrides have no dashes: {option.lstrip('-')}=..."
+    context = getattr(error, "ctx", None)
+    if message.endswith("?"):
+        return message
+    if option:
+        message = message.partition(" (Possible options")[0]
+        known = getattr(error, "possibilities", None) or []
+        near = difflib.get_close_matches(option, known, 1, cutoff=0.75)
+        if near:
+            return f"{message}; did you mean {near[0]}?"
+        if context is not None and "overrides" in (given.name for given in context.command.params):
+            return f"{message}; a key of the recipe is set by its name alone: train.steps=1000"
+    return f"{message}; see {context.command_path if context else 'transduce'} --help"

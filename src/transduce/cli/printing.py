@@ -1,0 +1,360 @@
+"""What commands print: plain lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transduce.errors import DataError, ModelError, RecipeError
+from transduce.recipe import nearest, sections, shipped
+from transduce.terminal import console as make_console
+
+if TYPE_CHECKING:
+    from transduce.data.doctor.check import Diagnosis
+    from transduce.evaluation.evaluate import Evaluation
+    from transduce.evaluation.metrics import Metric
+    from transduce.tasks import AudioInputModel, Model
+    from transduce.tasks.transduce import Output, Score
+
+SENTENCES_AT_ONCE = 256
+FILES_AT_ONCE = 16
+MOST_PRINTED = {"confusion": 10, "labels": 40}
+
+
+def print_tagged(model: Model, file: Path) -> None:
+    """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
+    from transduce.data.text.conllu import read_sentences
+    from transduce.data.text.files import read_lines
+    from transduce.data.text.pairs import check_files
+    from transduce.recipe import Columns
+    from transduce.tasks import Tagger
+
+    if not isinstance(model, Tagger):
+        raise ModelError(
+            f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
+        )
+    check_files(Columns(file=str(file)), None)
+    sentences = read_sentences(read_lines(str(file), None, table=True), str(file))
+    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
+        outputs = model.run([" ".join(sentence.column("form")) for sentence in some])
+        for sentence, output in zip(some, outputs, strict=True):
+            if output.warning:
+                print(f"transduce: {file}:{sentence.line}: {output.warning}", file=sys.stderr)
+            print(sentence.filled(model.column, output.tokens), end="", flush=True)
+
+
+def output_format(asked: str, folder: Path | None, model: Model) -> str:
+    """The format of what is printed, if the model can give it. Raises ModelError."""
+    from transduce.decoding.speech.subtitles import FORMATS
+
+    heard = model.recipe.audio is not None and model.recipe.task == "transduce"
+    known = ("text", "json", *FORMATS) if heard else ("text", "json")
+    if asked not in known:
+        raise ModelError(f"--format is {asked}; of this model it can be {', '.join(known)}")
+    if folder is not None and asked not in FORMATS:
+        raise ModelError(f"--output is for {', '.join(FORMATS)}: name one of them with --format")
+    return asked
+
+
+def print_recordings(
+    model: AudioInputModel,
+    sources: Iterable[list[str]],
+    kind: str,
+    folder: Path | None,
+    settings: dict[str, Any],
+    *,
+    scores: bool,
+    numbered: bool,
+    overwrite: bool = False,
+    named: bool = False,
+) -> int:
+    """What is made of audio files, in order, in one of the formats; how many could not be used.
+
+    A file that is there already is not replaced without `overwrite`: DataError.
+
+    Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
+    named: text has the name of its file before it.
+    """
+    from transduce.decoding.speech.subtitles import ENDINGS
+    from transduce.storage import check_free
+    from transduce.tasks import SpeechModel
+
+    failed, number = 0, 0
+    written: dict[Path, str] = {}
+    if isinstance(model, SpeechModel):
+        settings = {"times": kind != "text", **settings}
+    if kind != "text" and isinstance(model, SpeechModel) and not model.has_same_ctc:
+        by_attention = (
+            "word times come from attention, and are left out where attention does not move along "
+            "the audio; a model with CTC on its output tokens (model.ctc_weight and "
+            "data.tokens.both) gives more reliable ones"
+        )
+        none = "stretches have times here, words have none: a translation need not follow the audio"
+        told = by_attention if model.says_what_is_said else none
+        print(f"transduce: {told}", file=sys.stderr)
+    for group in sources:
+        if kind in ENDINGS and folder is None and number + len(group) > 1:
+            raise DataError(f"several recordings make several files of {kind}: name --output DIR")
+        if kind in ENDINGS and folder is not None:
+            files = [_transcript_file(folder, source, kind) for source in group]
+            check_free((file for file in files if file not in written), overwrite)
+        for source, output in _heard(model, group, settings):
+            number += 1
+            failed += output.failed
+            if output.warning:
+                about = "" if source in output.warning else f"{source}: "
+                print(f"transduce: {about}{output.warning}", file=sys.stderr)
+            if kind in ENDINGS:
+                if not output.failed:
+                    _write_transcript(model, output, source, kind, folder, written)
+            elif kind == "json":
+                values = {"source": source, **output.to_json()}
+                print(json.dumps(values, ensure_ascii=False), flush=True)
+            else:
+                shown = [replace(output, warning="")]
+                name = source if named else ""
+                print_outputs(
+                    shown, scores=scores, as_json=False, numbered=numbered, first=number, name=name
+                )
+    return failed
+
+
+def _heard(
+    model: AudioInputModel, sources: list[str], settings: dict[str, Any]
+) -> Iterator[tuple[str, Output]]:
+    """Each source with its output; some at a time, so that the first need not wait for the last."""
+    for start in range(0, len(sources), FILES_AT_ONCE):
+        some = sources[start : start + FILES_AT_ONCE]
+        yield from zip(some, model.run(some, **settings), strict=True)
+
+
+def _transcript_file(folder: Path, source: str, kind: str) -> Path:
+    from transduce.data.audio.segment import parse_place
+    from transduce.decoding.speech.subtitles import ENDINGS
+
+    return folder / f"{parse_place(source)[0].stem}{ENDINGS[kind]}"
+
+
+def _write_transcript(
+    model: AudioInputModel,
+    output: Output,
+    source: str,
+    kind: str,
+    folder: Path | None,
+    written: dict[Path, str],
+) -> None:
+    from transduce.data.audio.read import audio_facts
+    from transduce.data.audio.segment import parse_place
+    from transduce.decoding.speech.subtitles import transcript
+    from transduce.storage import make_folder, write_text
+
+    file, _, end = parse_place(source)
+    seconds = audio_facts(file).seconds if end is None else end
+    text = transcript(output, kind, seconds, model.target_tokens.level == "symbol")
+    if folder is None:
+        print(text, end="", flush=True)
+        return
+    make_folder(folder)
+    path = _transcript_file(folder, source, kind)
+    if path in written:
+        raise DataError(f"{source} and {written[path]} would both be {path}: rename one of them")
+    written[path] = source
+    write_text(path, text)
+    print(path, flush=True)
+
+
+def print_outputs(
+    outputs: Iterable[Output],
+    *,
+    scores: bool,
+    as_json: bool,
+    numbered: bool,
+    show: Callable[[Output], str] = lambda output: output.text,
+    whole: bool = False,
+    first: int = 1,
+    name: str = "",
+) -> None:
+    """One line a source; numbered, one line a hypothesis with the number of its source first.
+
+    `whole`: texts with their own line breaks, an empty line between any two. `name`: stands in
+    place of the number.
+    """
+    alone = True
+    for number, output in enumerate(outputs, start=first):
+        if output.warning:
+            print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
+        if as_json:
+            print(json.dumps(output.to_json(), ensure_ascii=False), flush=True)
+            continue
+        for hypothesis in output.alternatives or [output]:
+            columns = [name or str(number)] if numbered or name else []
+            columns += [f"{hypothesis.score:.4f}"] if scores else []
+            if whole:
+                lines = ["\t".join(columns)] if columns else []
+                print("\n".join([*([] if alone else [""]), *lines, show(hypothesis)]), flush=True)
+                alone = False
+                continue
+            columns += [" ".join(show(hypothesis).splitlines())]
+            print("\t".join(columns), flush=True)
+
+
+def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "pairs") -> None:
+    """One line each: log-probability, perplexity; at the end, of all, on standard error."""
+    from transduce.decoding.output import perplexity
+
+    count, tokens, total = 0, 0, 0.0
+    for score in chain.from_iterable(groups):
+        count, tokens = count + 1, tokens + len(score.tokens)
+        total += score.log_probability
+        if as_json:
+            print(json.dumps(score.to_json(), ensure_ascii=False))
+        else:
+            print(f"{score.log_probability:.4f}\t{score.perplexity:.4f}")
+    print(
+        f"{count:,} {noun}, {tokens:,} tokens: log-probability {total:.4f}, "
+        f"perplexity {perplexity(total, tokens):.4f}",
+        file=sys.stderr,
+    )
+
+
+def print_metrics(evaluation: Evaluation) -> None:
+    failed = [output.warning for output in evaluation.outputs if output.failed]
+    if failed:
+        noun = "recording" if len(failed) == 1 else "recordings"
+        print(
+            f"transduce: {len(failed):,} {noun} could not be used and counted as if nothing had "
+            f"been written ({failed[0]}{'; …' if len(failed) > 1 else ''})",
+            file=sys.stderr,
+        )
+    for metric in evaluation.metrics.values():
+        print(metric)
+        signature = metric.details.get("signature")
+        if signature:
+            print(f"  {signature}")
+        for line in _table(metric):
+            print(f"  {line}")
+    for line in _group_table(evaluation):
+        print(line)
+    counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
+    unknown = max(counts, default=0)
+    if evaluation.skipped:
+        pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
+        print(
+            f"transduce: {evaluation.skipped:,} {pairs} skipped, having another number of labels "
+            f"than of words; mend their lines",
+            file=sys.stderr,
+        )
+    if evaluation.warning:
+        print(f"transduce: {evaluation.warning}", file=sys.stderr)
+    if unknown:
+        print(
+            f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
+            f"<unk>, whatever they are, and the figures are too low",
+            file=sys.stderr,
+        )
+
+
+def _group_table(evaluation: Evaluation) -> list[str]:
+    """A row for each group of items, such as the words of a language, and their mean."""
+    if not evaluation.groups:
+        return []
+    counts = Counter(item.group for item in evaluation.items)
+    rows = [["", "items", *evaluation.mean]]
+    for group, metrics in evaluation.groups.items():
+        found = [metrics.get(name) for name in evaluation.mean]
+        values = ["" if metric is None else f"{metric.value:.2f}" for metric in found]
+        rows.append([group or "no tag", f"{counts[group]:,}", *values])
+    rows.append(["mean", "", *(f"{metric.value:.2f}" for metric in evaluation.mean.values())])
+    return _aligned(rows)
+
+
+def _table(metric: Metric) -> list[str]:
+    """What there is to say of few labels: which were taken for which, and how good each is."""
+    labels = metric.details.get("labels", [])
+    if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
+        counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
+        head = ["right, then said", *labels]
+        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
+    if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
+        rows = [["label", "precision", "recall", "F1", "count"]]
+        for label, of_label in labels.items():
+            shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
+            rows.append([label, *shown, f"{of_label['count']:,}"])
+        return _aligned(rows)
+    return []
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """Rows as columns, the first to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
+
+
+def print_diagnosis(diagnosis: Diagnosis) -> None:
+    from rich.table import Table
+
+    console = make_console(highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("split", "side", "unit", "least", "median", "mean", "95 %", "greatest"):
+        table.add_column(column, justify="left" if column in ("split", "side", "unit") else "right")
+    for row in diagnosis.lengths:
+        numbers = (row.median, row.mean, row.most_below)
+        shown = [f"{number:,.1f}" for number in numbers]
+        table.add_row(row.split, row.side, row.unit, f"{row.least:,}", *shown, f"{row.greatest:,}")
+    counts = ", ".join(f"{n:,} {split}" for split, n in diagnosis.pairs.items())
+    console.print(f"{diagnosis.noun.title()}s: {counts}")
+    console.print(table)
+    colours = {"error": "red", "warning": "yellow", "note": "cyan"}
+    for finding in diagnosis.findings:
+        colour = colours[finding.severity]
+        console.print(f"[{colour}]{finding.severity}[/{colour}]: ", end="")
+        console.print(finding.what, markup=False)
+        for example in finding.examples:
+            console.print(f"    {example}", markup=False)
+        if finding.mend:
+            console.print(f"    → {finding.mend}", markup=False)
+    console.print(diagnosis.verdict, markup=False, style="bold")
+
+
+def print_recipes() -> None:
+    """Each shipped recipe's name and its first comment line."""
+    known = shipped()
+    widest = max(map(len, known))
+    for name, text in known.items():
+        first = text.splitlines()[0].lstrip("# ")
+        print(f"{name:{widest}}  {first}")
+    print("\nPrint one:  transduce recipes NAME > my.yaml     Explain every key:  --keys")
+
+
+def print_recipe(name: str) -> None:
+    known = shipped()
+    if name not in known:
+        near = nearest(name, known, f"; there are {', '.join(known)}")
+        raise RecipeError(f"there is no shipped recipe {name}{near}")
+    print(known[name], end="")
+
+
+def print_keys() -> None:
+    """Every key, by the part of the recipe where it stands."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    for section in sections():
+        print(", ".join(filter(None, section.places)) or "recipe")
+        print(textwrap.fill(section.about, width), end="\n\n")
+        margin = " " * (max(len(key.name) for key in section.keys) + 4)
+        for key in section.keys:
+            default = f"  [default: {key.default}]" if key.default else ""
+            takes = key.takes + ("  [required]" if key.required else default)
+            for label, text in ((f"  {key.name}", key.about), ("", takes)):
+                first = label.ljust(len(margin))
+                print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=margin))
+        print()

@@ -1,0 +1,1 @@
+"""Audio: files, segments, recordings cut at silence, TextGrid and subtitle files, audio corpora."""

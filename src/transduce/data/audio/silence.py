@@ -1,0 +1,137 @@
+"""Long recordings cut at their pauses, from the loudness alone.
+
+The noise under the speech may change, so what counts as quiet is found anew around each second. Of
+the audio nothing is kept but one number for every 10 ms: a few megabytes for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from transduce.data.audio.recording import Samples
+
+Decibels = npt.NDArray[np.float32]
+
+HOP = 0.010  # seconds that one number stands for
+AROUND = 15.0  # seconds before and after that tell what is quiet here
+SMOOTH = 5  # numbers that are averaged: single frames of noise differ by some decibels
+NOTHING = -90.0  # dB below full scale: digital silence, which tells nothing of the noise
+
+# Loudness of speech against noise: a pause is within 6 dB of the noise, or in the lowest third
+# between noise and speech where these are far apart.
+LEAST_MARGIN = 6.0
+SHARE = 1 / 3
+# Noise may be so much above the quietest tenth of the recording; what is always louder, such as
+# music for a minute, is no pause.
+MOST_DRIFT = 20.0
+
+
+def cut_at_silences(
+    blocks: Iterable[Samples],
+    rate: int,
+    longest: float = 30.0,
+    pause: float = 0.3,
+    shortest: float = 0.1,
+    margin: float = 0.15,
+) -> list[tuple[float, float]]:
+    """Stretches of audio, in seconds, between pauses; `blocks` are those of `audio_blocks`.
+
+    A pause lasts at least `pause` seconds, a stretch at least `shortest` and at most `longest`: one
+    that is longer is cut at its quietest place. Each has up to `margin` seconds of the pauses
+    around it. Recordings without any contrast, as of noise alone, have no stretches.
+    """
+    if longest < 1.0 or min(pause, shortest, margin) < 0:
+        raise ValueError("Stretches must be allowed to last a second, and no time is below zero.")
+    loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness(blocks, rate)])
+    smooth = _smoothed(loudness)
+    found = []
+    for start, end in _sounding(smooth > _threshold(smooth), pause, shortest, margin):
+        found += list(_pieces(smooth, start, end, round(longest / HOP)))
+    return [(start * HOP, end * HOP) for start, end in found]
+
+
+def sounding(samples: Samples, rate: int) -> npt.NDArray[np.bool_]:
+    """Which of every 10 ms of an audio are no pause."""
+    return loud_frames([samples], rate)
+
+
+def loud_frames(blocks: Iterable[Samples], rate: int) -> npt.NDArray[np.bool_]:
+    """Which of every 10 ms of a recording are no pause; `blocks` are those of `audio_blocks`."""
+    loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness(blocks, rate)])
+    smooth = _smoothed(loudness)
+    loud: npt.NDArray[np.bool_] = smooth > _threshold(smooth)
+    return loud
+
+
+def _loudness(blocks: Iterable[Samples], rate: int) -> Iterator[Decibels]:
+    """dB below full scale of every 10 ms, without a constant offset."""
+    size = round(HOP * rate)
+    rest = np.empty(0, dtype=np.float32)
+    for block in blocks:
+        samples = np.concatenate((rest, block))
+        whole = len(samples) // size * size
+        rest = samples[whole:]
+        power = samples[:whole].reshape(-1, size).var(axis=1)
+        yield 10 * np.log10(np.maximum(power, 1e-10))
+
+
+def _smoothed(loudness: Decibels) -> Decibels:
+    if not len(loudness):
+        return loudness
+    padded = np.pad(loudness, SMOOTH // 2, mode="edge")
+    smooth: Decibels = np.convolve(padded, np.full(SMOOTH, 1 / SMOOTH, np.float32), mode="valid")
+    return smooth
+
+
+def _threshold(loudness: Decibels) -> Decibels:
+    """For each frame the loudness up to which it is quiet."""
+    second, around = round(1 / HOP), round(AROUND / HOP)
+    heard = loudness[loudness > NOTHING]
+    threshold = np.zeros_like(loudness)
+    if not len(heard):
+        return threshold
+    quietest = np.percentile(heard, 10)
+    for start in range(0, len(loudness), second):
+        near = loudness[max(0, start - around) : start + second + around]
+        near = near[near > NOTHING]
+        noise, speech = np.percentile(near, (10, 95)) if len(near) else (quietest, quietest)
+        noise = min(noise, quietest + MOST_DRIFT)
+        threshold[start : start + second] = noise + max(LEAST_MARGIN, SHARE * (speech - noise))
+    return threshold
+
+
+def _sounding(
+    loud: npt.NDArray[np.bool_], pause: float, shortest: float, margin: float
+) -> Iterator[tuple[int, int]]:
+    """Runs of loud frames, joined over gaps shorter than a pause, with a margin around each."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
+    runs: list[list[int]] = []
+    for start, end in edges.reshape(-1, 2).tolist():
+        if runs and (start - runs[-1][1]) * HOP < pause:
+            runs[-1][1] = end
+        else:
+            runs.append([start, end])
+    runs = [run for run in runs if (run[1] - run[0]) * HOP >= shortest]
+    wide = round(margin / HOP)
+    for number, (start, end) in enumerate(runs):
+        before = runs[number - 1][1] if number else -start
+        after = runs[number + 1][0] if number + 1 < len(runs) else 2 * len(loud) - end
+        # Two neighbours share the pause between them.
+        yield max(start - wide, (before + start + 1) // 2), min(end + wide, (end + after) // 2)
+
+
+def _pieces(loudness: Decibels, start: int, end: int, longest: int) -> Iterator[tuple[int, int]]:
+    """start … end in parts of at most `longest` frames, cut where it is quietest.
+
+    A cut lies in the second half of what a part may be, so that no part is a splinter.
+    """
+    while end - start > longest:
+        first = start + longest // 2
+        last = min(start + longest, end - longest // 4)
+        cut = first + int(np.argmin(loudness[first:last]))
+        yield start, cut
+        start = cut
+    yield start, end

@@ -1,0 +1,142 @@
+"""A batch without padding: the sequences of each side one after the other, in a single row.
+
+Rows are filled up to round sizes, so that few different shapes occur: a CUDA graph is recorded for
+each. What fills them up is sequences of PAD, in which nothing is predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.data.batches.batch import Batch
+from transduce.data.tokens.tokenizer import PAD
+
+ROUND = 128  # tokens of a row, to a multiple of this
+
+
+class Shape(NamedTuple):
+    source: int
+    target: int
+    sequences: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Ids and offsets, parts of one int32 tensor, so that one copy brings them to a device."""
+
+    flat: Tensor
+    shape: Shape
+
+    @property
+    def source_1S(self) -> Tensor:
+        return self._part(0)[None]
+
+    @property
+    def target_1T(self) -> Tensor:
+        """What the decoder reads: BEGIN and on."""
+        return self._part(1)[None]
+
+    @property
+    def labels_1T(self) -> Tensor:
+        """What it is to say: … and END; PAD where nothing is asked."""
+        return self._part(2)[None]
+
+    @property
+    def source_offsets(self) -> Tensor:
+        return self._part(3)
+
+    @property
+    def target_offsets(self) -> Tensor:
+        return self._part(4)
+
+    def _part(self, number: int) -> Tensor:
+        return torch.split(self.flat, _sizes(self.shape))[number]
+
+
+def _sizes(shape: Shape) -> list[int]:
+    offsets = shape.sequences + 1
+    return [shape.source, shape.target, shape.target, offsets, offsets]
+
+
+def packed_padding(batch: Batch) -> float:
+    """The share of padding that is left once the batch is packed."""
+    real = int(batch.source_lengths_B.sum()), batch.target_tokens
+    return 1.0 - sum(real) / sum(_round(count, ROUND) for count in real)
+
+
+def pack(batch: Batch, copies: int = 1) -> Packed:
+    """The batch's tokens in the same order, padding left out; several times over, if asked.
+
+    Copies follow each other as wholes, whatever fills them up included.
+    """
+    assert batch.target_BT is not None
+    assert batch.target_lengths_B is not None
+    source_lengths = batch.source_lengths_B.numpy()
+    target_lengths = batch.target_lengths_B.numpy()
+    longest = _class_of_length(int(max(source_lengths.max(), target_lengths.max())))
+    sources, targets = (_round(int(n.sum()), ROUND) for n in (source_lengths, target_lengths))
+    source_offsets = _offsets(source_lengths, sources)
+    target_offsets = _offsets(target_lengths, targets)
+    sequences = _round_count(max(len(source_offsets), len(target_offsets)) - 1)
+    target_BT = batch.target_BT.numpy()
+    flat = np.concatenate(
+        [
+            np.tile(_joined(batch.source_BS.numpy(), source_lengths, sources), copies),
+            np.tile(_joined(target_BT[:, :-1], target_lengths, targets), copies),
+            np.tile(_joined(target_BT[:, 1:], target_lengths, targets), copies),
+            _repeated(_filled(source_offsets, sequences), copies),
+            _repeated(_filled(target_offsets, sequences), copies),
+        ]
+    )
+    sizes = (copies * sources, copies * targets, copies * sequences)
+    return Packed(torch.from_numpy(flat), Shape(*sizes, longest))
+
+
+def _repeated(offsets: NDArray[np.int32], copies: int) -> NDArray[np.int32]:
+    further = [offsets[1:] + copy * offsets[-1] for copy in range(1, copies)]
+    return np.concatenate([offsets, *further])
+
+
+def _joined(
+    ids_BT: NDArray[np.int64], lengths_B: NDArray[np.int64], size: int
+) -> NDArray[np.int32]:
+    row = np.full(size, PAD, np.int32)
+    real = np.arange(ids_BT.shape[1]) < lengths_B[:, None]
+    row[: lengths_B.sum()] = ids_BT[real]
+    return row
+
+
+def _offsets(lengths_B: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Where sequences start and the last ends; what is left of the row in sequences of its own.
+
+    These are no longer than the longest of the others: a model may have learned positions for no
+    more.
+    """
+    end, longest = int(lengths_B.sum()), int(lengths_B.max())
+    starts = np.concatenate([[0], np.cumsum(lengths_B)])
+    return np.concatenate([starts, np.arange(end + longest, size, longest), [size][: size - end]])
+
+
+def _filled(offsets: NDArray[np.int64], sequences: int) -> NDArray[np.int32]:
+    """With empty sequences at the end, up to the number asked for."""
+    return np.pad(offsets, (0, sequences + 1 - len(offsets)), mode="edge").astype(np.int32)
+
+
+def _class_of_length(length: int) -> int:
+    return next((limit for limit in (16, 32, 64) if length <= limit), _round(length, 128))
+
+
+def _round(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _round_count(count: int) -> int:
+    """Up to three significant bits: few different counts, at most a quarter too many."""
+    return _round(count, 1 << max(count.bit_length() - 3, 0))

@@ -1,0 +1,342 @@
+"""A tokenised corpus: flat arrays of ids, kept on disk between runs and mapped into memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from transduce import recipe
+from transduce.data.cache.eviction import DAY, evict, note_use
+from transduce.data.cache.growing_array import Growing, Rows
+from transduce.data.text.files import locate
+from transduce.data.text.pairs import (
+    EXAMPLES,
+    Pair,
+    Tally,
+    called,
+    corpus_files,
+    is_running,
+    read_pairs,
+    told,
+)
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.errors import DataError
+from transduce.recipe import Corpus
+
+FORMAT = 2  # raise when what a cache file holds changes
+AT_ONCE = 4096  # pairs handed to the Rust threads together
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Pairs as ids, without specials; row i of a side is ids[offsets[i] : offsets[i + 1]].
+
+    `lines` are the lines in the pairs' files, for messages; `numbers` count, from 0, the pairs that
+    `read_pairs` gives, and so lead back to the text where overlong pairs were skipped.
+    """
+
+    source_ids: NDArray[np.int32]
+    source_offsets: NDArray[np.int64]
+    target_ids: NDArray[np.int32]
+    target_offsets: NDArray[np.int64]
+    lines: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    whole: ClassVar[bool] = True
+    """Whether a target is all there is: a piece of running text is not, and has no END."""
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def source(self, row: int) -> NDArray[np.int32]:
+        """The source ids of a row, a view."""
+        return self.source_ids[self.source_offsets[row] : self.source_offsets[row + 1]]
+
+    def target(self, row: int) -> NDArray[np.int32]:
+        """The target ids of a row, a view."""
+        return self.target_ids[self.target_offsets[row] : self.target_offsets[row + 1]]
+
+    @property
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Tokens of every source and of every target, specials not counted."""
+        return np.diff(self.source_offsets), np.diff(self.target_offsets)
+
+
+@dataclass
+class Report:
+    """What was seen while a corpus was read and tokenised."""
+
+    tally: Tally = field(default_factory=Tally)
+    overlong: int = 0
+    overlong_examples: list[str] = field(default_factory=list)
+    max_length: int = 0
+    overlong_done: Literal["skip", "truncate"] = "skip"
+    unit: str = "tokens"
+    unaligned: int = 0
+    unaligned_examples: list[str] = field(default_factory=list)
+    unheard: int = 0
+    unheard_examples: list[str] = field(default_factory=list)
+    source_tokens: int = 0
+    target_tokens: int = 0
+    source_unknown: int = 0
+    target_unknown: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        """A warning for each oddity, for people."""
+        found = self.tally.sentences()
+        what = "with another number of labels than of words skipped"
+        found += told(self.unaligned, what, self.unaligned_examples)
+        what = "whose audio cannot be used skipped"
+        found += told(self.unheard, what, self.unheard_examples)
+        done = "skipped" if self.overlong_done == "skip" else "cut"
+        what = f"longer than {self.max_length} {self.unit} {done}"
+        found += told(self.overlong, what, self.overlong_examples)
+        for side, unknown, count in (
+            ("source", self.source_unknown, self.source_tokens),
+            ("target", self.target_unknown, self.target_tokens),
+        ):
+            if unknown:
+                share = unknown / count
+                found.append(f"{unknown:,} {side} tokens are unknown ({share:.2%} of them)")
+        return found + self.warnings
+
+
+def encode_corpus(
+    corpus: Corpus,
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    cache_folder: Path | None,
+    aligned: bool = False,
+) -> tuple[Encoded, Report]:
+    """A corpus as ids, from the cache where the same was tokenised the same way before.
+
+    Where pairs are to be `aligned`, each token of a source has one of the target; other pairs are
+    skipped and counted. Without `cache_folder` nothing is kept. A cache that cannot be read is made
+    anew; one that cannot be written is told of in the report. Raises DataError if nothing is left
+    to learn from.
+    """
+    if cache_folder is None:
+        return _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
+    key = _key(corpus, data, source_tokens, target_tokens, aligned)
+    path = Path(cache_folder).expanduser() / f"{key}.safetensors"
+    kept = _load(path, len(source_tokens), len(target_tokens))
+    if kept is not None:
+        note_use(path)
+        return kept
+    encoded, report = _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
+    try:
+        _save(path, encoded, report)
+    except OSError as error:
+        report.warnings.append(
+            f"the tokenised corpus could not be kept in {path.parent} ({error}); it will be "
+            "tokenised again next time"
+        )
+        return encoded, report
+    # Mapped, it takes no memory that another program could not have.
+    encoded, _ = _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
+    report.warnings += evict(path.parent)
+    return encoded, report
+
+
+def encode_pairs(
+    pairs: Iterable[Pair],
+    data: recipe.Data,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    report: Report,
+    first_number: int = 0,
+    aligned: bool = False,
+    running: bool = False,
+) -> Encoded:
+    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`.
+
+    Where pairs are to be `aligned`, so are those with other numbers of tokens on the two sides. The
+    targets of `running` text are lines of any length, whose ids joined are the text's.
+    """
+    report.max_length, report.overlong_done = data.max_length, data.overlong
+    source_rows, target_rows, lines, numbers = Rows(), Rows(), Growing(), Growing()
+    number = first_number
+    remaining: Iterator[Pair] = iter(pairs)
+    while some := list(islice(remaining, AT_ONCE)):
+        sources = source_tokens.encode_batch([pair.source for pair in some])
+        if running:
+            targets = target_tokens.encode_lines([(pair.target, pair.line == 1) for pair in some])
+        else:
+            targets = target_tokens.encode_batch([pair.target for pair in some])
+        kept = []
+        for row, pair in enumerate(some):
+            if aligned and len(sources[row]) != len(targets[row]):
+                report.unaligned += 1
+                if len(report.unaligned_examples) < EXAMPLES:
+                    report.unaligned_examples.append(f"{pair.file}:{pair.line}")
+                continue
+            longest = max(len(sources[row]), len(targets[row]))
+            if longest > data.max_length and not running:
+                report.overlong += 1
+                if len(report.overlong_examples) < EXAMPLES:
+                    report.overlong_examples.append(f"{pair.file}:{pair.line}")
+                if data.overlong == "skip":
+                    continue
+                sources[row] = sources[row][: data.max_length]
+                targets[row] = targets[row][: data.max_length]
+            kept.append(row)
+        source_rows.add([sources[row] for row in kept])
+        target_rows.add([targets[row] for row in kept])
+        lines.add([some[row].line for row in kept])
+        numbers.add(number + np.array(kept, np.int64))
+        number += len(some)
+    encoded = Encoded(
+        *source_rows.whole(), *target_rows.whole(), lines=lines.whole(), numbers=numbers.whole()
+    )
+    report.source_tokens += len(encoded.source_ids)
+    report.target_tokens += len(encoded.target_ids)
+    report.source_unknown += int((encoded.source_ids == UNKNOWN).sum())
+    report.target_unknown += int((encoded.target_ids == UNKNOWN).sum())
+    return encoded
+
+
+def _encode_anew(
+    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
+) -> tuple[Encoded, Report]:
+    report = Report()
+    pairs = read_pairs(corpus, data.folder, report.tally)
+    encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus))
+    encoded = encode(pairs, data, source_tokens, target_tokens, report)
+    check_some_left(len(encoded), corpus, report)
+    return encoded, report
+
+
+def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
+    """Raise DataError where every pair of a corpus was skipped."""
+    if count:
+        return
+    reasons = "; ".join(report.sentences()) or "there is none"
+    cut = ", or set data.overlong=truncate" if report.unit == "tokens" else ""
+    raise DataError(
+        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
+        f"data.max_length{cut}"
+    )
+
+
+# -------------------------------------------------------------------------------- files on disk
+
+
+def _key(
+    corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
+) -> str:
+    """A hash over all that the arrays depend on: contents, not names or dates of files."""
+    digest = sha256()
+
+    def add(text: str | bytes) -> None:
+        raw = text.encode("utf-8") if isinstance(text, str) else text
+        digest.update(len(raw).to_bytes(8, "big") + raw)
+
+    settings = corpus.model_dump(
+        mode="json",
+        exclude={"file"}
+        if isinstance(corpus, recipe.Columns)
+        else {"source", "target", "text", "of"},
+    )
+    add(
+        json.dumps(
+            [FORMAT, type(corpus).__name__, settings, data.max_length, data.overlong, aligned]
+        )
+    )
+    add(source_tokens.to_json())
+    add(target_tokens.to_json())
+    if isinstance(corpus, recipe.Mixture):
+        for one in corpus.of:
+            add(_key(one, data, source_tokens, target_tokens, aligned))
+    if isinstance(corpus, recipe.Named | recipe.Hub):
+        for pair in read_pairs(corpus, data.folder):
+            add(pair.source)
+            add(pair.target)
+    for name in corpus_files(corpus, data.folder):
+        # The names too: the report's examples have them.
+        add(name)
+        try:
+            with locate(name, data.folder).open("rb") as file:
+                while block := file.read(1 << 20):
+                    add(block)
+        except OSError as error:
+            raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
+    return digest.hexdigest()
+
+
+def _save(path: Path, encoded: Encoded, report: Report) -> None:
+    """Write beside, then rename: another run never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as folder:
+        beside = Path(folder) / path.name
+        write_arrays(beside, vars(encoded), {"report": json.dumps(asdict(report))})
+        beside.replace(path)
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
+) -> None:
+    """A safetensors file; the library's own writer would copy all arrays first."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    ordered = sorted(arrays.items(), key=lambda entry: (-entry[1].itemsize, entry[0]))
+    start = 0
+    for name, values in ordered:
+        end = start + values.nbytes
+        kind = f"I{8 * values.itemsize}"
+        header[name] = {"dtype": kind, "shape": values.shape, "data_offsets": [start, end]}
+        start = end
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    with path.open("wb") as file:
+        file.write(len(raw).to_bytes(8, "little") + raw)
+        for _, values in ordered:
+            file.write(np.ascontiguousarray(values).data)
+        file.flush()
+        os.fsync(file.fileno())  # a power cut would leave a whole name on half a file
+
+
+def _sweep(cache_folder: Path) -> None:
+    """Remove what killed runs have left; what is younger than a day may still be in use."""
+    for part in cache_folder.glob(".*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > DAY:
+                shutil.rmtree(part)
+
+
+def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Report] | None:
+    """What `_save` wrote, mapped and not read; None if it is not there or is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            fields = json.loads(file.metadata()["report"])
+            arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        encoded = Encoded(**arrays)
+        report = Report(**(fields | {"tally": Tally(**fields["tally"])}))
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError):
+        return None
+    rows = len(encoded.lines)
+    audio = rows > 0 and len(encoded.numbers) == rows
+    for ids, offsets, size in (
+        (encoded.source_ids, encoded.source_offsets, source_size),
+        (encoded.target_ids, encoded.target_offsets, target_size),
+    ):
+        audio = audio and len(offsets) == rows + 1 and offsets[0] == 0
+        audio = audio and offsets[-1] == len(ids) and bool((np.diff(offsets) >= 0).all())
+        audio = audio and (len(ids) == 0 or (ids.min() >= 0 and ids.max() < size))
+    return (encoded, report) if audio else None

@@ -1,0 +1,1 @@
+"""The data doctor behind `transduce check`: finds what is odd in a corpus before training."""

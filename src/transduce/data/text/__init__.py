@@ -1,0 +1,1 @@
+"""Text: lines and columns of files, CoNLL-U, the Hugging Face hub, Unicode forms, source tags."""

@@ -1,0 +1,174 @@
+"""Files with columns, one the source and one the target: TSV, JSONL, Parquet, CoNLL-U."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from transduce.data.text.conllu import COLUMNS, read_sentences
+from transduce.data.text.files import locate, read_lines
+from transduce.errors import DataError
+from transduce.recipe import Column, Columns
+
+FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
+PARQUET_ROWS = 8192
+
+Rows = Iterator[tuple[int, list[str]]]
+"""Lines from 1, and the text of each column that is wanted."""
+
+
+def format_of(name: str) -> str:
+    """How its name ends, without what it is packed in. Raises DataError for a format unknown."""
+    packed = Path(name).suffix in (".gz", ".xz")
+    suffix = Path(Path(name).stem if packed else name).suffix
+    if suffix not in FORMATS:
+        raise DataError(
+            f"{name}: cannot tell the format from the name; it must end in {', '.join(FORMATS)} "
+            "(and .gz or .xz where it is compressed)"
+        )
+    if packed and suffix == ".parquet":
+        raise DataError(f"{name}: Parquet compresses within; unpack the file")
+    return suffix
+
+
+def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
+    """Sources, targets and, where the corpus has them, tags, whatever a file's format.
+
+    All columns of a row are read at once, so that one look decides whether there is a header.
+    Raises DataError.
+    """
+    kind = format_of(name)
+    if kind == ".conllu":
+        return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
+    if kind == ".tsv":
+        tags = [] if corpus.tags is None else [corpus.tags]
+        return read_rows(name, folder, [corpus.source, corpus.target, *tags])
+    return read_rows(name, folder, _names(name, corpus, "source", "target"))
+
+
+def read_rows(
+    name: str, folder: str | None, wanted: Sequence[Column], numbers: bool = False
+) -> Rows:
+    """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too."""
+    kind = format_of(name)
+    if kind == ".tsv":
+        return _tsv_rows(name, folder, wanted)
+    keys = [str(column) for column in wanted]
+    read = _jsonl_rows if kind == ".jsonl" else _parquet_rows
+    return read(name, folder, keys, numbers)
+
+
+def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
+    header = any(isinstance(column, str) for column in wanted)
+    places: list[int] = [] if header else [int(column) for column in wanted]
+    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
+        fields = text.split("\t")
+        if line == 1 and header:
+            places = [
+                column if isinstance(column, int) else _column(name, column, fields)
+                for column in wanted
+            ]
+            continue
+        for place in places:
+            if not 0 <= place < len(fields):
+                raise DataError(
+                    f"{name}:{line}: the line has {len(fields)} "
+                    f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
+                    f"column {place} (counted from 0) is asked for; mend the line or the number"
+                )
+        yield line, [fields[place] for place in places]
+
+
+def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
+    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
+        if not text.strip():
+            continue
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{name}:{line}: this is not valid JSON: {error}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{name}:{line}: each line must be a JSON object, as in {{...}}")
+        found = []
+        for key in keys:
+            if key not in record:
+                there = ", ".join(record) or "none"
+                raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
+            value = record[key]
+            if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+                value = str(value)
+            if not isinstance(value, str):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} is {json.dumps(value)[:40]}, not text"
+                )
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise DataError(
+                    f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
+                    "no character; mend the \\u escape"
+                )
+            found.append(value)
+        yield line, found
+
+
+def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
+    import pyarrow
+    import pyarrow.parquet
+
+    line = 0
+    kinds = pyarrow.types
+    try:
+        with pyarrow.parquet.ParquetFile(locate(name, folder)) as file:
+            schema = file.schema_arrow
+            for key in keys:
+                _column(name, key, schema.names)
+                if schema.names.count(key) > 1:
+                    raise DataError(f"{name}: there are several columns {key}; rename one of them")
+                kind = schema.field(key).type
+                inner = kind.value_type if kinds.is_dictionary(kind) else kind
+                text = kinds.is_string(inner) or kinds.is_large_string(inner)
+                number = numbers and (kinds.is_floating(inner) or kinds.is_integer(inner))
+                if not text and not number:
+                    raise DataError(f"{name}: the column {key} holds {kind}, not text")
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
+                columns = [batch.column(key).to_pylist() for key in keys]
+                for values in zip(*columns, strict=True):
+                    line += 1
+                    yield line, ["" if value is None else str(value) for value in values]
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
+            f"({' '.join(str(error).split())})"
+        ) from None
+    if line == 0:
+        raise DataError(f"{name} is empty; give a file with at least one row")
+
+
+def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
+    """The words of each sentence, and columns of theirs."""
+    for column in columns:
+        _column(name, column, list(COLUMNS))
+    for sentence in read_sentences(read_lines(name, folder, table=True), name):
+        yield sentence.line, [" ".join(sentence.column(column)) for column in columns]
+
+
+def _names(name: str, corpus: Columns, source: str, target: str) -> list[str]:
+    """The columns of a format that has names alone; the numbers that TSV defaults to mean these."""
+    found = [
+        corpus.source if isinstance(corpus.source, str) else source,
+        corpus.target if isinstance(corpus.target, str) else target,
+    ]
+    if corpus.tags is None:
+        return found
+    if not isinstance(corpus.tags, str):
+        raise DataError(
+            f"{name}: the column of tags is the number {corpus.tags}, but only TSV has numbered "
+            f"columns; give its name"
+        )
+    return [*found, corpus.tags]
+
+
+def _column(name: str, wanted: str, there: list[str]) -> int:
+    if wanted not in there:
+        raise DataError(f"{name}:1: there is no column {wanted}; there are: {', '.join(there)}")
+    return there.index(wanted)

@@ -1,0 +1,389 @@
+"""Reading pairs: a stream of source and target text from files, by name, or from the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+
+from transduce.corpora import FETCHED, MADE, check_named, files_of, listing_of
+from transduce.data.audio.segment import place_of
+from transduce.data.text.columns import format_of, read_columns, read_rows
+from transduce.data.text.files import LONGEST, find_files, locate, read_lines
+from transduce.data.text.hub import check_hub, hub_name, hub_rows
+from transduce.data.text.tags import with_tags
+from transduce.errors import DataError
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Hub,
+    InvalidValue,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recipe,
+    Recordings,
+    Text,
+    is_tagged,
+    plain_tag,
+)
+from transduce.storage import expanded
+
+EXAMPLES = 5
+SEPARATOR = re.compile("[;|]")  # of tags in a column, besides white space
+
+# What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
+# or the two sides would slip against each other.
+ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A source and its target, and where they stand: file as the recipe has it, line from 1.
+
+    A source that has tags begins with them: `<fre> bonjour`. A source of audio is the name of its
+    file, and of its seconds where it is a part: see places.py.
+    """
+
+    source: str
+    target: str
+    file: str
+    line: int
+    tags: tuple[str, ...] = ()
+    said: str = ""
+    """What is said in a source of audio."""
+    group: str = ""
+    """By which scores are told apart, where no tags do so."""
+
+
+@dataclass
+class Tally:
+    """What was seen while reading, with the first few places of each oddity as file:line."""
+
+    pairs: int = 0
+    empty_source: int = 0
+    empty_target: int = 0
+    odd_breaks: int = 0
+    too_long: int = 0
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def note(self, oddity: str, file: str, line: int) -> None:
+        """Count one more of `empty_source`, `empty_target`, `odd_breaks` or `too_long`."""
+        setattr(self, oddity, getattr(self, oddity) + 1)
+        places = self.examples.setdefault(oddity, [])
+        if len(places) < EXAMPLES:
+            places.append(f"{file}:{line}")
+
+    def sentences(self) -> list[str]:
+        """A warning for each oddity that was seen."""
+        oddities = {
+            "empty_source": "with an empty source skipped",
+            "empty_target": "with an empty target skipped",
+            "odd_breaks": "with a line break other than \\n inside kept as they are",
+            "too_long": f"with a side of more than {LONGEST:,} letters, whose rest is not read",
+        }
+        found = []
+        for oddity, what in oddities.items():
+            found += told(getattr(self, oddity), what, self.examples.get(oddity, []))
+        return found
+
+
+def text_of(corpus: Corpus) -> Text | None:
+    """The text that a corpus is, whether or not it is on this machine; None where it has sources.
+
+    A trained model asks this of its recipe, far from what it was trained on.
+    """
+    if isinstance(corpus, Mixture):
+        return next(filter(None, map(text_of, corpus.of)), None)
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        files = listing.read(corpus.split, listing.example)
+        return files if isinstance(files, Text) else None
+    return corpus if isinstance(corpus, Text) else None
+
+
+def audio_of(corpus: Corpus) -> Recordings | None:
+    """The recordings that a corpus is, whether or not they are on this machine.
+
+    Of several, those of the first. Raises DataError where others among them are text.
+    """
+    if isinstance(corpus, Mixture):
+        found = [audio_of(one) for one in corpus.of]
+        if any(found) and not all(found):
+            raise DataError(
+                f"{called(corpus)} has corpora of audio and of text; give those of one kind"
+            )
+        return found[0]
+    if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
+        files = listing.read(corpus.split, listing.example)
+        if isinstance(files, Recordings) and corpus.language is not None:
+            files = listing.read(corpus.split, corpus.language)
+        return files if isinstance(files, Recordings) else None
+    return corpus if isinstance(corpus, Recordings) else None
+
+
+def is_running(corpus: Corpus) -> bool:
+    """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
+    text = text_of(corpus)
+    return text is not None and text.running
+
+
+def check_kind(corpus: Corpus, recipe: Recipe) -> None:
+    """Raise DataError if a corpus by name is not what the task of a recipe learns from.
+
+    Of files the recipe knows it by itself.
+    """
+    continued = recipe.task == "continue"
+    audio = audio_of(corpus)
+    if (audio is not None) != (recipe.audio is not None):
+        what = "is audio" if audio else "is text"
+        mend = "write audio: {} into the recipe" if audio else "leave audio out of the recipe"
+        raise DataError(f"{called(corpus)} {what}, but the recipe takes it for other: {mend}")
+    parts = [audio_of(one) for one in (corpus.of if isinstance(corpus, Mixture) else [corpus])]
+    said = any(part is not None and part.transcript is not None for part in parts)
+    if said and recipe.data.tokens.both is not None:
+        raise DataError(
+            f"{called(corpus)} has one text that is said and another that is written: give each "
+            f"its tokens, data.tokens.source and data.tokens.target"
+        )
+    if continued and text_of(corpus) is None:
+        what, wanted = "has sources and targets", "learns from text alone"
+    elif not continued and text_of(corpus) is not None:
+        what, wanted = "is text alone", "learns from sources and targets"
+    elif is_running(corpus) != is_running(recipe.data.train):
+        lines = "joined" if is_running(corpus) else "apart"
+        what, wanted = f"has its lines {lines}", "needs them as in data.train"
+    else:
+        return
+    raise DataError(f"{called(corpus)} {what}, but task: {recipe.task} {wanted}")
+
+
+def told(count: int, what: str, places: list[str]) -> list[str]:
+    """A warning of so many pairs, and where the first of them are; none of none."""
+    if not count:
+        return []
+    noun = "pair" if count == 1 else "pairs"
+    more = ", …" if count > len(places) else ""
+    where = f" ({', '.join(places)}{more})" if places else ""
+    return [f"{count:,} {noun} {what}{where}"]
+
+
+def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
+    """Stream the pairs of a corpus; `folder` is where relative paths start.
+
+    Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
+    A line of text is a target without a source; of running text, with its line break.
+    Raises DataError, with file and line, for all that cannot be read.
+    """
+    tally = tally if tally is not None else Tally()
+    limit, own = corpus.limit, tuple(filter(None, [getattr(corpus, "tag", None)]))
+    corpus, folder = resolved(corpus, folder)
+    if isinstance(corpus, Mixture):
+        turns = _in_turn([read_pairs(one, folder, tally) for one in corpus.of])
+        yield from islice((_tagged(pair, own) for pair in turns), limit)
+        return
+    if isinstance(corpus, Text):
+        pairs = _text_pairs(corpus, folder)
+    elif isinstance(corpus, ParallelFiles):
+        pairs = _parallel_pairs(corpus, folder)
+    elif isinstance(corpus, Columns):
+        pairs = _column_pairs(corpus, folder)
+    elif isinstance(corpus, Recordings):
+        pairs = _recording_pairs(corpus, folder)
+    elif isinstance(corpus, Hub):
+        pairs = _numbered(hub_rows(corpus), corpus.hub)
+    else:
+        pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
+    read = 0
+    for pair in pairs:
+        if not pair.source.strip() and not isinstance(corpus, Text):
+            tally.note("empty_source", pair.file, pair.line)
+            continue
+        if not pair.target.strip() and not is_running(corpus):
+            tally.note("empty_target", pair.file, pair.line)
+            continue
+        if max(len(pair.source), len(pair.target)) > LONGEST and not is_running(corpus):
+            tally.note("too_long", pair.file, pair.line)
+            pair = replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST])
+        if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
+            tally.note("odd_breaks", pair.file, pair.line)
+        tally.pairs += 1
+        read += 1
+        yield _tagged(replace(pair, tags=()), (*own, *pair.tags))
+        if read == limit:
+            return
+
+
+def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
+    """The pair with tags before its source, and before those that it has."""
+    if not tags:
+        return pair
+    return replace(pair, source=with_tags(pair.source, tags), tags=(*tags, *pair.tags))
+
+
+def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
+    """What stands in a column of tags: V;PST;3, or with | or spaces between them."""
+    try:
+        return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
+    except InvalidValue as misfit:
+        raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
+
+
+def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
+    """A pair of each, then the next of each, until the last of them ends."""
+    while several:
+        going_on = []
+        for pairs in several:
+            for pair in islice(pairs, 1):
+                yield pair
+                going_on.append(pairs)
+        several = going_on
+
+
+def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
+    """A fetched corpus as the files that it is, and where their names start; others as they are.
+
+    Raises DataError where there is no such corpus, or it is not on this machine.
+    """
+    if not isinstance(corpus, Named):
+        return corpus, folder
+    check_named(corpus)
+    listing = listing_of(corpus.name)
+    if listing is None:
+        return corpus, folder
+    files, shelf = files_of(corpus, listing)
+    return files, str(shelf)
+
+
+def tags_of(corpus: Corpus, folder: str | None) -> list[str]:
+    """Every tag that a source of the corpus begins with; nothing is read where there is none."""
+    if not _has_tags(corpus, folder):
+        return []
+    return sorted({tag for pair in read_pairs(corpus, folder) for tag in pair.tags})
+
+
+def _has_tags(corpus: Corpus, folder: str | None) -> bool:
+    if is_tagged(corpus):
+        return True
+    found, folder = resolved(corpus, folder)
+    return isinstance(found, Mixture) and any(_has_tags(one, folder) for one in found.of)
+
+
+def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
+    return (Pair(source, target, name, line) for line, (source, target) in enumerate(rows, start=1))
+
+
+def check_files(corpus: Corpus, folder: str | None) -> None:
+    """Raise DataError if a file of the corpus is not there; nothing is read."""
+    if isinstance(corpus, Mixture):
+        for one in corpus.of:
+            check_files(one, folder)
+    elif isinstance(corpus, ParallelFiles):
+        matched_files(corpus, folder)
+    elif isinstance(corpus, Text):
+        corpus_files(corpus, folder)
+    elif isinstance(corpus, Columns | Recordings):
+        for name in corpus_files(corpus, folder):
+            format_of(name)
+    elif isinstance(corpus, Named):
+        check_named(corpus)
+    else:
+        check_hub(corpus)
+
+
+def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
+    """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
+    if isinstance(corpus, ParallelFiles):
+        return find_files(corpus.source, folder) + find_files(corpus.target, folder)
+    if isinstance(corpus, Text):
+        return find_files(corpus.text, folder)
+    return find_files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
+
+
+def called(corpus: Corpus) -> str:
+    """What sentences call a corpus: its files, or its name and split."""
+    if isinstance(corpus, Mixture):
+        names = list(dict.fromkeys(map(called, corpus.of)))
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if isinstance(corpus, Named):
+        chosen = corpus.pair or corpus.language
+        return " ".join(filter(None, [corpus.name, chosen, f"({corpus.split})"]))
+    if isinstance(corpus, Hub):
+        return hub_name(corpus)
+    if isinstance(corpus, ParallelFiles):
+        return f"{_listed(corpus.source)} and {_listed(corpus.target)}"
+    return _listed(corpus.text if isinstance(corpus, Text) else corpus.file)
+
+
+def _listed(names: str | list[str]) -> str:
+    return names if isinstance(names, str) else ", ".join(names)
+
+
+def matched_files(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
+    """Each file of sources with its file of targets. Raises DataError where one has none."""
+    sources, targets = find_files(corpus.source, folder), find_files(corpus.target, folder)
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{corpus.source} gives {len(sources)} source files, {corpus.target} gives "
+            f"{len(targets)} target files; they must be as many, matched in order"
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def _parallel_pairs(corpus: ParallelFiles, folder: str | None) -> Iterator[Pair]:
+    for source_name, target_name in matched_files(corpus, folder):
+        sources, targets = read_lines(source_name, folder), read_lines(target_name, folder)
+        for line, (source, target) in enumerate(zip_longest(sources, targets), start=1):
+            if source is None or target is None:
+                more = 1 + sum(1 for _ in (sources if target is None else targets))
+                counts = (line - 1 + more, line - 1)
+                of_source, of_target = counts if target is None else counts[::-1]
+                raise DataError(
+                    f"{source_name} has {of_source:,} lines and {target_name} has {of_target:,}; "
+                    "line n of one must belong to line n of the other, so make them equal"
+                )
+            yield Pair(source, target, source_name, line)
+
+
+def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
+    for name in find_files(corpus.text, folder):
+        for line, text in enumerate(read_lines(name, folder, breaks=corpus.running), start=1):
+            yield Pair("", text, name, line)
+
+
+def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
+    """With the tags of each row, which are not before its source yet."""
+    for name in find_files(corpus.file, folder):
+        for line, (source, target, *tags) in read_columns(name, folder, corpus):
+            found = _tags_in(tags[0], name, line) if tags else ()
+            yield Pair(source, target, name, line, found)
+
+
+def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
+    """Sound files by their places, and what is written and said of them."""
+    wanted = [corpus.audio, corpus.target]
+    optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
+    wanted += [column for column in optional if column is not None]
+    for name in find_files(corpus.file, folder):
+        beside = locate(name, folder).absolute().parent
+        for line, (audio, target, *others) in read_rows(name, folder, wanted, numbers=True):
+            rest = iter(others)
+            said = target if corpus.transcript is None else next(rest)
+            start = _seconds(next(rest), name, line) if corpus.start is not None else None
+            end = _seconds(next(rest), name, line) if corpus.end is not None else None
+            group = "" if corpus.group is None else next(rest)
+            tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
+            file = beside / expanded(audio)
+            source = place_of(file, start, end) if audio.strip() else ""
+            pair = Pair(source, target, name, line, said=said, group=group)
+            yield _tagged(pair, tags if source else ())
+
+
+def _seconds(text: str, name: str, line: int) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise DataError(f"{name}:{line}: {text!r} is not a number of seconds; mend the line")
+    return seconds

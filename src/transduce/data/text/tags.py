@@ -1,0 +1,24 @@
+"""Tags before a source: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+
+from transduce.data.text.unicode import composed
+
+_FIRST = re.compile(r"<([^<>\s]+)>\s*")
+
+
+def with_tags(source: str, tags: Iterable[str]) -> str:
+    """A source that begins with tags."""
+    return "".join(f"<{tag}> " for tag in tags) + source
+
+
+def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
+    """The tags that a source begins with, as far as they are known, and what follows them."""
+    tags: list[str] = []
+    while (found := _FIRST.match(source)) and (tag := composed(found[1])) in known:
+        tags.append(tag)
+        source = source[found.end() :]
+    return tags, source

@@ -1,0 +1,1 @@
+"""Tokens: characters, subwords, words, bytes or labels as ids, and how vocabularies are learnt."""

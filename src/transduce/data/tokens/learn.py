@@ -1,0 +1,270 @@
+"""The tokenizer of each level of tokens: how it cuts a text, and how it is learnt from texts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from transduce import recipe
+from transduce.data.text.unicode import FORMS, Form, composed, form_of
+from transduce.errors import TokensError
+
+PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+SPACE = "▁"  # U+2581, how SentencePiece writes a space inside a subword
+LONGEST_SUBWORD = 16  # scripts without spaces would otherwise get whole phrases as one subword
+
+# A text may spell a special out, as web pages do: "<s>". Cutting (or, for symbols, spelling) it
+# apart at the first bracket keeps it text; otherwise a user could end a sentence from within.
+PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
+_SPELT_SPECIAL = Regex(PATTERNS[0])
+JOINER = "\u2060"  # WORD JOINER, invisible
+_SUBWORDS_JOINED = decoders.Sequence(
+    [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+)
+LONGEST_WORD = 1000  # letters without a space that subwords are learnt from
+HALF_CHARACTER = "the text holds half of a surrogate pair, which is no character; leave it out"
+
+
+def learn(
+    settings: recipe.Tokens,
+    texts: Iterable[str],
+    tags: Iterable[str] = (),
+    written: Iterable[str] | None = None,
+) -> Tokenizer:
+    """What `Tokens.train` makes its tokens of. Raises TokensError."""
+    special = [f"<{tag}>" for tag in sorted({composed(tag) for tag in tags})]
+    twice = settings.level == "subword" and settings.min_count > 1
+    if isinstance(texts, Iterator) and (twice or settings.normalize != "none"):
+        texts = list(texts)
+    steps = _normalizers(settings)
+    if settings.normalize != "none":
+        steps = _to_and_fro(settings, form_of(texts if written is None else written)) + steps
+    if settings.level == "byte":
+        tokenizer = _byte_tokenizer(steps)
+        tokenizer.add_special_tokens(special)
+        return tokenizer
+    tokenizer, trainer = _untrained(settings, steps)
+    prepared = _without_rare(settings, texts) if settings.level == "subword" else texts
+    if settings.level == "subword":
+        prepared = map(_in_short_words, prepared)
+    filled = (text for text in prepared if text.strip())
+    first = list(islice(filled, 1))
+    if not first:
+        raise TokensError(
+            "there is no text to learn tokens from: all of the training text is empty; "
+            "look at it with `transduce check`"
+        )
+    too_small = TokensError(
+        f"a vocabulary of {settings.size} cannot hold the 4 specials and every character of "
+        "the text; raise data.tokens' size, or its min_count so that rare characters are "
+        "unknown"
+    )
+    try:
+        tokenizer.train_from_iterator(chain(first, filled), trainer)
+    except TypeError:
+        raise TokensError(HALF_CHARACTER) from None
+    except Exception as error:  # the Rust side raises plain Exception
+        if "not large enough" in str(error):
+            raise too_small from None
+        raise
+    if tokenizer.get_vocab_size() > settings.size:
+        raise too_small
+    unigram = settings.level == "subword" and settings.algorithm == "unigram"
+    tokenizer = _settled(tokenizer) if unigram else tokenizer
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _in_short_words(text: str) -> str:
+    """The text with spaces put into what has none for too long: to learn the merges of a word
+    costs the square of its length."""
+    if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
+        return text
+    return " ".join(
+        word[start : start + LONGEST_WORD]
+        for word in text.split(" ")
+        for start in range(0, max(1, len(word)), LONGEST_WORD)
+    )
+
+
+def _normalizers(settings: recipe.Tokens) -> list[Any]:
+    forms: dict[str, list[Any]] = {
+        "none": [],
+        "nfc": [normalizers.NFC()],
+        "nfkc": [normalizers.NFKC()],
+        "nfd": [normalizers.NFD()],
+        "nfkd": [normalizers.NFKD()],
+    }
+    return forms[settings.normalize] + ([normalizers.Lowercase()] if settings.lowercase else [])
+
+
+def _to_and_fro(settings: recipe.Tokens, form: Form | None) -> list[Any]:
+    """Where texts have another form than tokens: a step that changes no token, and says so.
+
+    After NFC, NFD finds the letters that it finds without it. What is decoded is put into the form
+    of the step before: see `form_of_texts`.
+    """
+    own = "NFC" if settings.normalize in ("nfc", "nfkc") else "NFD"
+    if form is None or form == own:
+        return []
+    return [normalizers.NFC() if form == "NFC" else normalizers.NFD()]
+
+
+def form_of_texts(tokenizer: Tokenizer) -> Form | None:
+    """NFC or NFD, where tokens have the other one, and texts must be put back into theirs."""
+    parts = json.loads(tokenizer.to_str())
+    steps = [step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [])]
+    if len(steps) < 2 or steps[1] not in ("NFC", "NFKC", "NFD", "NFKD"):
+        return None
+    return next((form for form in FORMS if form == steps[0]), None)
+
+
+def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, Any]:
+    """A tokenizer with an empty vocabulary that normalises by steps, and what trains it."""
+    common: dict[str, Any] = {
+        "vocab_size": settings.size,
+        "special_tokens": list(SPECIALS),
+        "show_progress": False,
+    }
+    if settings.level != "subword":
+        tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNKNOWN]))
+        trainer: Any = trainers.WordLevelTrainer(min_frequency=settings.min_count, **common)
+    elif settings.algorithm == "bpe":
+        tokenizer = Tokenizer(models.BPE(unk_token=SPECIALS[UNKNOWN]))
+        trainer = trainers.BpeTrainer(
+            min_frequency=settings.min_count, max_token_length=LONGEST_SUBWORD, **common
+        )
+    else:
+        tokenizer = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(
+            unk_token=SPECIALS[UNKNOWN], max_piece_length=LONGEST_SUBWORD, **common
+        )
+    if settings.level == "character":
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    elif settings.level == "word":
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
+        )
+    elif settings.level == "label":
+        steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+        steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + JOINER))
+        tokenizer.decoder = decoders.Replace("<" + JOINER, "<")
+    elif settings.level == "symbol":
+        steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + JOINER))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        # WordPiece's decoder joins with one space; the prefix is one that no symbol has.
+        join = decoders.WordPiece(prefix=JOINER * 2, cleanup=False)
+        tokenizer.decoder = decoders.Sequence(
+            [join, decoders.Fuse(), decoders.Replace("<" + JOINER, "<")]
+        )
+    else:
+        # SentencePiece's manner spelt out: the Metaspace of this library would take a leading
+        # space of the text for the one that it puts before every text.
+        steps += [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(SPACE, "merged_with_next"),
+                pre_tokenizers.Split("\n", "isolated"),
+                pre_tokenizers.Split(_SPELT_SPECIAL, "isolated"),
+            ]
+        )
+        tokenizer.decoder = _SUBWORDS_JOINED
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer, trainer
+
+
+def _byte_tokenizer(steps: list[Any]) -> Tokenizer:
+    """Byte b has the id b + 4; nothing is learnt."""
+    to_letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    # ByteLevel writes each byte as one letter. Those that print stand for themselves, the others,
+    # in their order, for the letters from U+0100 on.
+    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    letters = [chr(byte if byte in printing else next(others)) for byte in range(256)]
+    vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIALS[UNKNOWN]))
+    tokenizer.add_special_tokens(list(SPECIALS))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [to_letters, pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
+
+
+def _without_rare(settings: recipe.Tokens, texts: Iterable[str]) -> Iterable[str]:
+    """The texts with characters rarer than min_count made into spaces, so no subword holds one."""
+    if settings.min_count == 1:
+        return texts
+    normal = normalizers.Sequence(_normalizers(settings)).normalize_str
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normal(text))
+    rare = str.maketrans({c: " " for c, count in counts.items() if count < settings.min_count})
+    return (normal(text).translate(rare) for text in texts)
+
+
+def _settled(tokenizer: Tokenizer) -> Tokenizer:
+    """A unigram tokenizer freed of what differs from one training to the next.
+
+    The library sums in the order of a randomly seeded hash table: scores differ in their last
+    digits, and single characters that it adds at the end get scores in that random order.
+    """
+    model = json.loads(tokenizer.to_str())["model"]
+    pieces: list[tuple[str, float]] = [(p, s) for p, s in model["vocab"] if p not in SPECIALS]
+    lowest = min(score for _, score in pieces)
+    added_below = lowest + 1e-4 * (sum(len(piece) == 1 for piece, _ in pieces) + 1)
+    settled = [
+        (piece, round(lowest if len(piece) == 1 and score < added_below else score, 6))
+        for piece, score in pieces
+    ]
+    settled.sort(key=lambda item: (-item[1], item[0]))
+    vocabulary = [(special, 0.0) for special in SPECIALS] + settled
+    tokenizer.model = models.Unigram(vocabulary, unk_id=UNKNOWN)
+    return tokenizer
+
+
+def check_patterns(part: Any) -> None:
+    """Raise TokensError for a regular expression in a tokens file that is none of ours: some take
+    for ever, or end the library."""
+    if isinstance(part, dict):
+        pattern = part.get("Regex")
+        if isinstance(pattern, str) and pattern not in PATTERNS:
+            raise TokensError(
+                f"it has the regular expression {pattern[:40]!r}, which transduce does not write; "
+                f"train the tokens with transduce"
+            )
+    if isinstance(part, dict | list):
+        for inner in part.values() if isinstance(part, dict) else part:
+            if isinstance(inner, dict | list):
+                check_patterns(inner)
+
+
+def joins_subwords(tokenizer: Tokenizer) -> bool:
+    """Whether texts are joined as ours are; a tokenizer from elsewhere may have other rules."""
+    decoder = tokenizer.decoder
+    return decoder is not None and decoder.__getstate__() == _SUBWORDS_JOINED.__getstate__()
+
+
+def level_of(tokenizer: Tokenizer) -> str:
+    """The level, told by the parts, so that the file alone restores everything."""
+    parts = json.loads(tokenizer.to_str())
+    cut = json.dumps(parts["pre_tokenizer"])
+    if '"ByteLevel"' in cut and parts["model"]["type"] == "WordLevel":
+        return "byte"
+    if parts["model"]["type"] != "WordLevel":
+        return "subword"
+    if parts["pre_tokenizer"] is None:
+        return "label"
+    if '"Punctuation"' in cut:
+        return "word"
+    return "character" if '"Split"' in cut else "symbol"

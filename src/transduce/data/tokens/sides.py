@@ -1,0 +1,96 @@
+"""The tokens of a recipe's two sides: loaded from files, or learnt from its corpus."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+
+from transduce import recipe
+from transduce.data.text.files import locate
+from transduce.data.text.pairs import Pair, audio_of, read_pairs, tags_of
+from transduce.data.text.tags import without_tags
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import TokensError
+
+
+def train_tokens(
+    data: recipe.Data, say: Callable[[str], None] | None = None
+) -> tuple[Tokens, Tokens]:
+    """Source and target tokens as a recipe asks: loaded from files, or learnt from data.train.
+
+    With `both`, the two are one and the same object. `say` is told where not all of the corpus is
+    learnt from.
+    """
+    drawn: dict[int, float] = {}
+    """The share of the pairs that is learnt from, by `sample`."""
+
+    def share_of(settings: recipe.Tokens) -> float:
+        if settings.level != "subword":
+            return 1.0
+        if settings.sample not in drawn:
+            count = sum(1 for _ in read_pairs(data.train, data.folder))
+            drawn[settings.sample] = settings.sample / max(count, settings.sample)
+            if count > settings.sample and say is not None:
+                say(
+                    f"Subwords are learnt from about {settings.sample:,} of the {count:,} training "
+                    f"pairs: the key sample of data.tokens changes that."
+                )
+        return drawn[settings.sample]
+
+    tags = tags_of(data.train, data.folder)
+    heard = audio_of(data.train) is not None
+
+    def of_side(pair: Pair, side: str) -> str:
+        if side == "target":
+            return pair.target
+        return pair.said if heard else without_tags(pair.source, pair.tags)[1]
+
+    def texts(share: float, *sides: str) -> Iterable[str]:
+        if heard:  # where there is one vocabulary, what is said is what is written
+            sides = sides[-1:]
+
+        def start() -> Iterator[str]:
+            # Not every so-maniest pair: corpora that take turns would be left out by it.
+            draw = random.Random(1).random
+            for pair in read_pairs(data.train, data.folder):
+                if share >= 1.0 or draw() < share:
+                    for side in sides:
+                        yield of_side(pair, side)
+
+        return _Texts(start)
+
+    def make(settings: recipe.Tokens, *sides: str) -> Tokens:
+        needed = tags if "source" in sides else []
+        if settings.file is None:
+            return Tokens.train(
+                settings,
+                texts(share_of(settings), *sides),
+                needed,
+                texts(share_of(settings), sides[-1]),
+            )
+        loaded = Tokens.load(locate(settings.file, data.folder))
+        for tag in needed:
+            if tag not in loaded.tags:
+                raise TokensError(
+                    f"the tokens file {settings.file} has no tag <{tag}>; train the tokens anew, "
+                    f"or leave the tag out of data.train"
+                )
+        return loaded
+
+    sides = data.tokens
+    if sides.both is not None:
+        shared = make(sides.both, "source", "target")
+        return shared, shared
+    assert sides.source is not None  # the recipe holds this
+    assert sides.target is not None
+    return make(sides.source, "source"), make(sides.target, "target")
+
+
+class _Texts:
+    """Texts that can be read more than once without being held."""
+
+    def __init__(self, start: Callable[[], Iterator[str]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Iterator[str]:
+        return self._start()

@@ -1,0 +1,1 @@
+"""Several models in one search: ensembles, CTC, shallow fusion with an LM, reranking, MBR."""

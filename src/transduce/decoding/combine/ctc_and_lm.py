@@ -1,0 +1,138 @@
+"""Several judges of every next token, each with its weight: attention, CTC, a language model.
+
+Search takes them for one model. What a token is worth is a weighted sum of log-probabilities, none
+of them above zero: so, as with one model, what is written is never worth more by going on.
+
+R rows (hypotheses of all sources), N of them in a row for each of B sources.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import END, PAD
+from transduce.decoding.search.greedy import Stepper
+from transduce.models.decoders import DecoderState, shared_rows
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.nn.ctc.prefix_score import CtcPrefix
+
+
+class Beginner(Protocol):
+    """A decoder's steps from a memory on."""
+
+    def begin(self, memory: Memory) -> DecoderState: ...
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
+
+
+@dataclass
+class CtcState:
+    """A decoder's state, and the CTC probabilities of what each row has written."""
+
+    written: DecoderState
+    prefix: CtcPrefix
+    begun: bool = False
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.written.reorder(index_R)
+        B, N = self.prefix.last_BN.shape
+        # Waited for, on any device: a source's probabilities of all tokens at all frames, which its
+        # rows share, would take far longer to copy for each of them.
+        sources_B, each = shared_rows((index_R // N).cpu(), N, B)
+        if sources_B is not None:
+            self.prefix = self.prefix.select(sources_B.to(index_R.device))
+        # Of source b's rows, the row that each new one was.
+        parent_BN = (index_R % N).view(-1, each)
+        self.prefix = _rows(self.prefix, parent_BN)
+
+
+def _rows(prefix: CtcPrefix, parent_BN: Tensor) -> CtcPrefix:
+    frames = prefix.said_BNE.shape[-1]
+    parent_BNE = parent_BN[..., None].expand(-1, -1, frames)
+    return replace(
+        prefix,
+        said_BNE=prefix.said_BNE.gather(1, parent_BNE),
+        paused_BNE=prefix.paused_BNE.gather(1, parent_BNE),
+        last_BN=prefix.last_BN.gather(1, parent_BN),
+        total_BN=prefix.total_BN.gather(1, parent_BN),
+    )
+
+
+class CtcScorer:
+    """(1 − w) log p by attention + w log p by CTC: Watanabe et al. 2017, section 3.3.
+
+    With w = 1 nobody asks the decoder: prefix search by CTC alone, Graves et al. 2006, section 3.2.
+    """
+
+    def __init__(self, network: SpeechEncoderDecoder, steps: Beginner, weight: float) -> None:
+        """`steps` are those of the network's decoder, in whatever way they are computed."""
+        self.network, self.steps, self.weight = network, steps, weight
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> CtcState:
+        memory = self.network.encode(source_BS, lengths_B)
+        log_probs_BSV = self.network.ctc_log_probs(memory)
+        states_B = memory.lengths_B.to(log_probs_BSV.device)
+        prefix = CtcPrefix.start(log_probs_BSV, states_B, 1, blank=PAD, end=END)
+        return CtcState(self.steps.begin(memory), prefix)
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, CtcState]:
+        assert isinstance(state, CtcState)
+        prefix = state.prefix
+        if state.begun:
+            tokens_BN = tokens_R.view(prefix.last_BN.shape)
+            same_BN = torch.arange(tokens_BN.shape[1], device=tokens_R.device)
+            prefix = prefix.advance(same_BN.expand_as(tokens_BN), tokens_BN)
+        heard_RV = prefix.next_log_probs().flatten(0, 1)
+        if self.weight == 1:
+            return heard_RV, CtcState(state.written, prefix, begun=True)
+        written_RV, written = self.steps.step(tokens_R, state.written)
+        joint_RV = weighted(written_RV, 1 - self.weight, heard_RV, self.weight)
+        return joint_RV, CtcState(written, prefix, begun=True)
+
+
+@dataclass
+class ShallowFusionState:
+    own: DecoderState
+    language: DecoderState
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.own.reorder(index_R)
+        self.language.reorder(index_R)
+
+
+class ShallowFusion:
+    """log p + w log p by a language model of the same tokens: shallow fusion.
+
+    Gulcehre et al. 2015, https://arxiv.org/abs/1503.03535.
+    """
+
+    def __init__(
+        self, model: Stepper, language: Stepper, weight: float, endless: bool = False
+    ) -> None:
+        """`endless`: the language model knows no end, and has no say in it."""
+        self.model, self.language, self.weight, self.endless = model, language, weight, endless
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> ShallowFusionState:
+        own = self.model.start(source_BS, lengths_B)
+        # An empty prompt, as language models are given it: an END alone.
+        nothing_B1 = torch.full((len(source_BS), 1), END, device=source_BS.device)
+        language = self.language.start(nothing_B1, torch.ones(len(source_BS), dtype=torch.int64))
+        return ShallowFusionState(own, language)
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, ShallowFusionState]:
+        assert isinstance(state, ShallowFusionState)
+        own_RV, own = self.model.step(tokens_R, state.own)
+        language_RV, language = self.language.step(tokens_R, state.language)
+        if self.endless:
+            language_RV[:, END] = 0.0
+        return weighted(own_RV, 1.0, language_RV, self.weight), ShallowFusionState(own, language)
+
+
+def weighted(one_RV: Tensor, of_one: float, other_RV: Tensor, of_other: float) -> Tensor:
+    """The sum of two judgements; what either finds impossible, −inf or NaN, is so in the sum."""
+    return of_one * one_RV + of_other * other_RV

@@ -1,0 +1,62 @@
+"""Choosing anew among hypotheses that were found: by expected utility, or by a second model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
+from transduce.decoding.search.greedy import Hypothesis, penalty
+
+
+def minimum_bayes_risk(
+    hypotheses: Sequence[Hypothesis], texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
+) -> list[Hypothesis]:
+    """Samples by expected utility, which becomes their score; each text once, the best first."""
+    utilities = expected_utility(texts, metric, tokenizer)
+    found: dict[str, Hypothesis] = {}
+    for text, utility, hypothesis in zip(texts, utilities, hypotheses, strict=True):
+        found.setdefault(text, replace(hypothesis, score=utility))
+    return sorted(found.values(), key=lambda h: (-h.score, -h.log_probability))
+
+
+def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT) -> list[float]:
+    """For each text its mean chrF or BLEU, from 0 to 100, with every text as the reference.
+
+    Minimum-Bayes-risk decoding, Eikema and Aziz 2020,
+    https://aclanthology.org/2020.coling-main.398: samples stand for what the model believes, so
+    this is the utility that the model expects. BLEU is sacrebleu's for single sentences,
+    with the words of its tokenizer.
+    """
+    from sacrebleu.metrics.chrf import CHRF
+
+    measure: Any = CHRF() if metric == "chrf" else make_bleu(tokenizer, effective_order=True)
+    counts = Counter(texts)  # what was drawn several times is compared once
+    utility = {
+        text: sum(times * _utility(measure, text, other) for other, times in counts.items())
+        for text in counts
+    }
+    return [utility[text] / len(texts) for text in texts]
+
+
+def _utility(measure: Any, text: str, reference: str) -> float:
+    if not text.strip() or not reference.strip():  # sacrebleu gives nothing for nothing
+        return 100.0 if text.split() == reference.split() else 0.0
+    return float(measure.sentence_score(text, [reference]).score)
+
+
+def reranked(
+    hypotheses: Sequence[Hypothesis], others: Sequence[float], weight: float, power: float
+) -> list[Hypothesis]:
+    """Hypotheses by log-probability + weight x that of a second model, over the length penalty."""
+    judged = [
+        replace(h, score=(h.log_probability + weight * other) / _penalty(h, power))
+        for h, other in zip(hypotheses, others, strict=True)
+    ]
+    return sorted(judged, key=lambda h: -h.score)
+
+
+def _penalty(hypothesis: Hypothesis, power: float) -> float:
+    return float(penalty(len(hypothesis.tokens) + 1, power))

@@ -1,0 +1,260 @@
+"""Constraints of a search: what may come next, and what an end is worth beyond its probability.
+
+A part holds one row for each hypothesis, as a decoder's state does, and is reordered with it. It
+bans tokens: it never changes the probability of those that stay, so that a hypothesis found under
+any constraints has the log-probability that the model gives it. All work is on whole tensors.
+
+R rows (hypotheses of all sources), P phrases, L the longest of them, S source, T written so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+
+NEVER = float("-inf")
+ANY = -1  # in a phrase: fits every token
+
+
+class Constraint:
+    """Bans nothing and adds nothing: what a part does unless it says otherwise."""
+
+    def reorder(self, index_R: Tensor) -> None:
+        """Row i becomes what row index_R[i] was."""
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        """Set banned_RV True where a token may not follow written_RT. PAD is banned already."""
+
+    def closing(self) -> Tensor | None:
+        """What a hypothesis that ends at this step gets on top, row by row: never above zero, or
+        search would stop too early."""
+        return None
+
+
+class Constraints:
+    """All constraints of one search."""
+
+    def __init__(self, constraints: Sequence[Constraint]) -> None:
+        # A prefix that was given stands, whatever else is asked for: it has the last word.
+        self.constraints = sorted(constraints, key=lambda part: isinstance(part, Prefix))
+        self.closes = any(isinstance(part, Coverage) for part in constraints)
+        self.open = any(isinstance(part, OpenEnd) for part in constraints)
+
+    def reorder(self, index_R: Tensor) -> None:
+        for part in self.constraints:
+            part.reorder(index_R)
+
+    def permitted(self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None) -> Tensor:
+        """The log-probabilities with NEVER for what is banned; on its last step a row must end.
+
+        All that a search is told passes here, whoever says it: what is NaN or above every number
+        is never written. Nobody knows what follows the impossible; such rows have lost already.
+        """
+        log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
+        if self.constraints:
+            banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
+            banned_RV[:, PAD] = True
+            banned_RV[:, BEGIN] = True
+            for part in self.constraints:
+                part.ban(banned_RV, written_RT)
+            log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
+        else:
+            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # the two of them in one call
+        if last_R is not None:
+            going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
+            log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)
+            if self.open:
+                log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(last_R, 0.0)
+        return log_probs_RV
+
+    def closing(self) -> Tensor:
+        found = [closing for part in self.constraints if (closing := part.closing()) is not None]
+        return torch.stack(found).sum(dim=0)
+
+
+# -------------------------------------------------------------------------------------- bans
+
+
+class AllowedTokens(Constraint):
+    """Only some tokens are ever written; END always may be."""
+
+    def __init__(self, allowed_V: Tensor) -> None:
+        self.banned_V = ~allowed_V
+        self.banned_V[END] = False
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        banned_RV |= self.banned_V
+
+
+class MinLength(Constraint):
+    """No END before `least` tokens."""
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        if written_RT.shape[1] < self.least:
+            banned_RV[:, END] = True
+
+
+class OpenEnd(Constraint):
+    """A text that goes on beyond the limit has no end there: to cut it costs nothing.
+
+    With `endless` it has none before either.
+    """
+
+    def __init__(self, endless: bool) -> None:
+        self.endless = endless
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        if self.endless:
+            banned_RV[:, END] = True
+
+
+class NoRepeat(Constraint):
+    """No n-gram is written twice (Paulus et al. 2018, https://arxiv.org/abs/1705.04304)."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        T = written_RT.shape[1]
+        if self.n > T:
+            return
+        grams_RGn = written_RT.unfold(1, self.n, 1)
+        context_R1n = written_RT[:, None, T - self.n + 1 :]
+        same_RG = (grams_RGn[:, :, :-1] == context_R1n).all(dim=-1)
+        _ban_where(banned_RV, same_RG, grams_RGn[:, :, -1])
+
+
+class Exclude(Constraint):
+    """Some phrases are never written: their last token is banned after all that goes before it."""
+
+    def __init__(self, phrases: Sequence[Sequence[Sequence[int]]], device: torch.device) -> None:
+        """phrases[b]: those of source b, each one token or more."""
+        # At the right edge, where what was written last stands too.
+        self.phrases_RPL = padded_phrases(phrases, device, fill=ANY, right=True)
+        self.last_RP = self.phrases_RPL[:, :, -1].clamp(min=PAD)  # of no phrase: PAD
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.phrases_RPL, self.last_RP = self.phrases_RPL[index_R], self.last_RP[index_R]
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        context_RPL = self.phrases_RPL[:, :, :-1]
+        tail_RL = last_tokens(written_RT, context_RPL.shape[2])
+        fits_RP = ((context_RPL == tail_RL[:, None]) | (context_RPL == ANY)).all(dim=-1)
+        _ban_where(banned_RV, fits_RP, self.last_RP)
+
+
+class Prefix(Constraint):
+    """Each output begins with given tokens."""
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], device: torch.device) -> None:
+        self.longest = max(map(len, prefixes))
+        rows = [[*prefix, *[PAD] * (self.longest - len(prefix))] for prefix in prefixes]
+        self.prefix_RT = torch.tensor(rows, device=device).view(len(rows), -1)
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.prefix_RT = self.prefix_RT[index_R]
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        step = written_RT.shape[1]
+        if step >= self.longest:
+            return
+        forced_R1 = self.prefix_RT[:, step, None]
+        inside_R1 = forced_R1 != PAD
+        only_RV = torch.ones_like(banned_RV).scatter_(1, forced_R1, False)
+        torch.where(inside_R1, only_RV, banned_RV, out=banned_RV)
+
+
+def _ban_where(banned_RV: Tensor, where_RP: Tensor, tokens_RP: Tensor) -> None:
+    # PAD is never written anyway: it stands in for "none".
+    banned_RV.scatter_(1, tokens_RP.masked_fill(~where_RP, PAD).long(), True)
+
+
+def last_tokens(written_RT: Tensor, count: int) -> Tensor:
+    """The last `count` tokens of each row, PAD where there are not so many."""
+    missing = max(count - written_RT.shape[1], 0)
+    padded_RT = torch.nn.functional.pad(written_RT, (missing, 0), value=PAD)
+    return padded_RT[:, padded_RT.shape[1] - count :]
+
+
+def padded_phrases(
+    phrases: Sequence[Sequence[Sequence[int]]],
+    device: torch.device,
+    fill: int = PAD,
+    right: bool = False,
+) -> Tensor:
+    """Phrases of each source as one tensor [sources, phrases, tokens]."""
+    most = max(map(len, phrases), default=0)
+    longest = max((len(phrase) for of_one in phrases for phrase in of_one), default=1)
+    filled = torch.full((len(phrases), most, longest), fill)
+    for b, of_one in enumerate(phrases):
+        for p, phrase in enumerate(of_one):
+            place = slice(longest - len(phrase), None) if right else slice(len(phrase))
+            filled[b, p, place] = torch.tensor(phrase)
+    return filled.to(device)
+
+
+# ---------------------------------------------------------------------------------- coverage
+
+
+class Watched(Protocol):
+    """Attention that can be watched: `watch`, where set, is called with weights_RHTS."""
+
+    watch: Callable[[Tensor], None] | None
+
+
+class Coverage(Constraint):
+    """β Σ_i log min(Σ_t a_ti, 1) over source tokens i (Wu et al. 2016, equation 14).
+
+    https://arxiv.org/abs/1609.08144. A hypothesis that ends pays for source tokens it did not
+    attend to. The weights are the mean over heads; END of the source need not be covered. It
+    watches an attention while it is entered (`with`), which is then computed unfused.
+    """
+
+    least = 1e-6  # a token without any attention costs much, but not everything
+
+    def __init__(self, attention: Watched, lengths_B: Tensor, strength: float) -> None:
+        """lengths_B count the END of each source."""
+        self.attention = attention
+        self.words_R = lengths_B - 1
+        self.strength = strength
+        self.covered_RS: Tensor | None = None
+
+    def __enter__(self) -> Self:
+        self.before = self.attention.watch
+        self.attention.watch = self._add
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.attention.watch = self.before
+
+    def _add(self, weights_RHTS: Tensor) -> None:
+        if self.before is not None:
+            self.before(weights_RHTS)  # a lens sees them too
+        weights_RS = weights_RHTS[:, :, -1].mean(dim=1).float()
+        self.covered_RS = weights_RS if self.covered_RS is None else self.covered_RS + weights_RS
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.words_R = self.words_R[index_R]
+        if self.covered_RS is not None:
+            self.covered_RS = self.covered_RS[index_R]
+
+    def closing(self) -> Tensor:
+        assert self.covered_RS is not None  # a step has been made
+        place_S = torch.arange(self.covered_RS.shape[1], device=self.covered_RS.device)
+        cost_RS = self.covered_RS.clamp(self.least, 1.0).log()
+        cost_RS = cost_RS.masked_fill(place_S >= self.words_R[:, None], 0.0)
+        return self.strength * cost_RS.sum(dim=1)

@@ -1,0 +1,111 @@
+"""Phrases that every output must contain, by dynamic beam allocation.
+
+Post and Vilar 2018, https://aclanthology.org/N18-1119. Two things make it work:
+
+- A hypothesis may end only when it holds all its phrases, and may write only what leaves room for
+  those it still lacks. From the start the phrases fit; whenever they fit, going on with the phrase
+  that is furthest on keeps them fitting. So every hypothesis that ends holds all of them, in
+  greedy search and sampling too.
+- A beam would fill with hypotheses that put the phrases off. So it is shared out: hypotheses with
+  as many phrase tokens written are a bank, and banks take turns in naming their best.
+
+Rows R, phrases P, tokens of phrases U, longest phrase L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import END, PAD
+from transduce.decoding.constraints.constraint import NEVER, Constraint, last_tokens, padded_phrases
+
+
+class Include(Constraint):
+    def __init__(
+        self, phrases: Sequence[Sequence[Sequence[int]]], limits_B: Tensor, device: torch.device
+    ) -> None:
+        """phrases[b]: those of source b, all of which fit its limit with END."""
+        self.phrases_RPL = padded_phrases(phrases, device)
+        used = [[[t] for t in dict.fromkeys(t for p in of_one for t in p)] for of_one in phrases]
+        self.tokens_RU = padded_phrases(used, device).squeeze(2)
+        self.limits_R = limits_B.to(device)
+        self.banks = 1 + max(sum(map(len, of_one)) for of_one in phrases)
+        self.lack_R = self.lack_RU = torch.zeros(0)
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.phrases_RPL = self.phrases_RPL[index_R]
+        self.tokens_RU = self.tokens_RU[index_R]
+        self.limits_R = self.limits_R[index_R]
+
+    def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
+        missing_RP = ~self._contained(written_RT)
+        sizes_RP = self._sizes()
+        # A token of no phrase starts every phrase anew; one of a phrase may take some further.
+        self.lack_R = (missing_RP * sizes_RP).sum(dim=1)
+        progress_RUP = self._progress(written_RT)
+        missing_RUP = missing_RP[:, None] & (progress_RUP < sizes_RP[:, None])
+        furthest_RU = (missing_RUP * progress_RUP).amax(dim=2)
+        self.lack_RU = (missing_RUP * sizes_RP[:, None]).sum(dim=2) - furthest_RU
+
+        # Tokens between this one and END; at the last step this one is END.
+        room_R = (self.limits_R - written_RT.shape[1] - 2).clamp(min=0)
+        banned_RU = banned_RV.gather(1, self.tokens_RU) | (self.lack_RU > room_R[:, None])
+        banned_RV |= (self.lack_R > room_R)[:, None]
+        banned_RV.scatter_(1, self.tokens_RU, banned_RU)
+        banned_RV[:, END] |= self.lack_R > 0
+
+    def prefer(self, reached_BNV: Tensor, count: int) -> Tensor:
+        """Of each row `count` candidates, banks taking turns: places_BC in its N x V."""
+        B, N, V = reached_BNV.shape
+        tokens_BNU = self.tokens_RU.view(B, N, -1)
+        rest_BNV = reached_BNV.scatter(2, tokens_BNU, NEVER)  # none is a candidate twice
+        rest_BNK, token_BNK = rest_BNV.topk(min(count, V), dim=2)
+        token_BNK = token_BNK.masked_fill(rest_BNK == NEVER, PAD)  # nor is what was set aside
+        value_BC = torch.cat([rest_BNK, reached_BNV.gather(2, tokens_BNU)], dim=2).flatten(1)
+        token_BNC = torch.cat([token_BNK, tokens_BNU], dim=2)
+        place_BC = (token_BNC + V * torch.arange(N, device=token_BNC.device)[:, None]).flatten(1)
+        lack_BNK = self.lack_R.view(B, N, 1).expand_as(rest_BNK)
+        lack_BC = torch.cat([lack_BNK, self.lack_RU.view(B, N, -1)], dim=2).flatten(1)
+        return place_BC.gather(1, _in_turns(value_BC, lack_BC, self.banks)[:, :count])
+
+    def _sizes(self) -> Tensor:
+        return (self.phrases_RPL != PAD).sum(dim=2)
+
+    def _contained(self, written_RT: Tensor) -> Tensor:
+        """Which phrases_RP have been written; no phrase counts as written."""
+        L = self.phrases_RPL.shape[2]
+        padded_RT = torch.nn.functional.pad(written_RT, (0, L), value=PAD)
+        windows_RT1L = padded_RT.unfold(1, L, 1)[:, :, None]
+        phrases_R1PL = self.phrases_RPL[:, None]
+        same_RTP = ((windows_RT1L == phrases_R1PL) | (phrases_R1PL == PAD)).all(dim=-1)
+        return same_RTP.any(dim=1)
+
+    def _progress(self, written_RT: Tensor) -> Tensor:
+        """How many first tokens of each phrase the text ends with, after each token_RU."""
+        L, U = self.phrases_RPL.shape[2], self.tokens_RU.shape[1]
+        tail_RUL = last_tokens(written_RT, L - 1)[:, None].expand(-1, U, -1)
+        tail_RU1L = torch.cat([tail_RUL, self.tokens_RU[:, :, None]], dim=2)[:, :, None]
+        phrases_R1PL = self.phrases_RPL[:, None]
+        progress_RUP = torch.zeros_like(tail_RU1L[..., 0] + phrases_R1PL[..., 0])
+        for k in range(1, L + 1):
+            first_R1Pk = phrases_R1PL[..., :k]
+            same_RUP = (tail_RU1L[..., L - k :] == first_R1Pk).all(dim=-1)
+            whole_R1P = (first_R1Pk != PAD).all(dim=-1)
+            progress_RUP = torch.where(same_RUP & whole_R1P, k, progress_RUP)
+        return progress_RUP
+
+
+def _in_turns(value_BC: Tensor, lack_BC: Tensor, banks: int) -> Tensor:
+    """An order_BC in which banks take turns, those that lack least first, each by its values."""
+    by_value_BC = value_BC.argsort(dim=1, descending=True, stable=True)
+    sorted_lack_BC, by_lack_BC = lack_BC.gather(1, by_value_BC).sort(dim=1, stable=True)
+    order_BC = by_value_BC.gather(1, by_lack_BC)
+    place_C = torch.arange(order_BC.shape[1], device=order_BC.device)
+    turn_BC = place_C - torch.searchsorted(sorted_lack_BC, sorted_lack_BC)
+    turn_BC = (turn_BC * banks + sorted_lack_BC).masked_fill(
+        value_BC.gather(1, order_BC) == NEVER, order_BC.shape[1] * banks
+    )
+    return order_BC.gather(1, turn_BC.argsort(dim=1, stable=True))

@@ -1,0 +1,107 @@
+"""What a person asks of outputs in words, as ids for each source: prefixes and phrases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.errors import ModelError
+
+MOST = 1000  # tokens of a prefix or a phrase
+
+Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
+"""Phrases of every source, or a list of them for each."""
+
+
+def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
+    """The tokens that each output begins with: one text for all, or one for each source."""
+    if not given:
+        return [[]] * count
+    texts = [given] * count if isinstance(given, str) else list(given)
+    _check_count("prefix", texts, count)
+    for text in texts:
+        _check_text("prefix", text)
+    known = _encoded("prefix", [texts], tokens)
+    for text, ids in known.items():
+        _check_known("prefix", text, ids)
+    return [known[text] for text in texts]
+
+
+def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
+    """The phrases that each output must contain."""
+    if given is None:
+        return [[]] * count
+    listed = _phrases("include", given, count)
+    known = _encoded("include", listed, tokens)
+    for phrases in listed:
+        for phrase in phrases:
+            _check_known("include", phrase, known[phrase])
+    return [[known[phrase] for phrase in dict.fromkeys(phrases)] for phrases in listed]
+
+
+def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
+    """The phrases that no output may contain; what cannot be written need not be forbidden."""
+    if given is None:
+        return [[]] * count
+    listed = _phrases("exclude", given, count)
+    known = _encoded("exclude", listed, tokens)
+    return [
+        [known[phrase] for phrase in phrases if UNKNOWN not in known[phrase]] for phrases in listed
+    ]
+
+
+def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:
+    """Every token of these texts; None where any may be written."""
+    if only is None:
+        return None
+    for text in only:
+        _check_text("only", text)
+    found = {number for ids in tokens.encode_batch(list(only)) for number in ids} - {UNKNOWN}
+    if not found:
+        raise ModelError("only names no token of this model: nothing could be written")
+    return sorted(found)
+
+
+def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, list[int]]:
+    phrases = list(dict.fromkeys(phrase for of_one in listed for phrase in of_one))
+    known = dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
+    for phrase, ids in known.items():
+        if len(ids) > MOST:
+            raise ModelError(
+                f"{name} {phrase[:40]!r}… has {len(ids):,} tokens; {MOST:,} are the most"
+            )
+    return known
+
+
+def _phrases(
+    name: str, given: str | Sequence[str] | Sequence[Sequence[str]], count: int
+) -> list[list[str]]:
+    entries = [given] if isinstance(given, str) else list(given)
+    if all(isinstance(entry, str) for entry in entries):
+        listed = [[str(entry) for entry in entries]] * count
+    else:
+        listed = [[entry] if isinstance(entry, str) else list(entry or ()) for entry in entries]
+        _check_count(name, listed, count)
+    for phrases in listed:
+        for phrase in phrases:
+            _check_text(name, phrase)
+            if not phrase.strip():
+                raise ModelError(f"{name} has an empty phrase; leave it out")
+    return listed
+
+
+def _check_count(name: str, given: Sequence[object], count: int) -> None:
+    if len(given) != count:
+        raise ModelError(f"{name} is given for {len(given)} sources, but there are {count}")
+
+
+def _check_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise ModelError(f"{name} is text, not {type(text).__name__}: {text!r:.40}")
+
+
+def _check_known(name: str, text: str, ids: list[int]) -> None:
+    if UNKNOWN in ids:
+        raise ModelError(
+            f"{name} {text[:40]!r} has what this model has no token for: it cannot write it"
+        )

@@ -1,0 +1,394 @@
+"""Search at the speed of a GPU: sentences take slots of a fixed size, and each step is one graph.
+
+Every row has a step of its own, so a sentence that ends leaves its slot, and the next one that
+waits takes it while the neighbours go on. All that a step does, network and search, is recorded as
+a CUDA graph and started by one call; the host looks up only now and then to see who has ended.
+Hypotheses are those of search.py and beams.py; what they offer beyond plain search is done there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.models import EncoderDecoder
+from transduce.models.decoders import TransformerDecoder
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.attention.short import LONGEST
+from transduce.nn.masks import Mask, Segments, padding
+from transduce.nn.triton import early, kernels
+
+# Logits that one program searches, and its warps: one finds the best of many together with others,
+# and many of few by itself.
+ONE_OF, MANY_OF = (4096, 8), (512, 1)
+# Where one program computes its logits itself: rows, tokens, what they are the sum of at a time.
+FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
+SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
+MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
+STEPS = 8  # between two looks of the host
+
+
+@dataclass(frozen=True)
+class Job:
+    """A source and the most tokens its output may have, END counted."""
+
+    source: Sequence[int]
+    limit: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a pool of slots is made for: this many sentences, so many hypotheses of each."""
+
+    slots: int
+    beam: int
+    source: int
+    target: int
+    nbest: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+
+
+class Recorded:
+    """Work on tensors that stay in place; on a GPU its second call records it as a CUDA graph."""
+
+    def __init__(self, work: Callable[[], None], network: EncoderDecoder) -> None:
+        self.work, self.network = work, network
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._read: list[Tensor] = []
+
+    def __call__(self) -> None:
+        self._calls += 1
+        device = self.network.head.weight.device
+        if device.type != "cuda" or self._calls == 1:  # the first call makes the kernels
+            self.work()
+            return
+        if self._graph is None:
+            torch.cuda.synchronize(device)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self.work()
+            # A table of positions that grows is replaced; the graph goes on reading the old one.
+            self._read = list(self.network.buffers())
+        self._graph.replay()
+
+
+class Slots:
+    """A pool of slots and the step that moves all of them on."""
+
+    def __init__(self, network: EncoderDecoder, shape: Shape) -> None:
+        decoder = network.decoder
+        assert isinstance(decoder, TransformerDecoder)
+        self.network, self.decoder, self.shape = network, decoder, shape
+        weight = network.head.weight
+        self.device = device = weight.device
+        B, N, S, T = shape.slots, shape.beam, shape.source, shape.target
+        E = 2 * decoder.stack[0].self_attention.width
+        self.steps_R = torch.zeros(B * N, dtype=torch.int32, device=device)
+        self.source_lengths_B = torch.zeros(B, dtype=torch.int32, device=device)
+        self.limits_B = torch.ones(B, dtype=torch.int32, device=device)
+        rows_R = torch.arange(B * N, dtype=torch.int32, device=device)
+        self.origin_RT = rows_R[:, None].repeat(1, T) if N > 1 else None
+        self.own = [
+            SelfAttentionSlots(weight.new_zeros(B * N, T, E), self.steps_R, self.origin_RT)
+            for _ in decoder.blocks
+        ]
+        self.source = [
+            CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B, N)
+            for _ in decoder.blocks
+        ]
+        self.tokens_R = torch.full((B * N,), PAD, device=device)
+        self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
+        self.written_BNT = torch.full((B, N, T), PAD, device=device)
+        self.reached_BN = torch.full((B, N), NEVER, device=device)
+        self.ended_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        # Greedy search writes one text and ends with it.
+        self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
+        self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
+        self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        self.report_BNE = torch.zeros(
+            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
+        )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
+        self._seen = np.zeros(self.report_BNE.shape)
+        self._advance = Recorded(self._steps, network)
+        self._entries: dict[int, tuple[Tensor, Recorded]] = {}
+
+    # ------------------------------------------------------------------------------ in and out
+
+    def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
+        """New sentences into these slots, whatever was there before."""
+        count = 1 << (len(jobs) - 1).bit_length()
+        # As few different sizes as may be; what is left over says the last one again.
+        rows = np.zeros((count, 3 + self.shape.source), np.int64)
+        lengths = np.array([len(job.source) for job in jobs])
+        rows[: len(jobs), 0] = slots
+        rows[: len(jobs), 1] = [job.limit for job in jobs]
+        rows[: len(jobs), 2] = lengths + 1
+        tokens = chain.from_iterable(job.source for job in jobs)
+        sources = rows[: len(jobs), 3:]
+        sources[np.arange(self.shape.source) < lengths[:, None]] = np.fromiter(
+            tokens, np.int64, int(lengths.sum())
+        )
+        sources[np.arange(len(jobs)), lengths] = END
+        rows[len(jobs) :] = rows[len(jobs) - 1]
+        if count not in self._entries:
+            still_BE = torch.zeros(rows.shape, dtype=torch.int64, device=self.device)
+            enter = Recorded(partial(self._enter, still_BE), self.network)
+            self._entries[count] = (still_BE, enter)
+        still_BE, enter = self._entries[count]
+        still_BE.copy_(torch.from_numpy(rows))
+        enter()
+
+    def _enter(self, rows_BE: Tensor) -> None:
+        """Slot, limit, length and tokens of each sentence: encoded, and all set to begin."""
+        slots_B, limits_B, lengths_B, source_BS = torch.split(
+            rows_BE, [1, 1, 1, self.shape.source], dim=1
+        )
+        slots_B, lengths_B = slots_B.squeeze(1), lengths_B.squeeze(1)
+        states_BSD = self._encode(source_BS, lengths_B)
+        for block, past in zip(self.decoder.stack, self.source, strict=True):
+            memory_BSE = block.project_memory(states_BSD)
+            _wide(past.store_BSE).index_copy_(0, slots_B, _wide(memory_BSE))
+        beam = self.shape.beam
+        self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
+        self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
+        self.open_B.index_fill_(0, slots_B, value=True)
+        self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
+        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, BEGIN)
+        self.reached_BN.index_fill_(0, slots_B, NEVER)
+        self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
+        self.ended_BN.index_fill_(0, slots_B, NEVER)
+
+    def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """The encoder's states; what comes after a source's end does not matter."""
+        B, S = source_BS.shape
+        network, x_BSD = self.network, self.network.front(source_BS)
+        half = x_BSD.is_cuda and x_BSD.dtype == torch.bfloat16
+        if not half or S > LONGEST or not network.packs(S):
+            memory = network.encoder(x_BSD, lengths_B, padding(lengths_B, S))
+            return memory.states_BSD  # type: ignore[no-any-return]
+        # All in one row, for the kernels of short sequences: each source, then its padding.
+        starts_B = torch.arange(0, B * S, S, device=self.device)
+        ends_2B = torch.stack([starts_B + lengths_B, starts_B + S], dim=1).flatten()
+        offsets = torch.cat([starts_B[:1], ends_2B]).int()
+        mask = Mask(segments=Segments(offsets, offsets, S))
+        memory = network.encoder(x_BSD.view(1, B * S, -1), offsets, mask)
+        return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
+
+    def go(self) -> list[bool]:
+        """A few steps on; whether each slot still has work."""
+        self._advance()
+        self._seen = self.report_BNE.cpu().numpy()
+        working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
+        return working
+
+    def take(self, slots: list[int]) -> list[list[Hypothesis]]:
+        """What the sentences in these slots have come to, best first."""
+        seen = self._seen[slots]
+        tokens = seen[:, :, 3:].astype(np.int64)
+        sizes = (tokens == END).argmax(axis=2)
+        texts = tokens.reshape(-1, tokens.shape[2])
+        # As lists: numbers of numpy's, one by one, take several times as long.
+        columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
+        each = [
+            Hypothesis(ids[:end], score, total)
+            for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
+        ]
+        nbest = self.shape.nbest
+        # NaN is no score either: there is nothing where weights are no numbers.
+        return [
+            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
+            for start in range(0, len(each), nbest)
+        ]
+
+    # ------------------------------------------------------------------------------- one step
+
+    def _steps(self) -> None:
+        for _ in range(STEPS):
+            self._step()
+        # All that the host wants to see in one piece: each look at the device is waited for.
+        open_BN = self.open_B[:, None].expand_as(self.ended_BN)
+        values_BN3 = torch.stack([open_BN.float(), self.ended_BN, self.total_BN], dim=2)
+        self.report_BNE[:, :, :3] = values_BN3
+        self.report_BNE[:, :, 3:] = self.ended_BNT
+
+    def _step(self) -> None:
+        features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
+        if self.shape.beam == 1:
+            self._greedy(features_RD)
+        else:
+            self._beam(features_RD)
+
+    def _greedy(self, features_RD: Tensor) -> None:
+        """The best token of each row; where a row has ended, nothing more happens."""
+        found = self._top(features_RD, 1)
+        if self.device.type == "cuda":
+            self._settle(*found)
+            return
+        worth_BC, tokens_BC, masses_BC = found
+        best_B1 = worth_BC.argmax(dim=-1, keepdim=True)
+        worth_B = worth_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
+        tokens_B, reached_B = tokens_BC.gather(1, best_B1).squeeze(1), self.reached_BN[:, 0]
+        reached_B += torch.where(self.open_B, worth_B, 0.0)
+        open_B = self.open_B.nonzero().squeeze(1)
+        self.written_BNT[open_B, 0, self.steps_R[open_B].long()] = tokens_B[open_B]
+        self.tokens_R[open_B] = tokens_B[open_B]
+        ends_B = self.open_B & (tokens_B == END)
+        score_B = reached_B / penalty(self.steps_R + 1, self.shape.length_penalty)
+        self.ended_BN[ends_B, 0] = score_B[ends_B].to(self.ended_BN)
+        self.total_BN[ends_B, 0] = reached_B[ends_B]
+        self.open_B &= ~ends_B
+        self._count()
+
+    def _settle(self, worth_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
+        """The same in one kernel."""
+        kernels().settle[(self.shape.slots,)](
+            worth_BC,
+            tokens_BC,
+            masses_BC,
+            self.tokens_R,
+            self.open_B,
+            self.steps_R,
+            self.written_BNT,
+            self.reached_BN,
+            self.ended_BN,
+            self.total_BN,
+            worth_BC.shape[1],
+            self.shape.target,
+            self.shape.length_penalty,
+            END=END,
+            WIDTH=1 << (worth_BC.shape[1] - 1).bit_length(),
+            num_warps=1,
+            **early(self.device),
+        )
+
+    def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits and tokens, among which are the `count` likeliest of each row that may come next.
+
+        The third are constraints of each row's log-sum of exponentials, over all tokens.
+        """
+        head, shape = self.network.head, self.shape
+        if count == 1 and features_RD.is_cuda and head.weight.dtype == torch.bfloat16:
+            return self._best(head.narrow(features_RD).contiguous())
+        logits_RV = head.products(features_RD)
+        R, V = logits_RV.shape
+        if self.device.type == "cuda":
+            chunk, warps = ONE_OF if count == 1 else MANY_OF
+            chunks = -(-V // chunk)
+            values_RC = torch.empty(R, chunks * count, device=self.device)
+            tokens_RC = torch.empty(R, chunks * count, dtype=torch.int64, device=self.device)
+            masses_RC = torch.empty(R, chunks, device=self.device)
+            kernels().top_tokens[(R, chunks)](
+                logits_RV, head.bias, self.steps_R, self.limits_B, values_RC, tokens_RC, masses_RC,
+                V, shape.beam, shape.least,
+                C=count, PAD=PAD, BEGIN=BEGIN, END=END, BLOCK=chunk, num_warps=warps,
+                **early(self.device),
+            )  # fmt: skip
+            return values_RC, tokens_RC, masses_RC
+        logits_RV = logits_RV + head.bias
+        masses_R1 = logits_RV.logsumexp(dim=-1, keepdim=True)
+        size_R = self.steps_R + 1
+        last_R = size_R >= self.limits_B.repeat_interleave(shape.beam)
+        logits_RV[:, [PAD, BEGIN]] = NEVER
+        logits_RV[size_R < shape.least, END] = NEVER
+        logits_RV[last_R[:, None] & (torch.arange(V) != END)] = NEVER
+        found = logits_RV.topk(min(count, V), dim=-1)
+        return found.values, found.indices, masses_R1
+
+    def _best(self, narrow_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of one token each, by a kernel that never writes the logits down."""
+        head, (R, E) = self.network.head, narrow_RE.shape
+        V = len(head.weight)
+        tile = FEW_ROWS if R <= 16 else SOME_ROWS if R <= 64 else MANY_ROWS
+        chunks = -(-V // tile["COLUMNS"])
+        values_RC, masses_RC = torch.empty(2, R, chunks, device=self.device)
+        tokens_RC = torch.empty(R, chunks, dtype=torch.int64, device=self.device)
+        kernels().best_tokens[(-(-R // tile["ROWS"]), chunks)](
+            narrow_RE, head.weight, head.bias, self.steps_R, self.limits_B,
+            values_RC, tokens_RC, masses_RC, R, E, V, self.shape.least,
+            PAD=PAD, BEGIN=BEGIN, END=END, **tile, **early(self.device),
+        )  # fmt: skip
+        return values_RC, tokens_RC, masses_RC
+
+    def _count(self) -> None:
+        """One step more where there is work; elsewhere rows stand still, and nothing overflows."""
+        self.steps_R += self.open_B.repeat_interleave(
+            self.shape.beam, output_size=len(self.steps_R)
+        )
+
+    def _beam(self, features_RD: Tensor) -> None:
+        """As in beams.beam, each row at its own step."""
+        shape = self.shape
+        B, N = shape.slots, shape.beam
+        step_B = self.steps_R.view(B, N)[:, 0].long()
+        last_B = step_B + 1 >= self.limits_B
+        # The 2N best of all are among the 2N best of each.
+        worth_RC, token_RC, masses_RC = self._top(features_RD, 2 * N)
+        worth_RC = worth_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
+        count = worth_RC.shape[1]
+        worth_BNC = worth_RC.view(B, N, count) + self.reached_BN[:, :, None]
+        candidate_BC, index_BC = worth_BNC.flatten(1).topk(2 * N, dim=1)
+        token_BC = token_RC.view(B, -1).gather(1, index_BC)
+        parent_BC = index_BC // count
+        ends_BC = token_BC == END
+
+        last_BN = candidate_BC[:, :N].masked_fill(~ends_BC[:, :N], NEVER)
+        score_BN = last_BN / penalty(step_B + 1, shape.length_penalty)[:, None]
+        at_B11 = step_B[:, None, None]
+        whole_BNT = _take(self.written_BNT, parent_BC[:, :N])
+        whole_BNT.scatter_(2, at_B11.expand(-1, N, 1), END)
+        open_B1 = self.open_B[:, None]
+        ended_BN, best_BN = torch.cat([self.ended_BN, score_BN], dim=1).topk(shape.nbest, dim=1)
+        ended_BNT = _take(torch.cat([self.ended_BNT, whole_BNT], dim=1), best_BN)
+        total_BN = torch.cat([self.total_BN, last_BN], dim=1).gather(1, best_BN)
+        self.ended_BN.copy_(torch.where(open_B1, ended_BN, self.ended_BN))
+        self.ended_BNT.copy_(torch.where(open_B1[:, :, None], ended_BNT, self.ended_BNT))
+        self.total_BN.copy_(torch.where(open_B1, total_BN, self.total_BN))
+
+        place_C = torch.arange(ends_BC.shape[1], device=self.device)
+        kept_BN = (place_C + len(place_C) * ends_BC).topk(N, dim=1, largest=False).indices
+        reached_BN = candidate_BC.gather(1, kept_BN)
+        tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        written_BNT = _take(self.written_BNT, parent_BN)
+        written_BNT.scatter_(2, at_B11.expand(-1, N, 1), tokens_BN[:, :, None])
+        mildest_B = torch.maximum(
+            penalty(self.limits_B, shape.length_penalty),
+            penalty(step_B + 2, shape.length_penalty),
+        )
+        hope_B = reached_BN.amax(dim=1) / mildest_B
+        done_B = (self.ended_BN[:, -1] >= hope_B) | last_B
+        self.reached_BN.copy_(reached_BN)
+        self.written_BNT.copy_(written_BNT)
+        self.tokens_R.copy_(tokens_BN.flatten())
+        self._move(parent_BN, step_B)
+        self.open_B &= ~done_B
+        self._count()
+
+    def _move(self, parent_BN: Tensor, step_B: Tensor) -> None:
+        """Hypotheses go on from their parents: a table says where each step of a past lies."""
+        assert self.origin_RT is not None
+        B, N = parent_BN.shape
+        rows_R = torch.arange(B * N, device=self.device)
+        parent_R = (parent_BN + torch.arange(0, B * N, N, device=self.device)[:, None]).flatten()
+        at_R1 = step_B.repeat_interleave(N, output_size=B * N)[:, None]
+        written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
+        self.origin_RT.copy_(written_RT[parent_R])
+
+
+def _wide(x: Tensor) -> Tensor:
+    """The same bytes as eight at a time: torch copies rows by single numbers."""
+    return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
+
+
+def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
+    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))

@@ -1,0 +1,92 @@
+"""Given targets through a network in one pass: what they are worth, and what they attend to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.data.batches.batch import collate
+from transduce.decoding.attention import Weights, weights_by_part
+from transduce.decoding.batch.decode import PLACES, pack
+from transduce.models import EncoderDecoder
+from transduce.models.lens import attentions
+
+ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
+LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+
+Rows = Sequence[Sequence[int]]
+
+
+def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> list[list[float]]:
+    """The log-probability of each token of each target, END included."""
+    found: list[list[float]] = [[] for _ in sources]
+    device = network.head.bias.device
+    sizes = [network.states_of(len(s)) + len(t) + 1 for s, t in zip(sources, targets, strict=True)]
+    for indices in pack(range(len(sources)), sizes, PLACES // 4):
+        batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
+        assert batch.target_BT is not None
+        wanted_BT = batch.target_BT[:, 1:].long()
+        features_BTD = network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        log_probs = []
+        for features_XD, wanted_X in zip(
+            torch.split(features_BTD.flatten(0, 1), LOGITS_AT_ONCE),
+            torch.split(wanted_BT.flatten(), LOGITS_AT_ONCE),
+            strict=True,
+        ):
+            log_probs_XV = torch.log_softmax(network.head(features_XD).float(), dim=-1)
+            log_probs.append(log_probs_XV.gather(1, wanted_X[:, None]))
+        log_probs_BT = torch.cat(log_probs).view_as(wanted_BT)
+        for index, row in zip(indices, log_probs_BT.tolist(), strict=True):
+            found[index] = row[: len(targets[index]) + 1]
+    return found
+
+
+def attention_to_source(
+    network: EncoderDecoder, sources: Rows, targets: Rows
+) -> list[NDArray[np.float32]] | None:
+    """What each target attends to, [layers, heads, target, source], END included on both sides.
+
+    None where the network has no attention to the source.
+    """
+    names = [name for name in attentions(network) if is_to_source(name)]
+    if not names:
+        return None
+    # Layers may differ in heads only by kind of decoder, never inside one: they stack.
+    return [
+        np.stack(list(weights.values()))
+        for weights in attention_weights(network, names, sources, targets)
+    ]
+
+
+def attention_weights(
+    network: EncoderDecoder, names: Sequence[str], sources: Rows, targets: Rows
+) -> list[Weights]:
+    """The weights of named parts for each source and its target, END included on both sides."""
+    device = network.head.bias.device
+    lengths = [
+        (network.states_of(len(s)), len(t) + 1) for s, t in zip(sources, targets, strict=True)
+    ]
+
+    def call(indices: list[int]) -> None:
+        batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
+        assert batch.target_BT is not None
+        network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+
+    def extent(name: str, index: int) -> tuple[int, int]:
+        source, target = lengths[index]
+        if not name.startswith("decoder."):
+            return source, source
+        return target, source if is_to_source(name) else target
+
+    most = [max(math.prod(extent(name, index)) for name in names) for index in range(len(sources))]
+    return weights_by_part(network, names, most, call, extent)
+
+
+def is_to_source(name: str) -> bool:
+    """Whether the attention part of this name attends to the source."""
+    return any(fnmatchcase(name, pattern) for pattern in ATTENTION_TO_SOURCE)

@@ -1,0 +1,130 @@
+"""Given texts through a language model: what their tokens are worth, and what else might follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import BEGIN, PAD
+from transduce.decoding.attention import Weights, weights_by_part
+from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.score.context import Window, windows
+from transduce.models.language_model import LanguageModelNetwork
+
+LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+
+Rows = Sequence[Sequence[int] | NDArray[np.int32]]
+
+
+def log_probabilities(
+    network: LanguageModelNetwork, texts: Rows, size: int
+) -> list[NDArray[np.float64]]:
+    """The log-probability of each token of each text, after the tokens before it in its window.
+
+    Texts are ids without BEGIN; an END that is to be counted is among them.
+    """
+    found = [np.zeros(len(text)) for text in texts]
+    for piece, features_XD, wanted_X in _predictions(network, texts, size):
+        worth_X = _worth(network, features_XD, wanted_X)
+        found[piece.text][piece.window.first : piece.window.end] = worth_X.cpu().numpy()
+    return found
+
+
+def surprise(
+    network: LanguageModelNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
+) -> tuple[float, int]:
+    """−Σ log p of texts, and how many tokens it is of; of every count-th window from `rank` on."""
+    total = torch.zeros((), dtype=torch.float64, device=network.head.bias.device)
+    tokens = 0
+    for _, features_XD, wanted_X in _predictions(network, texts, size, rank, count):
+        total -= _worth(network, features_XD, wanted_X).double().sum()
+        tokens += len(wanted_X)
+    return float(total), tokens
+
+
+def _worth(network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor) -> Tensor:
+    """log p of the tokens wanted, in float32 or better."""
+    worth = []
+    for some_XD, wanted in zip(
+        torch.split(features_XD, LOGITS_AT_ONCE),
+        torch.split(wanted_X, LOGITS_AT_ONCE),
+        strict=True,
+    ):
+        logits_XV = network.head(some_XD)
+        exact = torch.promote_types(logits_XV.dtype, torch.float32)
+        log_probs_XV = torch.log_softmax(logits_XV.to(exact), dim=-1)
+        worth.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
+    return torch.cat(worth)
+
+
+def distributions(
+    network: LanguageModelNetwork, texts: Rows, starts: Sequence[int], size: int
+) -> list[NDArray[np.float64]]:
+    """The log-probabilities [tokens, vocabulary] of what could stand in place of each token of a
+    text from its start on."""
+    found: list[list[Tensor]] = [[] for _ in texts]
+    pieces = sorted(_predictions(network, texts, size), key=lambda found: found[0].window.first)
+    for piece, features_XD, _ in pieces:
+        wanted_XD = features_XD[max(starts[piece.text] - piece.window.first, 0) :]
+        log_probs_XV = torch.log_softmax(network.head(wanted_XD).double(), dim=-1)
+        found[piece.text].append(log_probs_XV)
+    empty_0V = torch.zeros(0, len(network.head.bias), dtype=torch.float64)
+    return [torch.cat([empty_0V, *(p.cpu() for p in parts)]).numpy() for parts in found]
+
+
+def attention_weights(
+    network: LanguageModelNetwork, names: Sequence[str], texts: Rows
+) -> list[Weights]:
+    """The weights of named parts [heads, tokens, tokens] of texts that are read at once.
+
+    The first key is BEGIN; row t is what was attended to when token t was predicted.
+    """
+    device = network.head.bias.device
+
+    def call(indices: list[int]) -> None:
+        longest = max(len(texts[index]) for index in indices)
+        rows = np.full((len(indices), longest), PAD, np.int64)
+        for row, index in zip(rows, indices, strict=True):
+            row[: len(texts[index])] = [BEGIN, *texts[index]][: len(texts[index])]
+        network(torch.from_numpy(rows).to(device))
+
+    def extent(name: str, index: int) -> tuple[int, int]:
+        return len(texts[index]), len(texts[index])
+
+    return weights_by_part(network, names, [len(text) ** 2 for text in texts], call, extent)
+
+
+class _Piece(NamedTuple):
+    text: int
+    window: Window
+
+
+def _predictions(
+    network: LanguageModelNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
+) -> Iterator[tuple[_Piece, Tensor, Tensor]]:
+    """Every window's features_XD of the X tokens it predicts, and these tokens."""
+    pieces = [
+        _Piece(number, window)
+        for number, text in enumerate(texts)
+        for window in windows(len(text), size)
+    ][rank::count]
+    device = network.head.bias.device
+    widths = [piece.window.end - piece.window.start for piece in pieces]
+    for chosen in pack(range(len(pieces)), widths, PLACES // 4):
+        some = [pieces[place] for place in chosen]
+        rows = np.full((len(some), 1 + max(widths[place] for place in chosen)), PAD, np.int64)
+        rows[:, 0] = BEGIN
+        for row, (text, window) in zip(rows, some, strict=True):
+            tokens = np.asarray(texts[text][window.start : window.end], np.int64)
+            row[1 : 1 + len(tokens)] = tokens
+        tokens_BT = torch.from_numpy(rows).to(device)
+        features_BTD = network(tokens_BT[:, :-1])
+        for row_number, (text, window) in enumerate(some):
+            said = slice(window.first - window.start, window.end - window.start)
+            wanted_X = tokens_BT[row_number, 1:][said]
+            yield _Piece(text, window), features_BTD[row_number, said], wanted_X

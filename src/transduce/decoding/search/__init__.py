@@ -1,0 +1,1 @@
+"""Search: greedy search, sampling, beam search and diverse beam search."""

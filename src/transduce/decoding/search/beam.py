@@ -1,0 +1,214 @@
+"""Beam search, batched: the best hypotheses of each row side by side, in groups if so asked.
+
+It knows of a model and of constraints what search.py knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
+from transduce.decoding.constraints.include import Include
+from transduce.decoding.search.greedy import (
+    Hypothesis,
+    Stepper,
+    best,
+    hypotheses_of,
+    penalty,
+    remaining,
+    shrinks,
+)
+
+Ways = tuple[Tensor, Tensor, Tensor]
+"""To go on, of each row: what they reach_BC, from which hypothesis_BC, by which token_BC."""
+
+
+def beam(
+    model: Stepper,
+    source_BS: Tensor,
+    lengths_B: Tensor,
+    limits_B: Tensor,
+    size: int,
+    nbest: int = 1,
+    length_penalty: float = 1.0,
+    constraints: Sequence[Constraint] = (),
+    groups: int = 1,
+    diversity: float = 0.0,
+) -> list[list[Hypothesis]]:
+    """The nbest hypotheses of each row, best first, from a beam of `size`.
+
+    A row stops only when no open hypothesis can still come among its nbest: log-probabilities
+    only fall and constraints add nothing above zero, so an open one never scores above what it has
+    now over the mildest penalty ahead.
+
+    Groups (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424) share the beam and the
+    nbest: each searches for itself, but at every step dislikes, by `diversity`, the tokens that
+    the groups before it have just taken. What two groups have found counts once.
+    """
+    device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
+    shortest = int(limits_B.min())
+    nbest_of_group = -(-nbest // groups)
+    size = max(-(-size // groups), nbest_of_group)
+    shaped = Constraints(constraints)
+    include = next((part for part in constraints if isinstance(part, Include)), None)
+
+    # From here on a row is one group of one source. All its `size` hypotheses begin as one.
+    rows_B = torch.arange(batch * groups, device=device)
+    state = model.start(source_BS, lengths_B)
+    if groups > 1:
+        state.reorder(rows_B // groups)
+        shaped.reorder(rows_B // groups)
+    limits_B = limits_B.to(device)[rows_B // groups]
+    tokens_BN = torch.full((len(rows_B), 1), BEGIN, device=device)
+    open_BN = torch.zeros(len(rows_B), 1, device=device)
+    open_BNT = torch.full((len(rows_B), 1, longest), PAD, device=device)
+    ended_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
+    ended_BNT = torch.full((len(rows_B), nbest_of_group, longest), PAD, device=device)
+    total_BN = torch.full((len(rows_B), nbest_of_group), NEVER, device=device)
+    found = (ended_BN.clone(), ended_BNT.clone(), total_BN.clone())
+    penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
+    at_limit_B = penalty(limits_B, length_penalty)
+    first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
+
+    for step in range(longest):
+        N = tokens_BN.shape[1]
+        log_probs_RV, state = model.step(tokens_BN.flatten(), state)
+        last_B = limits_B == step + 1
+        last_R = last_B.repeat_interleave(N) if step + 1 >= shortest else None
+        log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
+
+        # Twice as many candidates as stay open, in the order of preference: half of them may end.
+        if include is None and groups == 1:
+            ways = _best_ways(log_probs_RV, open_BN, 2 * size)
+        else:
+            ways = _preferred_ways(log_probs_RV, open_BN, size, include, groups, diversity)
+        candidate_BC, parent_BC, token_BC = _filled_up(ways, 2 * size)
+        ends_BC = token_BC == END
+
+        # Where it costs nothing to ask, nothing is done for an END that nobody has written.
+        some_end = device.type != "cpu" or bool(ends_BC.any())
+
+        # An END ends a hypothesis only in the better half: a beam of one does as greedy search.
+        if some_end:
+            last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
+            score_BN = last_BN / penalties[step]
+            if shaped.closes:
+                closing_BN = shaped.closing().view(-1, N)
+                score_BN = score_BN + closing_BN.gather(1, parent_BC[:, :size])
+            written_BNT = _take(open_BNT, parent_BC[:, :size])
+            written_BNT[:, :, step] = END
+            ended_BN, best_BN = torch.cat([ended_BN, score_BN], dim=1).topk(nbest_of_group, dim=1)
+            ended_BNT = _take(torch.cat([ended_BNT, written_BNT], dim=1), best_BN)
+            total_BN = torch.cat([total_BN, last_BN], dim=1).gather(1, best_BN)
+
+        # The first that do not end stay open, unless the row is done.
+        if some_end:
+            place_C = torch.arange(ends_BC.shape[1], device=device)
+            kept_BN = (place_C + len(place_C) * ends_BC).topk(size, dim=1, largest=False).indices
+            open_BN = candidate_BC.gather(1, kept_BN)
+            tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
+        else:
+            open_BN = candidate_BC[:, :size]
+            tokens_BN, parent_BN = token_BC[:, :size], parent_BC[:, :size]
+        open_BNT = _take(open_BNT, parent_BN)
+        open_BNT[:, :, step] = tokens_BN
+        mildest_B = at_limit_B.clamp(min=penalties[step + 1])
+        hope_B = open_BN.amax(dim=1) / mildest_B
+        done_B = (ended_BN[:, -1] >= hope_B) | last_B
+        open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
+
+        # The groups of a source stay side by side: all leave, or none.
+        waiting_B = ~done_B
+        if groups > 1:
+            waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
+        left = int(waiting_B.sum())  # the one wait for the device in a step
+        if left == 0 or shrinks(left, len(rows_B), device):
+            for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
+                whole[rows_B] = part
+            if left == 0:
+                break
+            row_B = remaining(waiting_B.view(-1, groups)[:, 0], left // groups)
+            row_B = (row_B[:, None] * groups + torch.arange(groups, device=device)).flatten()
+            rows_B, limits_B, at_limit_B = rows_B[row_B], limits_B[row_B], at_limit_B[row_B]
+            open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
+            ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
+            parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
+        index_R = (first_B1 + parent_BN).flatten()
+        first_B1 = place_B1[: len(rows_B)]
+        state.reorder(index_R)
+        shaped.reorder(index_R)
+    scores, tokens, totals = (whole.reshape(batch, -1, *whole.shape[2:]) for whole in found)
+    return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
+
+
+def _best_ways(log_probs_RV: Tensor, open_BN: Tensor, count: int) -> Ways:
+    """Each row's best ways to go on. Only each hypothesis' best tokens are added up: the others
+    cannot be among them."""
+    (B, N), V = open_BN.shape, log_probs_RV.shape[1]
+    each = min(count, V)
+    worth_RC, token_RC = best(log_probs_RV, each)
+    reached_BC = (worth_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
+    candidate_BC, place_BC = best(reached_BC, min(count, N * each))
+    return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)
+
+
+def _preferred_ways(
+    log_probs_RV: Tensor,
+    open_BN: Tensor,
+    size: int,
+    include: Include | None,
+    groups: int,
+    diversity: float,
+) -> Ways:
+    """Each row's ways to go on, in the order in which they are asked for."""
+    V = log_probs_RV.shape[1]
+    reached_BNV = log_probs_RV.view(*open_BN.shape, V).add_(open_BN[:, :, None])
+    if include is not None:
+        index_BC = include.prefer(reached_BNV, min(2 * size, reached_BNV[0].numel()))
+    else:
+        index_BC = _in_groups(reached_BNV, size, groups, diversity)
+    return reached_BNV.flatten(1).gather(1, index_BC), index_BC // V, index_BC % V
+
+
+def _filled_up(ways: Ways, count: int) -> Ways:
+    """With ways that lead nowhere, where a tiny vocabulary has too few."""
+    if not (missing := count - ways[0].shape[1]):
+        return ways
+    candidate_BC, parent_BC, token_BC = (pad(of_ways, (0, missing)) for of_ways in ways)
+    candidate_BC[:, -missing:] = NEVER
+    return candidate_BC, parent_BC, token_BC
+
+
+def _in_groups(reached_BNV: Tensor, size: int, groups: int, diversity: float) -> Tensor:
+    """Each row's best places_BC in its N x V, disliking what the groups before it have taken."""
+    B, N, V = reached_BNV.shape
+    count = min(2 * size, N * V)
+    reached_BGNV = reached_BNV.view(-1, groups, N, V)
+    taken_BV = reached_BNV.new_zeros(B // groups, V)
+    chosen = []
+    for group in range(groups):
+        wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
+        index_BC = best(wished_BNV.flatten(1), count)[1]
+        first_BN = index_BC[:, :size]
+        alive_BN = reached_BGNV[:, group].flatten(1).gather(1, first_BN) > NEVER
+        taken_BV.scatter_add_(1, first_BN % V, alive_BN.to(taken_BV.dtype))
+        taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety
+        chosen.append(index_BC)
+    return torch.stack(chosen, dim=1).flatten(0, 1)
+
+
+def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
+    """Of each row, the items at its indices."""
+    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
+
+
+def _distinct(hypotheses: list[Hypothesis], nbest: int) -> list[Hypothesis]:
+    found: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in sorted(hypotheses, key=lambda h: -h.score):
+        found.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(found.values())[:nbest]

@@ -1,0 +1,1 @@
+"""What is particular to transcripts: word times, confidence, warnings, subtitles."""

@@ -1,0 +1,156 @@
+"""The model card: what a model folder's README.md says of the model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from transduce.checksums import is_ours, write_listed
+from transduce.data.text.pairs import called, text_of
+from transduce.evaluation.metrics import decimals
+from transduce.recipe import Corpus, Recipe
+from transduce.recipe.tasks import RULES
+from transduce.tasks import AudioInputModel, LanguageModel
+from transduce.tasks.folder import CARD, CARD_BESIDE, read_metrics
+from transduce.tasks.transduce import Model
+
+# What an entry of metrics.json may raise that somebody else has written.
+STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def write_card(model: Model, folder: Path) -> str:
+    """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in.
+
+    A README.md that a person wrote or edited stays: then the card goes beside it, and what is
+    given back is a sentence that says so.
+    """
+    recipe = model.recipe
+    parameters = sum(p.numel() for p in model.network.parameters())
+    metrics = read_metrics(folder)
+    alone = isinstance(model, LanguageModel | AudioInputModel)
+    files = "" if alone else " --target FILE"
+    source = '"recording.wav"' if isinstance(model, AudioInputModel) else '"..."'
+    lines = [
+        f"# {recipe.name}",
+        "",
+        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
+        "",
+        "## Use",
+        "",
+        f"    transduce run {folder} {source}",
+        "",
+        "    import transduce",
+        f'    model = transduce.load("{folder}")',
+        f"    model({source})",
+        "",
+        "## What it is",
+        "",
+        *(f"- {name.title()}: {_part(part)}" for name, part in recipe.model.parts.items()),
+        f"- {_whole(recipe)}",
+        *_tokens(model),
+        f"- Trained on {_corpus(recipe.data.train)}, chosen by {recipe.validation.metric} on "
+        f"{_corpus(recipe.data.valid)}",
+        *_training(metrics.get("training", {})),
+        "",
+        "## How good it is",
+        "",
+        *_scores(metrics),
+        "",
+        "## What to keep in mind",
+        "",
+        "It has seen its training corpus and nothing else: other domains, spellings and scripts "
+        "are unknown to it, and it answers all the same. Measure it on your own data "
+        f"(`transduce evaluate --source FILE{files}`) before you rely on it.",
+    ]
+    text = "\n".join(lines) + "\n"
+    for name in (CARD, CARD_BESIDE):
+        path = folder / name
+        if not path.exists() or is_ours(path):
+            write_listed(path, text)
+            beside = f"{folder / CARD} is your own and stays as it is; the model card is {path}."
+            return "" if name == CARD else beside
+    return f"{folder / CARD} and {CARD_BESIDE} are your own and stay: no model card was written."
+
+
+def _tokens(model: Model) -> list[str]:
+    if isinstance(model, AudioInputModel):
+        tokens = f"- Tokens: {len(model.target_tokens):,} ({model.target_tokens.level})"
+        return [f"- Sound: {_part(model.audio)}", tokens]
+    source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
+    if isinstance(model, LanguageModel):
+        return [f"- Tokens: {target}; reads {model.window} of them at once"]
+    return [f"- Source tokens: {source}, target tokens: {target}"]
+
+
+def _part(part: Any) -> str:
+    kind = getattr(part, "kind", "")
+    told = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
+    plain = part.model_dump(exclude={"kind"})
+    return ", ".join([*told, *(f"{key} {_word(value)}" for key, value in plain.items())])
+
+
+def _whole(recipe: Recipe) -> str:
+    """The model's own keys, as far as they mean something to its task."""
+    names = {
+        "width": "width",
+        "dropout": "dropout",
+        "word_dropout": "word dropout",
+        "tie": "tied embeddings:",
+        "ctc": "CTC",
+        "pool": "pool:",
+    }
+    without = RULES[recipe.task].without
+    told = [
+        f"{name} {getattr(recipe.model, key)}"
+        for key, name in names.items()
+        if f"model.{key}" not in without and (key != "ctc" or recipe.model.ctc_weight)
+    ]
+    if recipe.model.characters is not None:
+        told.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(told).capitalize()
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _corpus(corpus: Corpus) -> str:
+    unit = "lines" if text_of(corpus) else "pairs"
+    first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
+    return f"{first}{called(corpus)}"
+
+
+def _training(facts: dict[str, Any]) -> list[str]:
+    try:
+        return [
+            f"- {facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes on "
+            f"{facts['device']} ({facts['precision']}), best at update {facts['best_step']:,}"
+        ]
+    except STRANGE:
+        return []
+
+
+def _rows(split: str, result: dict[str, Any]) -> list[str]:
+    """What metrics.json has of one set; an entry that is none of ours raises."""
+    rows = []
+    beam = f", beam {result['beam']}" if "beam" in result else ""
+    for name, metric in result.get("metrics", {}).items():
+        low, high = metric.get("low"), metric.get("high")
+        interval = "" if low is None else f"{low:.2f} to {high:.2f}"
+        better = "higher" if metric["higher_is_better"] else "lower"
+        rows.append(
+            f"| {split}{beam} | {result['items']:,} | {name} ({better} is better) "
+            f"| {metric['value']:.{decimals(name)}f} | {interval} |"
+        )
+    return rows
+
+
+def _scores(metrics: dict[str, Any]) -> list[str]:
+    rows = ["| set | items | metric | value | 95 % interval |", "| --- | --- | --- | --- | --- |"]
+    for split, result in metrics.items():
+        with suppress(*STRANGE):
+            rows += _rows(split, result)
+    if len(rows) == 2:
+        return ["Not measured yet: run `transduce evaluate` on this folder."]
+    return rows

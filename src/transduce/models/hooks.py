@@ -1,0 +1,79 @@
+"""Copies of a network that search works on, and who watches them.
+
+A copy shares the forward hooks and the lens of its original, so that whoever watches the network
+sees what its copy computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.watchable import Watchable
+from transduce.nn.transformer import FeedForward
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+
+Copied = TypeVar("Copied", bound=nn.Module)
+
+
+def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
+    """A deep copy that shares hooks and lens with its original, and the tensors to `keep`."""
+    shared: list[object] = [*keep]
+    for module in network.modules():
+        shared += [vars(module)[name] for name in HOOKS]
+        if isinstance(module, Watchable):
+            shared.append(module.watching)
+    return deepcopy(network, {id(one): one for one in shared})
+
+
+def is_watched(modules: Iterable[nn.Module]) -> bool:
+    """Whether a lens or a forward hook is on any of these modules."""
+    for module in modules:
+        own = vars(module)  # every run asks this: without torch's detours
+        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            return True
+        if "watching" in own and own["watching"][0] is not None:
+            return True
+    return False
+
+
+def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) -> Any:
+    """method(*arguments), with the module's forward hooks around it as if it were `forward`."""
+    if not (module._forward_hooks or module._forward_pre_hooks):
+        return method(*arguments)
+    own = vars(module).get("forward")
+    module.forward = method  # of the instance, which torch calls in place of the class's
+    try:
+        return module(*arguments)
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own
+
+
+def silent_hooks(network: nn.Module) -> list[str]:
+    """The names of modules with forward hooks that search never calls.
+
+    Search calls encoder and decoder, not the whole network; and attention and feed-forward nets
+    multiply with the weights of their linear layers without calling these.
+    """
+    names = []
+    modules = dict(network.named_modules())
+    for name, module in modules.items():
+        parent = modules[name.rpartition(".")[0]]
+        inner = isinstance(parent, MultiHeadAttention | FeedForward)
+        silent = module is network or inner or isinstance(module, nn.ModuleList)
+        if silent and (module._forward_hooks or module._forward_pre_hooks):
+            names.append(name or "the whole network")
+    return names

@@ -1,0 +1,61 @@
+"""The network that gives a recording one label: waveform → features → encoder → pool → head."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from transduce import recipe
+from transduce.data.batches.batch import Batch
+from transduce.models.encoder_decoder import Head
+from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.labeller import Labeller
+from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
+from transduce.models.speech import SpeechFrontEnd, build_audio_front, encode_audio
+from transduce.nn.loss.cross_entropy import Loss
+
+
+class SpeechLabeller(Labeller):
+    """A `Labeller` whose sources are samples of 16 bits; it always has a pool."""
+
+    front: SpeechFrontEnd  # type: ignore[assignment]
+    pool: MeanPool | AttentionPool | LastPool
+
+    def __init__(
+        self,
+        front: SpeechFrontEnd,
+        encoder: Encoder,
+        pool: MeanPool | AttentionPool | LastPool,
+        head: Head,
+    ) -> None:
+        super().__init__(front, encoder, pool, head)  # type: ignore[arg-type]
+
+    def forward(
+        self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None
+    ) -> Tensor:
+        """Features [B, 1, D] that tell the label; lengths_B is on the CPU."""
+        memory = encode_audio(self.front, self.encoder, source_BS, lengths_B, tags_BG)
+        pooled_BD: Tensor = self.pool(memory)
+        return pooled_BD[:, None]
+
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        assert batch.target_BT is not None
+        features_B1D = self(batch.source_BS, batch.source_lengths_B, batch.tags_BG)
+        return self.loss_of(features_B1D, batch.target_BT, smoothing, agreement)
+
+    def states_of(self, length: int) -> int:
+        return self.front.states_of(length)
+
+    def packs(self, longest: int) -> bool:
+        return False
+
+
+def build_audio_labeller(
+    settings: recipe.Model, audio: recipe.Audio, labels: int, tags: int = 0
+) -> SpeechLabeller:
+    """A network of the recipe's shape."""
+    assert settings.encoder is not None  # the recipe holds this
+    width = settings.width
+    front = build_audio_front(settings, audio, tags)
+    encoder = build_encoder(settings.encoder, width, settings.dropout)
+    pool = build_pool(settings.pooling, width)
+    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None))

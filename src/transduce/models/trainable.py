@@ -1,0 +1,69 @@
+"""What training needs of a network, whatever its task."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from torch import Tensor, nn
+
+from transduce.data.batches.batch import Batch
+from transduce.data.batches.packing import Packed
+from transduce.nn.loss.cross_entropy import Loss
+
+
+def modules_of(network: nn.Module) -> list[nn.Module]:
+    """All modules, those used twice twice: what `modules()` gives takes several times as long."""
+    found = [network]
+    for module in found:
+        found += [child for child in vars(module)["_modules"].values() if child is not None]
+    return found
+
+
+class TrainableNetwork(nn.Module):
+    """A network that says how wrong it is about pairs of token ids."""
+
+    _kinds: tuple[type[nn.Module], ...] = ()
+
+    def built(self) -> Self:
+        """Remember of which modules it was built; the last thing that a builder does."""
+        self._kinds = tuple(map(type, modules_of(self)))
+        return self
+
+    @property
+    def as_built(self) -> bool:
+        """Whether every module is still the one that the recipe asks for.
+
+        What computes a network's numbers without calling its modules (packed batches, packed
+        weights, the steps in C) is for such networks alone: it would leave out any change.
+        """
+        modules = modules_of(self)
+        unchanged = all("forward" not in vars(module) for module in modules)
+        return unchanged and self._kinds == tuple(map(type, modules))
+
+    def loss(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        agreement: float = 0.0,
+    ) -> Loss:
+        """Cross-entropy of target_BT (BEGIN …, padded), summed; lengths_B stays on the CPU.
+
+        With `agreement`, the batch holds everything twice (see nn/loss/r_drop.py).
+        """
+        raise NotImplementedError
+
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        """The loss of a batch that is where the network is."""
+        assert batch.target_BT is not None
+        source = (batch.source_BS, batch.source_lengths_B)
+        return self.loss(*source, batch.target_BT, smoothing, agreement)
+
+    def packs(self, longest: int) -> bool:
+        """Whether `packed_loss` can take the place of `loss`, on a GPU in bfloat16."""
+        return False
+
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+        """The same of sequences laid one after the other, nothing padded."""
+        raise NotImplementedError

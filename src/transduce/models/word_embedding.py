@@ -1,0 +1,120 @@
+"""The front end of words: a look-up table, beside it their letters, on top of it n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from transduce import recipe
+from transduce.data.tokens.tokenizer import BEGIN, PAD, SPECIALS, UNKNOWN
+from transduce.nn.embedding.characters import LETTERS, ConvolvedLetters, RecurrentLetters
+from transduce.nn.embedding.ngrams import NGrams
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Places, Positioned
+from transduce.nn.residual import dropped
+
+LONGEST = 20  # of a longer word, so many letters: half at its beginning, half at its end
+NO_LETTER, NEW_LETTER = 0, 1
+
+
+class Spelling:
+    """Words as letters; the letters there are, are those of the words it is made from."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        known = sorted(set("".join(words)))
+        self.numbers = {letter: number for number, letter in enumerate(known, NEW_LETTER + 1)}
+
+    def __len__(self) -> int:
+        return len(self.numbers) + NEW_LETTER + 1
+
+    def spell(self, words: Sequence[str]) -> Tensor:
+        """Letters [words, LONGEST], filled up with NO_LETTER."""
+        rows_NC = torch.full((len(words), LONGEST), NO_LETTER)
+        for row, word in enumerate(words):
+            half = LONGEST // 2
+            letters = word if len(word) <= LONGEST else word[:half] + word[-half:]
+            numbers = [self.numbers.get(letter, NEW_LETTER) for letter in letters]
+            rows_NC[row, : len(numbers)] = torch.tensor(numbers)
+        return rows_NC
+
+
+class WordEmbedding(TokenEmbedding):
+    """Words to vectors; with letters, the features of those take `letters_width` of the width.
+
+    The `own` first words, which are the most frequent, have a vector of their own in the table.
+
+    While it trains, `word_dropout` of the words have the embedding of unknown ones, and nothing but
+    their letters and neighbours to be told by, as unknown words will have.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        width: int,
+        positions: Positioned | None,
+        dropout: float,
+        *,
+        word_dropout: float = 0.0,
+        letters: str | None = None,
+        letters_width: int = 0,
+        own: int | None = None,
+        ngrams: recipe.NGrams | None = None,
+    ) -> None:
+        own = min(own, len(words)) if own is not None else len(words)
+        super().__init__(own, width - letters_width, positions, dropout)
+        self.word_dropout = word_dropout
+        self.letters: RecurrentLetters | ConvolvedLetters | None = None
+        self.spelled_VC: Tensor
+        if letters is not None:
+            spoken = ["" if n < len(SPECIALS) else word for n, word in enumerate(words)]
+            self.spelling = Spelling(spoken)
+            self.letters = LETTERS[letters](len(self.spelling), letters_width)
+            # Made of the tokens, not learnt: no part of the weights.
+            self.register_buffer("spelled_VC", self.spelling.spell(spoken), persistent=False)
+        self.ngrams = NGrams(ngrams.max_n, ngrams.size, width) if ngrams else None
+
+    def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
+        """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone."""
+        known_BT = tokens_BT
+        if self.letters is not None:
+            known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)
+        if self.training and self.word_dropout:
+            dropped_BT = torch.rand(known_BT.shape, device=known_BT.device) < self.word_dropout
+            known_BT = known_BT.masked_fill(dropped_BT & (known_BT != PAD), UNKNOWN)
+        x_BTD = self.table(known_BT) * self.scale
+        if self.letters is not None:
+            # A word that comes ten times in a batch is read once.
+            words_N, which_BT = torch.unique(tokens_BT, return_inverse=True)
+            features_ND = self.letters(self.spelled_VC[words_N])
+            x_BTD = torch.cat((x_BTD, features_ND[which_BT]), dim=-1)
+        if self.ngrams is not None:
+            # Of the words as they are seen here: a hidden word is hidden in its n-grams too.
+            counted_T = torch.arange(known_BT.shape[1], device=known_BT.device)
+            place_BT = start.of_BT if isinstance(start, Places) else counted_T.expand_as(known_BT)
+            x_BTD = x_BTD + self.ngrams(known_BT, place_BT, BEGIN) * self.scale
+        if self.positions is not None:
+            x_BTD = self.positions(x_BTD, start)
+        return dropped(x_BTD, self.dropout, self.training)
+
+    @property
+    def spelled(self) -> int:
+        """How many words it knows by their letters: the vocabulary, and those added to it."""
+        return len(self.spelled_VC)
+
+    def add(self, words: Sequence[str]) -> None:
+        """Give words that the vocabulary has not the next ids, to be known by their letters."""
+        more_XC = self.spelling.spell(words).to(self.spelled_VC.device)
+        self.spelled_VC = torch.cat((self.spelled_VC, more_XC))
+
+    @contextmanager
+    def also(self, words: Sequence[str]) -> Iterator[None]:
+        """Words added for a while."""
+        before = self.spelled_VC
+        self.add(words)
+        try:
+            yield
+        finally:
+            self.spelled_VC = before

@@ -1,0 +1,1 @@
+"""Attention: alignment scores, multi-head and relative attention, KV caches."""

@@ -1,0 +1,194 @@
+"""Attention with several heads: several weighted averages at once, each in its own subspace."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.attention.attention import fused_attention, masked_softmax
+from transduce.nn.attention.kv_cache import KVCache
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.attention.short import HEAD_WIDTHS, LONGEST, fits, short_attention
+from transduce.nn.attention.watchable import Watchable
+from transduce.nn.linear import linear
+from transduce.nn.masks import Mask
+from transduce.nn.positions import Places, Rotary
+
+
+def packs(head_width: int, longest: int, dropout: float) -> bool:
+    """Whether sequences in one row can be attended to without a mask of all their places."""
+    by_ours = longest <= LONGEST and head_width in HEAD_WIDTHS
+    by_torch = head_width % 8 == 0 and dropout == 0.0
+    return by_ours or by_torch
+
+
+class MultiHeadAttention(Watchable):
+    """[h_1, …, h_H] W^O with h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V.
+
+    Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762. `in_projection.weight`
+    [3D, D] holds W^Q, then W^K, then W^V, so that self-attention is one product.
+
+    While `watch` is None, all heads run in one fused kernel and no weights exist; while it is set,
+    the weights [B, H, T, S] are computed and `watch` is called with them.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        rotary: Rotary | None = None,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise ValueError(
+                f"A width of {width} cannot be split evenly over {heads} heads: choose a number of "
+                f"heads that divides the width."
+            )
+        if rotary is not None and rotary.width != width // heads:
+            raise ValueError(
+                f"Rotary positions of width {rotary.width} do not fit heads of width "
+                f"{width // heads}: build them with Rotary({width // heads})."
+            )
+        self.width = width
+        self.heads = heads
+        self.dropout = dropout
+        self.rotary = rotary
+        self.in_projection = nn.Linear(width, 3 * width, bias=bias)
+        self.out_projection = nn.Linear(width, width, bias=bias)
+        self._initialise()
+
+    def forward(
+        self,
+        query_BTD: Tensor,
+        keys_BSD: Tensor | None = None,
+        values_BSD: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: KVCache | None = None,
+        memory_BS2D: Tensor | None = None,
+    ) -> Tensor:
+        """Queries [B, T, D] to outputs [B, T, D].
+
+        Without keys it is self-attention; without values the keys are the values. With a cache,
+        self-attention adds the T steps to it and attends to all that it holds. With a memory, made
+        by `project`, it is `attend`.
+        """
+        if memory_BS2D is not None:
+            return self.attend(query_BTD, memory_BS2D, mask)
+        if keys_BSD is not None:
+            return self.attend(query_BTD, self.project(keys_BSD, values_BSD), mask)
+        weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
+        projected_BT3D = linear(query_BTD, weight_3DD, bias_3D)
+        if self.rotary is not None:
+            start: int | Places = 0 if cache is None else cache.length
+            if mask is not None and mask.segments is not None:
+                start = mask.segments.places(query_BTD.shape[1])
+            projected_BT3D = self._turn(projected_BT3D, self.rotary, start)
+        return self._context(projected_BT3D, None, mask, cache)
+
+    def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> Tensor:
+        """Keys, then values, side by side [B, S, 2D]: the memory of `attend`, made once."""
+        if self.rotary is not None:
+            raise ValueError(
+                "Rotary positions compare places in one sequence, so attention between two cannot "
+                "use them: build this attention with rotary=None, or call it without keys."
+            )
+        weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
+        D = self.width
+        if values_BSD is None:
+            bias_2D = None if bias_3D is None else bias_3D[D:]
+            return linear(keys_BSD, weight_3DD[D:], bias_2D)
+        key_bias_D, value_bias_D = (None, None) if bias_3D is None else bias_3D[D:].chunk(2)
+        keys_BSD = linear(keys_BSD, weight_3DD[D : 2 * D], key_bias_D)
+        values_BSD = linear(values_BSD, weight_3DD[2 * D :], value_bias_D)
+        return torch.cat((keys_BSD, values_BSD), dim=-1)
+
+    def attend(self, query_BTD: Tensor, memory_BS2D: Tensor, mask: Mask | None = None) -> Tensor:
+        """Queries [B, T, D] to outputs [B, T, D] over memory that `project` has projected.
+
+        The rows of single steps may be several for one row of the memory, side by side: they are
+        then that row's queries, and the memory is read once for all of them.
+        """
+        rows, sources = query_BTD.shape[0], memory_BS2D.shape[0]
+        if rows != sources and self.watch is None:
+            together_BND = query_BTD.view(sources, -1, self.width)
+            return self.attend(together_BND, memory_BS2D, mask).view(rows, -1, self.width)
+        if rows != sources:  # whoever watches wants to see each row
+            memory_BS2D = memory_BS2D.repeat_interleave(rows // sources, dim=0)
+            mask = None if mask is None else mask.repeat(rows // sources)
+        bias = self.in_projection.bias
+        bias_D = None if bias is None else bias[: self.width]
+        query_BTD = linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
+        return self._context(query_BTD, memory_BS2D, mask)
+
+    def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
+        """One more step [R, 1, D] over what it remembers of its own, or over a projected source."""
+        weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
+        rows = 3 * self.width if isinstance(past, SelfAttentionSlots) else self.width
+        bias = None if bias_3D is None else bias_3D[:rows]
+        projected_R1E = linear(x_R1D, weight_3DD[:rows], bias)
+        if self.rotary is not None and isinstance(past, SelfAttentionSlots):
+            places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
+            projected_R1E = self._turn(projected_R1E, self.rotary, places)
+        context_R1D = past.attend(projected_R1E, self.heads)
+        return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
+
+    def _context(
+        self,
+        query_BTE: Tensor,
+        memory_BS2D: Tensor | None,
+        mask: Mask | None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Over the memory; without it the query is [B, T, 3D], with keys and values of its own."""
+        query_BTD, own_memory = query_BTE[..., : self.width], query_BTE[..., self.width :]
+        keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
+        dropout = self.dropout if self.training else 0.0
+        length = keys_and_values.shape[1]
+        if self.watch is None and cache is None and fits(query_BTD, length, self.heads, mask):
+            context_BTD = short_attention(query_BTE, memory_BS2D, self.heads, mask, dropout)
+            return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+        query_BHTK = self._split_heads(query_BTD)
+        keys_BHSK, values_BHSK = map(self._split_heads, keys_and_values.chunk(2, dim=-1))
+        if cache is not None:
+            keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
+        if self.watch is None:
+            context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
+        else:
+            weights_BHTS = self._weights(query_BHTK, keys_BHSK, mask)
+            self.watch(weights_BHTS)
+            context_BHTK = F.dropout(weights_BHTS, dropout) @ values_BHSK
+        context_BTD = context_BHTK.transpose(1, 2).flatten(2)
+        return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+
+    def _turn(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
+        """Queries and keys by their positions."""
+        query_BTD, keys_BTD, values_BTD = projected_BT3D.chunk(3, dim=-1)
+        turned = [
+            rotary.rotate(self._split_heads(x_BTD), start).transpose(1, 2).flatten(2)
+            for x_BTD in (query_BTD, keys_BTD)
+        ]
+        return torch.cat((*turned, values_BTD), dim=-1)
+
+    def _weights(self, query_BHTK: Tensor, keys_BHSK: Tensor, mask: Mask | None) -> Tensor:
+        T, S = query_BHTK.shape[2], keys_BHSK.shape[2]
+        scores_BHTS = query_BHTK @ keys_BHSK.mT / math.sqrt(query_BHTK.shape[3])
+        visible_BTS = None if mask is None else mask.dense(T, S, scores_BHTS.device)
+        return masked_softmax(
+            scores_BHTS, None if visible_BTS is None else visible_BTS.unsqueeze(1)
+        )
+
+    def _split_heads(self, x_BTD: Tensor) -> Tensor:
+        x_BTHK = x_BTD.view(*x_BTD.shape[:2], self.heads, -1)
+        return x_BTHK.transpose(1, 2)
+
+    def _initialise(self) -> None:
+        # As torch.nn.MultiheadAttention: Glorot over the fused [3D, D], zero biases.
+        nn.init.xavier_uniform_(self.in_projection.weight)
+        if self.in_projection.bias is not None:
+            nn.init.zeros_(self.in_projection.bias)
+            nn.init.zeros_(self.out_projection.bias)

@@ -1,0 +1,102 @@
+"""Self-attention that knows how far apart two frames are: Transformer-XL's relative positions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.attention.attention import masked_softmax
+from transduce.nn.attention.kv_cache import KVCache
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.linear import linear
+from transduce.nn.masks import Mask
+from transduce.nn.positions import Sinusoidal
+
+
+class RelativeAttention(MultiHeadAttention):
+    """Scores ((q_t + u)ᵀ k_s + (q_t + v)ᵀ W^R r_{t−s}) / √K, with r a wave for each distance.
+
+    Dai et al. 2019, section 3.3, https://arxiv.org/abs/1901.02860: what is there, and how far away.
+    u and v are learned for each head.
+
+    The second term is a number for each pair of frames, so the weights cannot stay inside a fused
+    kernel as they do with rotary positions; a fused kernel takes it as a bias of its full size,
+    which saves nothing in training.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        waves: Sinusoidal,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(width, heads, dropout, bias)
+        if waves.width != width:
+            raise ValueError(f"Waves of width {waves.width} do not fit attention of width {width}.")
+        self.waves = waves
+        self.distance_projection = nn.Linear(width, width, bias=False)
+        self.content_bias_HK = nn.Parameter(torch.empty(heads, width // heads))
+        self.distance_bias_HK = nn.Parameter(torch.empty(heads, width // heads))
+        nn.init.xavier_uniform_(self.content_bias_HK)
+        nn.init.xavier_uniform_(self.distance_bias_HK)
+
+    def forward(
+        self,
+        query_BTD: Tensor,
+        keys_BSD: Tensor | None = None,
+        values_BSD: Tensor | None = None,
+        mask: Mask | None = None,
+        cache: KVCache | None = None,
+        memory_BS2D: Tensor | None = None,
+    ) -> Tensor:
+        """A whole sequence [B, T, D] to outputs [B, T, D]; ValueError for keys or a cache."""
+        others = (keys_BSD, values_BSD, cache, memory_BS2D)
+        if any(other is not None for other in others):
+            raise ValueError(
+                "Relative positions compare places in one whole sequence: they take no keys of "
+                "another and no cache."
+            )
+        projected_BT3D = linear(query_BTD, self.in_projection.weight, self.in_projection.bias)
+        query_BHTK, keys_BHTK, values_BHTK = map(self._split_heads, projected_BT3D.chunk(3, dim=-1))
+        T = query_BTD.shape[1]
+        distances_RD = self.distances(T).to(query_BTD.dtype)
+        distances_1HRK = self._split_heads(
+            linear(distances_RD[None], self.distance_projection.weight, None)
+        )
+        content_BHTT = (query_BHTK + self.content_bias_HK[:, None]) @ keys_BHTK.mT
+        distance_BHTR = (query_BHTK + self.distance_bias_HK[:, None]) @ distances_1HRK.mT
+        scores_BHTT = (content_BHTT + by_key(distance_BHTR)) / math.sqrt(query_BHTK.shape[-1])
+        visible_BTT = None if mask is None else mask.dense(T, T, query_BTD.device)
+        visible_B1TT = None if visible_BTT is None else visible_BTT.unsqueeze(1)
+        weights_BHTT = masked_softmax(scores_BHTT, visible_B1TT)
+        if self.watch is not None:
+            self.watch(weights_BHTT)
+        dropout = self.dropout if self.training else 0.0
+        context_BHTK = F.dropout(weights_BHTT, dropout) @ values_BHTK
+        context_BTD = context_BHTK.transpose(1, 2).flatten(2)
+        return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+
+    def distances(self, T: int) -> Tensor:
+        """The wave r_d of each distance d = T − 1, …, 0, …, −(T − 1) [2T − 1, D]."""
+        back_TD = self.waves(T)
+        # sin(−x) = −sin(x) and cos(−x) = cos(x): the table need not know negative places.
+        sign_D = torch.ones_like(back_TD[:1])
+        sign_D[:, 0::2] = -1
+        return torch.cat((back_TD.flip(0), back_TD[1:] * sign_D))
+
+
+def by_key(distance_BHTR: Tensor) -> Tensor:
+    """From a column for each distance T − 1 … −(T − 1) to one for each key: [B, H, T, T].
+
+    Row t wants the columns from T − 1 − t on. One column more in front, and the rows read on one
+    after the other in steps of one less do just that: Dai et al. 2019, appendix B.
+    """
+    B, H, T, R = distance_BHTR.shape
+    padded_BHTR = F.pad(distance_BHTR, (1, 0))
+    shifted_BHTR = padded_BHTR.view(B, H, R + 1, T)[:, :, 1:].reshape(B, H, T, R)
+    return shifted_BHTR[..., :T]

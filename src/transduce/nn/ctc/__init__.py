@@ -1,0 +1,1 @@
+"""Connectionist temporal classification (CTC): the loss, forced alignment, prefix scores."""

@@ -1,0 +1,1 @@
+"""Embeddings: tokens with positions, words by their characters, hashed n-grams."""

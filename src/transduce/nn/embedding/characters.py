@@ -1,0 +1,54 @@
+"""Words by their letters: one vector a word, from however many letters it has."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from transduce.nn.recurrent.stack import Recurrent
+
+SPAN = 3  # letters that a convolution sees at once
+
+
+class RecurrentLetters(nn.Module):
+    """What an LSTM holds after reading a word forwards, and another after reading it backwards.
+
+    Lample et al. 2016, https://arxiv.org/abs/1603.01360.
+    """
+
+    def __init__(self, letters: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(letters, width)
+        self.recurrent = Recurrent("lstm", width, width // 2, 1, bidirectional=True)
+
+    def forward(self, letters_NC: Tensor) -> Tensor:
+        """Letters [N, C], 0 where a word has ended, to features [N, D]; zeros for no letters."""
+        lengths_N = (letters_NC != 0).sum(dim=1).cpu()
+        _, final = self.recurrent(self.table(letters_NC), None, lengths_N)
+        return torch.cat([h_ND for h_ND, _ in final], dim=-1)
+
+
+class ConvolvedLetters(nn.Module):
+    """The greatest value of each feature over all spans of a word.
+
+    Dos Santos and Zadrozny 2014; Ma and Hovy 2016, https://arxiv.org/abs/1603.01354.
+    """
+
+    def __init__(self, letters: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(letters, width)
+        self.convolution = nn.Conv1d(width, width, SPAN, padding=SPAN // 2)
+
+    def forward(self, letters_NC: Tensor) -> Tensor:
+        """Letters [N, C], 0 where a word has ended, to features [N, D]; zeros for no letters."""
+        real_N1C = (letters_NC != 0).unsqueeze(1)
+        # Beyond a word's end there is nothing, as before its beginning, however it is padded.
+        x_NDC = self.table(letters_NC).mT * real_N1C
+        features_NDC: Tensor = self.convolution(x_NDC).relu() * real_N1C
+        return features_NDC.amax(dim=-1)
+
+
+LETTERS: dict[str, type[RecurrentLetters] | type[ConvolvedLetters]] = {
+    "lstm": RecurrentLetters,
+    "cnn": ConvolvedLetters,
+}

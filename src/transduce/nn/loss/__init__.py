@@ -1,0 +1,1 @@
+"""Losses: cross-entropy with label smoothing, and R-Drop."""

@@ -1,0 +1,137 @@
+"""How wrong the predictions are, and how often right: cross-entropy with label smoothing.
+
+The logits of a batch, tokens × vocabulary, are larger than all else in a small model. They are
+computed a chunk of rows at a time and turned into their own gradient at once, so no more than one
+chunk of them ever exists, whatever the batch and the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.nn.linear import cast, column_sums
+from transduce.nn.loss.softmax import softmax_gradient
+
+# Elsewhere the host would wait until the accelerator has counted the rows to select.
+SELECTING_DEVICES = frozenset({"cpu"})
+CHUNK = {"cpu": 2**22, "cuda": 2**27}  # logits held at a time: fits a cache, fills a GPU
+
+
+class Loss(NamedTuple):
+    """Sums over the tokens of a batch; divide by `tokens` for a mean, after adding up batches."""
+
+    total: Tensor
+    """What training minimises, differentiable: smoothed, with the shares of R-Drop and CTC."""
+    nll: Tensor
+    """−Σ ln p(target), without any of these, detached: its mean's exponential is the perplexity."""
+    correct: Tensor
+    """How many tokens had the target as the most probable one."""
+    tokens: Tensor
+    """How many tokens were counted."""
+
+
+def cross_entropy(
+    features_BTD: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    targets_BT: Tensor,
+    smoothing: float = 0.0,
+    ignore: int = 0,
+) -> Loss:
+    """Cross-entropy of softmax(features weightᵀ + bias) against the targets that are not `ignore`.
+
+    With smoothing ε the target distribution is (1 − ε) on the target and ε/V on every token, itself
+    included: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, as in torch's cross_entropy.
+    """
+    features_ND, targets_N = features_BTD.flatten(0, -2), targets_BT.flatten()
+    counted_N = targets_N != ignore
+    tokens = counted_N.sum()
+    if features_ND.device.type in SELECTING_DEVICES:
+        features_ND, targets_N = features_ND[counted_N], targets_N[counted_N]
+        counted_N = counted_N[counted_N]
+    targets_N = targets_N.masked_fill(~counted_N, 0)  # `ignore` need not be a token: −100, say
+    if torch.is_autocast_enabled(features_ND.device.type):
+        features_ND = features_ND.to(torch.get_autocast_dtype(features_ND.device.type))
+    # Not asked inside: there, what needs a gradient says so even where nobody will ask for it.
+    learns = wants_gradient(features_ND, weight_VD, bias_V)
+    total, nll, correct = _Chunked.apply(  # type: ignore[no-untyped-call]
+        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing, learns
+    )
+    return Loss(total, nll, correct, tokens)
+
+
+def wants_gradient(*inputs: Tensor | None) -> bool:
+    """Whether a gradient can be asked for: not in validation, under no_grad or inference_mode."""
+    wanted = any(tensor is not None and tensor.requires_grad for tensor in inputs)
+    return wanted and torch.is_grad_enabled()
+
+
+def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
+    """total += one other, summed in the total's own type."""
+    if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # summed in float32 as it comes
+        torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
+    elif total_VD.dtype == one_VC.dtype:
+        total_VD.addmm_(one_VC, other_CD)
+    else:
+        total_VD += one_VC @ other_CD
+
+
+class _Chunked(torch.autograd.Function):
+    """The loss, and in the same pass its gradient by features, weight and bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        counted_N: Tensor,
+        smoothing: float,
+        gradient: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        exact = torch.promote_types(features_ND.dtype, torch.float32)
+        weight_cast_VD = cast(weight_VD, features_ND.dtype)
+        bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
+        by_features_ND = torch.empty_like(features_ND) if gradient else None
+        by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
+        by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
+        total = torch.zeros((), dtype=exact, device=features_ND.device)
+        nll = torch.zeros_like(total)
+        correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
+        size = max(1, CHUNK.get(features_ND.device.type, 2**25) // weight_VD.shape[0])
+        size -= size % 256 if size > 256 and features_ND.is_cuda else 0  # whole tiles
+        for start in range(0, len(features_ND), size):
+            rows = slice(start, start + size)
+            x_CD, real_C = features_ND[rows], counted_N[rows]
+            logits_CV = F.linear(x_CD, weight_cast_VD, bias_cast_V)
+            loss_C, nll_C, hit_C, by_logits_CV = softmax_gradient(
+                logits_CV, targets_N[rows], real_C, smoothing, gradient
+            )
+            total = total + loss_C.masked_fill(~real_C, 0.0).sum()
+            nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
+            correct = correct + (hit_C & real_C).sum()
+            if by_features_ND is not None and by_weight_VD is not None:
+                torch.mm(by_logits_CV, weight_cast_VD, out=by_features_ND[rows])
+                add_product_(by_weight_VD, by_logits_CV.mT, x_CD)
+                if by_bias_V is not None:
+                    by_bias_V += column_sums(by_logits_CV)
+        ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+        ctx.mark_non_differentiable(nll, correct)
+        return total, nll, correct
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        # All that is left to do is the scale that the caller put on the sum.
+        scale = gradients[0]
+        return (
+            *(None if g is None else g * scale.to(g.dtype) for g in ctx.found),
+            None,
+            None,
+            None,
+            None,
+        )

@@ -1,0 +1,1 @@
+"""Recurrent networks: RNN, GRU, LSTM and peephole LSTM cells, and stacks of them."""

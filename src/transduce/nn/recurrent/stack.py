@@ -1,0 +1,160 @@
+"""Recurrent networks: stacks of cells, in one direction or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from transduce.nn.recurrent.cells import CELLS, Cell, State, zero_beyond
+
+
+class Recurrent(nn.Module):
+    """A stack of cells; with `skip`, the deep network of Graves 2013 (lecture D).
+
+    Plain: layer l reads h_t^{l-1}, and the output is that of the last layer.
+    With `skip`: layer l reads x_t and h_t^{l-1}, and the output sums over layers (`SumOverLayers`).
+    A bidirectional layer joins a forward and a backward cell of `width` each (Schuster 1997).
+    The state is a list over layers, and within a layer forward then backward.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        input_width: int,
+        width: int,
+        layers: int,
+        *,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        skip: bool = False,
+    ) -> None:
+        super().__init__()
+        if cell not in CELLS:
+            raise ValueError(f"There is no recurrent cell {cell!r}; choose one of {list(CELLS)}.")
+        if layers < 1:
+            raise ValueError(f"A recurrent stack needs at least one layer, not {layers}.")
+        self.layers = layers
+        self.directions = 2 if bidirectional else 1
+        self.output_width = self.directions * width
+        self.skip = skip
+        self.dropout = nn.Dropout(dropout)
+        above_width = self.output_width + (input_width if skip else 0)
+        self.cells = nn.ModuleList(
+            CELLS[cell](input_width if layer == 0 else above_width, width)
+            for layer in range(layers)
+            for _ in range(self.directions)
+        )
+        self.sum_over_layers = (
+            SumOverLayers(self.output_width, layers, self.output_width) if skip else None
+        )
+
+    def zeros(self, batch: int, like: Tensor) -> list[State]:
+        """The state before the first step, on the device of `like`."""
+        return [cast(Cell, cell).zeros(batch, like) for cell in self.cells]
+
+    def forward(
+        self, x_BSD: Tensor, state: Sequence[State] | None = None, lengths_B: Tensor | None = None
+    ) -> tuple[Tensor, list[State]]:
+        """Run whole sequences: outputs [B, S, output_width], and the state after each one's end.
+
+        Beyond a sequence's length the outputs are zero, and nothing there changes any result.
+        Raises ValueError when a length is negative or more than S.
+        """
+        state = self._checked(state, x_BSD)
+        if lengths_B is not None:
+            lengths_B = lengths_B.cpu()  # once here, not in every cell
+        new_state: list[State] = []
+        outputs: list[Tensor] = []
+        for layer in range(self.layers):
+            input_BSD = self._input(x_BSD, outputs)
+            joined: list[Tensor] = []
+            for cell, start in self._cells_of(layer, state):
+                if not joined:
+                    h_BSD, end = cell(input_BSD, start, lengths_B)
+                else:  # the backward cell, which starts at each sequence's own last step
+                    h_BSD, end = cell(reverse_sequences(input_BSD, lengths_B), start, lengths_B)
+                    h_BSD = reverse_sequences(h_BSD, lengths_B)
+                joined.append(h_BSD)
+                new_state.append(end)
+            outputs.append(torch.cat(joined, dim=-1))
+        output_BSE = self._output(outputs)
+        if self.skip and lengths_B is not None:  # the bias of the sum reaches the padding too
+            output_BSE = zero_beyond(output_BSE, lengths_B.to(x_BSD.device))
+        return output_BSE, new_state
+
+    def step(self, x_BD: Tensor, state: Sequence[State]) -> tuple[Tensor, list[State]]:
+        """One time step: output [B, output_width], and the state to give to the next step."""
+        if self.directions == 2:
+            raise ValueError(
+                "A bidirectional stack reads the future, so it cannot go step by step; "
+                "build it with bidirectional=False."
+            )
+        state = self._checked(state, x_BD)
+        new_state: list[State] = []
+        outputs: list[Tensor] = []
+        for layer in range(self.layers):
+            [(cell, before)] = self._cells_of(layer, state)
+            h_BD, after = cell.step(self._input(x_BD, outputs), before)
+            outputs.append(h_BD)
+            new_state.append(after)
+        return self._output(outputs), new_state
+
+    def _input(self, x: Tensor, outputs: list[Tensor]) -> Tensor:
+        if not outputs:
+            return x
+        below: Tensor = self.dropout(outputs[-1])
+        return torch.cat([x, below], dim=-1) if self.skip else below
+
+    def _output(self, outputs: list[Tensor]) -> Tensor:
+        if self.sum_over_layers is None:
+            return outputs[-1]
+        summed: Tensor = self.sum_over_layers(outputs)
+        return summed
+
+    def _cells_of(self, layer: int, state: Sequence[State]) -> list[tuple[Cell, State]]:
+        places = range(layer * self.directions, (layer + 1) * self.directions)
+        return [(cast(Cell, self.cells[place]), state[place]) for place in places]
+
+    def _checked(self, state: Sequence[State] | None, x: Tensor) -> Sequence[State]:
+        if state is None:
+            return self.zeros(len(x), x)
+        if len(state) != len(self.cells):
+            raise ValueError(
+                f"This stack has {self.layers} layers in {self.directions} direction(s) and needs "
+                f"{len(self.cells)} states, one for each; it was given {len(state)}."
+            )
+        return state
+
+
+class SumOverLayers(nn.Module):
+    """What a deep recurrent network gives (Graves 2013; lecture D): b_e + Σ_l W_{h^l e} h_t^l."""
+
+    def __init__(self, width: int, layers: int, output_width: int) -> None:
+        super().__init__()
+        self.W_he = nn.Linear(layers * width, output_width)
+
+    def forward(self, h_of_layers: Sequence[Tensor]) -> Tensor:
+        """From the outputs of all layers, each [..., width], to one [..., output_width]."""
+        # Side by side, the W of the layers are one matrix, and the sum is one product.
+        summed: Tensor = self.W_he(torch.cat(list(h_of_layers), dim=-1))
+        return summed
+
+
+def reverse_sequences(x: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+    """Turn each row of x, [B, S] or [B, S, D], round within its own length; padding stays put.
+
+    For the backward direction, and for the reversed source of Sutskever 2014.
+    Without lengths the whole row turns.
+    """
+    if lengths_B is None:
+        return x.flip(1)
+    batch, steps = x.shape[:2]
+    lengths_B1 = lengths_B.to(x.device).unsqueeze(1)
+    position_S = torch.arange(steps, device=x.device)
+    from_BS = torch.where(position_S < lengths_B1, lengths_B1 - 1 - position_S, position_S)
+    # One index over rows of B·S: its gradient is several times faster than that of x[rows, from].
+    from_BS = from_BS + steps * torch.arange(batch, device=x.device).unsqueeze(1)
+    return x.flatten(0, 1).index_select(0, from_BS.flatten()).view(x.shape)

@@ -1,0 +1,1 @@
+"""Speech: log-mel features, feature normalisation, SpecAugment, speed perturbation, subsampling."""

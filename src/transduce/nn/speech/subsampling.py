@@ -1,0 +1,78 @@
+"""Fewer, wider frames: convolutions over time and frequency that leave a quarter of the frames.
+
+C channels    G bands that are left
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn.linear import linear
+
+FACTOR = 4
+REACH = (
+    7  # frames that one frame afterwards sees: two convolutions of 3, the second over every other
+)
+
+
+class Subsampling(nn.Module):
+    """Two 3 × 3 convolutions with stride 2 and max(0, ·), then a linear layer to the model's width.
+
+    Dong et al. 2018, https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. The
+    convolutions are not padded: frame t afterwards sees frames 4t … 4t + 6 before, no frame sees
+    beyond the end, and so padding cannot leak into what is real.
+    """
+
+    def __init__(self, bands: int, width: int, channels: int | None = None) -> None:
+        super().__init__()
+        if bands < REACH:
+            raise ValueError(f"Two convolutions of 3 need at least {REACH} bands, not {bands}.")
+        channels = width if channels is None else channels
+        self.first = nn.Conv2d(1, channels, 3, stride=2)
+        self.second = nn.Conv2d(channels, channels, 3, stride=2)
+        self.projection = nn.Linear(channels * _left(bands), width)
+
+    @staticmethod
+    def count_frames(frames_B: Tensor) -> Tensor:
+        """How many frames are left: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, none of fewer than 7."""
+        return (((frames_B - 1) // 2 - 1) // 2).clamp(min=0)
+
+    def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [B, T, M] to vectors [B, S, D] and lengths_B; S is at least 1."""
+        missing = max(0, REACH - mel_BTM.shape[1])
+        mel_BTM = F.pad(mel_BTM, (0, 0, 0, missing))
+        x_BCSG = self._as_one_image(mel_BTM) if mel_BTM.is_cuda else self._convolve(mel_BTM)
+        x_BSE = x_BCSG.transpose(1, 2).flatten(2)
+        x_BSD = linear(x_BSE, self.projection.weight, self.projection.bias)
+        return x_BSD, self.count_frames(frames_B)
+
+    def _convolve(self, mel_BTM: Tensor) -> Tensor:
+        x_BCTG = F.relu(self.first(mel_BTM.unsqueeze(1)))
+        return F.relu(self.second(x_BCTG))
+
+    def _as_one_image(self, mel_BTM: Tensor) -> Tensor:
+        """The same, all rows one below the other, in one of few sizes.
+
+        A GPU's library plans a convolution for every size it has not met, and no two batches of
+        audio are of one size. A row begins at a multiple of four frames, so that what it becomes
+        begins with it; where it would see the next row's first frames, it has ended.
+        """
+        B, T, M = mel_BTM.shape
+        each = FACTOR * -(-T // FACTOR)
+        image_TM = F.pad(mel_BTM, (0, 0, 0, each - T)).view(B * each, M)
+        beyond = few_sizes(B * each) - B * each + FACTOR
+        x_1CSG = self._convolve(F.pad(image_TM, (0, 0, 0, beyond)).unsqueeze(0))
+        _, C, _, G = x_1CSG.shape
+        x_CBSG = x_1CSG[0, :, : B * each // FACTOR].view(C, B, -1, G)
+        return x_CBSG[:, :, : _left(T)].transpose(0, 1)
+
+
+def few_sizes(size: int) -> int:
+    """The next of 16 sizes between any two powers of two, all multiples of 64."""
+    step = max(64, 1 << max(size.bit_length() - 5, 0))
+    return step * -(-size // step)
+
+
+def _left(length: int) -> int:
+    return ((length - 1) // 2 - 1) // 2

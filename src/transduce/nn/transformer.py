@@ -1,0 +1,249 @@
+"""Transformer blocks: attention and feed-forward, each inside a residual connection with a norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+from torch import Tensor, nn
+
+from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.attention.kv_cache import KVCache
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.linear import linear
+from transduce.nn.masks import Mask
+from transduce.nn.positions import Rotary
+from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
+
+Flow = TypeVar("Flow", Tensor, Stream)
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2, or another activation in place of max(0, ·).
+
+    Vaswani et al. 2017, section 3.3, https://arxiv.org/abs/1706.03762. SwiGLU needs twice the
+    columns in W_1, for gate and value.
+    """
+
+    def __init__(
+        self, width: int, hidden: int, activation: str = "relu", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation}."
+            )
+        self.activation = activation
+        self.expand = nn.Linear(width, ACTIVATIONS[activation].columns(hidden))
+        self.dropout = dropout
+        self.contract = nn.Linear(hidden, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """x_BTD to the same shape, each position apart."""
+        relu = self.activation == "relu"  # in one kernel with the product, on a GPU
+        hidden_BTF = linear(x_BTD, self.expand.weight, self.expand.bias, relu)
+        if not relu:
+            hidden_BTF = ACTIVATIONS[self.activation](hidden_BTF)
+        hidden_BTF = dropped(hidden_BTF, self.dropout, self.training)
+        return linear(hidden_BTF, self.contract.weight, self.contract.bias)
+
+
+def build_norm(kind: str, width: int) -> nn.Module:
+    """A norm over the features: "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
+    if kind == "layer":
+        return nn.LayerNorm(width)
+    if kind == "rms":
+        return nn.RMSNorm(width, eps=1e-6)
+    raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer f computes to its input, with a norm before f or after the sum.
+
+    post: norm(x + f(x)), Vaswani et al. 2017. pre: x + f(norm(x)), Xiong et al. 2020,
+    https://arxiv.org/abs/2002.04745, which trains without warmup but wants a last norm after the
+    last block.
+    """
+
+    def __init__(
+        self, width: int, norm: str = "layer", norm_position: str = "pre", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if norm_position not in ("pre", "post"):
+            raise ValueError(f'norm_position must be "pre" or "post", not "{norm_position}".')
+        self.norm_position = norm_position
+        self.norm = build_norm(norm, width)
+        self.dropout = dropout
+
+    def forward(
+        self, x_BTD: Tensor | Stream, sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor | Stream:
+        """x_BTD through the sublayer and around it; same shape.
+
+        A stream stays one where it can: the next norm adds the change.
+        """
+        dropout = self.dropout if self.training else 0.0
+        if self.norm_position == "pre":
+            kept_BTD, normed_BTD = keep_and_normalise(self.norm, x_BTD, half=True)
+            stream = Stream(kept_BTD, sublayer(normed_BTD), dropout)
+            return stream if isinstance(x_BTD, Stream) else stream.settled()
+        if isinstance(x_BTD, Stream):
+            x_BTD = x_BTD.settled()
+        return normalise(self.norm, Stream(x_BTD, sublayer(x_BTD), dropout), half=False)
+
+
+class Sublayer(NamedTuple):
+    """One sublayer of a block inside its residual: all that a runtime has to know of it."""
+
+    kind: Literal["self_attention", "cross_attention", "feed_forward"]
+    body: nn.Module
+    residual: Residual
+
+    @property
+    def attention(self) -> MultiHeadAttention:
+        assert isinstance(self.body, MultiHeadAttention)
+        return self.body
+
+    @property
+    def feed_forward(self) -> FeedForward:
+        assert isinstance(self.body, FeedForward)
+        return self.body
+
+
+class Block(nn.Module):
+    """Sublayers one after the other, each in a residual.
+
+    `sublayers` is the only place that says which they are and in which order. The passes below
+    read it, and so do the runtimes: flat steps, the C library, ONNX.
+    """
+
+    kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
+
+    @property
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        return tuple(
+            Sublayer(kind, getattr(self, kind), getattr(self, f"{kind}_residual"))
+            for kind in self.kinds
+        )
+
+    def _pass(self, x: Flow, sublayers: Mapping[str, Callable[[Tensor], Tensor]]) -> Flow:
+        for kind, _, residual in self.sublayers:
+            x = residual(x, sublayers[kind])
+        return x
+
+
+class EncoderBlock(Block):
+    """Self-attention, then feed-forward, each in a residual; Vaswani et al. 2017, section 3.1."""
+
+    kinds = ("self_attention", "feed_forward")
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: Rotary | None = None,
+    ) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+
+    def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
+        """x_BSD to the same shape; `mask` says which positions each position may see."""
+        attend = partial(self.self_attention, mask=mask)
+        return self._pass(x_BSD, {"self_attention": attend, "feed_forward": self.feed_forward})
+
+
+class DecoderBlock(Block):
+    """Masked self-attention, attention to the memory, feed-forward, each in a residual.
+
+    Vaswani et al. 2017, section 3.1. With cross=False there is no memory: a block of a language
+    model.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: Rotary | None = None,
+        cross: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kinds = ("self_attention", "cross_attention", "feed_forward")
+        if not cross:
+            self.kinds = ("self_attention", "feed_forward")
+        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.cross_attention: MultiHeadAttention | None = None
+        if cross:
+            # Without rotary: places in the source and in the target are not on one scale.
+            self.cross_attention = MultiHeadAttention(width, heads, attention_dropout)
+            self.cross_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+
+    def project_memory(self, memory_BSD: Tensor) -> Tensor:
+        """Encoder outputs to the keys and values [B, S, 2D] that `forward` takes as memory."""
+        if self.cross_attention is None:
+            raise ValueError("This decoder block was built with cross=False and reads no memory.")
+        return self.cross_attention.project(memory_BSD)
+
+    def forward(
+        self,
+        x_BTD: Flow,
+        memory_BS2D: Tensor | None = None,
+        memory_mask: Mask | None = None,
+        mask: Mask | None = None,
+        cache: KVCache | None = None,
+    ) -> Flow:
+        """x_BTD to the same shape.
+
+        The mask is not causal by itself: give `causal()`. Raises ValueError when there is memory
+        without cross-attention or cross-attention without memory.
+        """
+        if (memory_BS2D is None) != (self.cross_attention is None):
+            raise ValueError(
+                "A decoder block with cross=True needs memory, from project_memory, and one with "
+                "cross=False takes none."
+            )
+
+        inner: dict[str, Callable[[Tensor], Tensor]] = {
+            "self_attention": partial(self.self_attention, mask=mask, cache=cache),
+            "feed_forward": self.feed_forward,
+        }
+        if memory_BS2D is not None and self.cross_attention is not None:
+            inner["cross_attention"] = partial(
+                self.cross_attention, memory_BS2D=memory_BS2D, mask=memory_mask
+            )
+        return self._pass(x_BTD, inner)
+
+    def step(
+        self, x_R1D: Flow, own: SelfAttentionSlots, source: CrossAttentionSlots | None = None
+    ) -> Flow:
+        """One more step [R, 1, D]: what `forward` gives for it after all that is past."""
+        inner: dict[str, Callable[[Tensor], Tensor]] = {
+            "self_attention": partial(self.self_attention.step, past=own),
+            "feed_forward": self.feed_forward,
+        }
+        if source is not None and self.cross_attention is not None:
+            inner["cross_attention"] = partial(self.cross_attention.step, past=source)
+        return self._pass(x_R1D, inner)

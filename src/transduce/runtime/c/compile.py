@@ -1,0 +1,182 @@
+"""The library: compiled for this CPU the first time, then loaded from the cache.
+
+Code is loaded only from a folder that nobody else can write, and only a file whose name has the
+hash of its content: what is damaged is compiled again. A failure is remembered for a day.
+TRANSDUCE_NATIVE=0 leaves the library out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from transduce.runtime.c.compiler import find_compiler, run_compiler
+from transduce.runtime.c.private_folder import is_private_file, make_private
+from transduce.runtime.c.product import Address
+from transduce.runtime.c.recurrent import RECURRENT_STRUCTURES
+from transduce.runtime.c.stack import STRUCTURES, layout
+from transduce.storage import default_cache_folder
+
+SOURCES = ("products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
+HEADERS = ("native.h", "kernels.h", "vectors.h", "parts.h")
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one, some the other
+REMEMBERED = 24 * 60 * 60  # seconds that a failure is
+TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux
+LEFT_OUT = "TRANSDUCE_NATIVE is 0"
+
+
+def library() -> ctypes.CDLL | None:
+    """The library, compiled if need be; None where that cannot be, and `why_not` says why."""
+    return _opened()[0]
+
+
+def library_if_open() -> ctypes.CDLL | None:
+    """The library if somebody has wanted it before; nothing is compiled for this."""
+    return library() if _opened.cache_info().currsize else None
+
+
+def why_not() -> str | None:
+    """Why there is no library here, in a few words; None where there is one."""
+    return _opened()[1]
+
+
+@cache
+def _opened() -> tuple[ctypes.CDLL | None, str | None]:
+    if os.environ.get("TRANSDUCE_NATIVE") == "0":
+        return None, LEFT_OUT
+    try:
+        return _open(), None
+    except (OSError, ValueError) as error:  # ValueError: quotes in $CC that do not match
+        why = " ".join(str(error).split())
+    print(f"transduce: int8 is computed by torch, which is slower: {why}", file=sys.stderr)
+    return None, why
+
+
+def _open() -> ctypes.CDLL:
+    """From the cache, else compiled. Raises OSError."""
+    folder = make_private(default_cache_folder() / "native")
+    key = _key()
+    for kept in sorted(folder.glob(f"{key}-*.so")):
+        found = _load(kept)
+        if found is not None:
+            return found
+        with suppress(OSError):
+            kept.unlink()
+    compiler = find_compiler()
+    failure = folder / f"{key}.json"
+    facts = {"compiler": compiler, "changed": Path(compiler[0]).stat().st_mtime}
+    _raise_remembered(failure, facts)
+    try:
+        made = _load(_compile(compiler, folder, key))
+        if made is None:
+            raise OSError(f"what {compiler[0]} compiled cannot be loaded, or has other structures")
+    except OSError as error:
+        with suppress(OSError):
+            said = {**facts, "why": str(error), "when": time.time()}
+            failure.write_text(json.dumps(said), "utf-8")
+        raise
+    return made
+
+
+def _raise_remembered(failure: Path, facts: dict[str, object]) -> None:
+    """The same failure again, where this compiler failed less than a day ago."""
+    try:
+        said = json.loads(failure.read_text("utf-8"))
+        same = all(said[name] == value for name, value in facts.items())
+        age, why = time.time() - said["when"], str(said["why"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if same and 0 <= age < REMEMBERED:
+        raise OSError(f"{why} (remembered for a day; to try again, remove {failure})")
+
+
+def _load(path: Path) -> ctypes.CDLL | None:
+    """The library of a file that is whole, this user's own, and as Python expects it."""
+    try:
+        content = path.read_bytes()
+        if not is_private_file(path) or _content_hash(content) != path.stem.rpartition("-")[2]:
+            return None
+        made = _declared(ctypes.CDLL(str(path)))
+        same = _has_layout(made, "layout", layout(STRUCTURES))
+        same = same and _has_layout(made, "recurrent_layout", layout(RECURRENT_STRUCTURES))
+        return made if same else None
+    except (OSError, AttributeError, ValueError):  # the last two: a symbol is missing
+        return None
+
+
+def _has_layout(made: ctypes.CDLL, name: str, expected: list[int]) -> bool:
+    """Whether the structures of C are as long as ours and have their fields at the same places."""
+    length = getattr(made, f"{name}_length")
+    length.argtypes, length.restype = [], ctypes.c_int64
+    if length() != len(expected):
+        return False
+    return list((ctypes.c_int64 * len(expected)).in_dll(made, name)) == expected
+
+
+def _compile(compiler: list[str], folder: Path, key: str) -> Path:
+    """Beside its place, then renamed: a second process or an interrupt leaves no half a file."""
+    here = Path(__file__).parent
+    sources = [str(here / name) for name in SOURCES]
+    complaint: str | None = None
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / "made.so"
+        for flag in FOR_THIS_CPU:
+            complaint = run_compiler([*compiler, *FLAGS, flag, *sources, "-o", str(made), "-lm"])
+            if complaint is None:
+                made.chmod(0o700)
+                path = folder / f"{key}-{_content_hash(made.read_bytes())}.so"
+                made.replace(path)
+                return path
+    raise OSError(f"{compiler[0]} cannot compile it: {complaint}")
+
+
+def _content_hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
+
+
+def _key() -> str:
+    """Another for other sources, other flags and other CPUs: a home may be several machines'."""
+    here = Path(__file__).parent
+    facts = [platform.machine(), platform.system(), os.environ.get("CC", ""), *FLAGS, *_cpu()]
+    facts += [(here / name).read_text("utf-8") for name in (*SOURCES, *HEADERS)]
+    return sha256("\n".join(facts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def _cpu() -> list[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return [platform.processor()]
+    return sorted({line for line in lines if line.lower().startswith(TOLD)})
+
+
+def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
+    """With the types of what its functions take and give."""
+    number, kind = ctypes.c_int64, ctypes.c_int32
+    made.has_kernel.argtypes = [kind]
+    made.has_kernel.restype = kind
+    made.product_room.argtypes = [number, number]
+    made.product_room.restype = number
+    made.multiply.argtypes = [Address, Address, number, kind, Address, Address, Address, kind]
+    made.multiply.restype = None
+    made.stack_room.argtypes = [Address, number, number]
+    made.stack_room.restype = number
+    made.find_best.argtypes = [Address, number, number, number, Address, Address]
+    made.find_best.restype = None
+    made.recurrent_room.argtypes = [Address, number, number]
+    made.recurrent_room.restype = number
+    for work in (made.decoder_step, made.encode, made.recurrent_step):
+        work.argtypes = [Address, Address]
+    made.decoder_step.restype = made.encode.restype = None
+    made.recurrent_step.restype = kind
+    return made

@@ -1,0 +1,213 @@
+"""A recurrent decoder's step as one call of the library in C; see runtime/c/recurrent.c."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+
+from transduce.models.decoders import DecoderState, RecurrentDecoder, RecurrentState
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.hooks import is_watched
+from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.memory import Memory, lengths_seen
+from transduce.models.trainable import modules_of
+from transduce.nn.attention import attention
+from transduce.nn.recurrent import cells
+from transduce.runtime.c import Product, library
+from transduce.runtime.c.product import Kernel, Weight
+from transduce.runtime.c.recurrent import (
+    ADDITIVE,
+    CELLS,
+    DOT,
+    LOCATION,
+    NO_ATTENTION,
+    Cell,
+    Recurrent,
+    RecurrentStep,
+)
+from transduce.runtime.packed_weight import PackedWeight
+
+KINDS: dict[type[cells.Cell], str] = {made: name for name, made in cells.CELLS.items()}
+# Score, whether the query is made one of length 1, and what is done with a dot product.
+SCORES = {
+    attention.Dot: DOT,
+    attention.General: DOT,
+    attention.ScaledDot: DOT,
+    attention.Cosine: DOT,
+    attention.Additive: ADDITIVE,
+    attention.AdditiveFree: ADDITIVE,
+    attention.Location: LOCATION,
+}
+
+
+def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> bool:
+    """Whether the library knows all of its decoder."""
+    decoder = network.decoder
+    if not isinstance(decoder, RecurrentDecoder) or library() is None:
+        return False
+    by = decoder.attention
+    known = by is None or type(by.score) in SCORES
+    weight: object = network.head.weight
+    if isinstance(weight, PackedWeight):
+        exact = isinstance(weight.pack(), Product)
+    else:
+        exact = network.head.weight.dtype == torch.float32
+    plain = isinstance(network.head.narrow, nn.Identity)
+    return known and exact and plain and decoder.embedding.positions is None
+
+
+class CRecurrentSteps:
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
+
+    def __init__(self, network: EncoderDecoder | LanguageModelNetwork) -> None:
+        made, decoder = library(), network.decoder
+        assert made is not None
+        assert isinstance(decoder, RecurrentDecoder)
+        self.network, self.decoder, self._library = network, decoder, made
+        self._modules = modules_of(network)
+        self._kept: list[object] = []
+        stack = decoder.recurrent
+        first = stack.cells[0]
+        assert isinstance(first, cells.Cell)
+        self.width = first.width
+        by = None if decoder.attention is None else decoder.attention.score
+        energy: Tensor | None = by.energy.weight if isinstance(by, attention.Additive) else None
+        asked: nn.Linear | None = None
+        if isinstance(by, attention.Additive):
+            asked = by.query_projection
+        elif isinstance(by, attention.Location):
+            asked = by.position_projection
+        made_cells = [self._cell(cell) for cell in stack.cells]
+        summed = stack.sum_over_layers
+        head: object = network.head.weight
+        if isinstance(head, PackedWeight):
+            packed = head.pack()
+            assert isinstance(packed, Product)
+            self._head = packed
+        else:
+            weight_VD, bias_V = network.head.weight.detach(), network.head.bias.detach()
+            self._head = Product.float32(made, weight_VD, bias_V)
+        self._net = Recurrent(
+            (Cell * len(made_cells))(*made_cells),
+            stack.layers,
+            self.width,
+            CELLS.index(KINDS[type(first)]),
+            stack.skip,
+            NO_ATTENTION if by is None else SCORES[type(by)],
+            isinstance(by, attention.Cosine),
+            self.width**-0.5 if isinstance(by, attention.ScaledDot) else 1.0,
+            decoder.context_in_input,
+            decoder.context_in_output,
+            Weight() if asked is None else self._linear(asked),
+            None if energy is None else self._keep(energy),
+            Weight() if decoder.readout is None else self._linear(decoder.readout),
+            Weight() if summed is None else self._linear(summed.W_he),
+            self._keep(decoder.embedding.table.weight),
+            decoder.embedding.table.num_embeddings,
+            decoder.embedding.scale,
+            Kernel.BEST,
+        )
+        self._address = ctypes.addressof(self._net)
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+        assert isinstance(self.network, EncoderDecoder)
+        return self.begin(self.network.encode(source_BS, lengths_B))
+
+    def begin(self, memory: Memory) -> DecoderState:
+        """What steps start from that have this memory."""
+        state = self.decoder.start(memory)
+        lengths_B = lengths_seen(memory)
+        if lengths_B is None or self._is_watched():
+            return state
+        return CRecurrentState(state, lengths_B)
+
+    def read(self, tokens_BT: Tensor) -> DecoderState:
+        """What steps of a language model start from that has read these tokens, in one pass."""
+        assert isinstance(self.network, LanguageModelNetwork)
+        state = self.network.read(tokens_BT)
+        if self._is_watched():
+            return state
+        assert isinstance(state, RecurrentState)
+        if not state.layers:
+            zero = self.decoder.embedding.table.weight
+            state.layers = self.decoder.recurrent.zeros(len(tokens_BT), zero)
+        return CRecurrentState(state, tokens_BT.new_zeros(len(tokens_BT)))
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_RV of the token after tokens_R, in float32."""
+        if not isinstance(state, CRecurrentState):
+            return self.network.step(tokens_R, state)
+        rows = len(tokens_R)
+        tokens_R = tokens_R.long().contiguous()
+        log_probs_RV = state.query_RD.new_empty(rows, self._head.weight.outputs)
+        room = tokens_R.new_empty(
+            self._library.recurrent_room(self._address, rows, state.longest), dtype=torch.uint8
+        )
+        told = RecurrentStep(
+            rows=rows,
+            tokens=tokens_R.data_ptr(),
+            h=state.h_LRD.data_ptr(),
+            c=None if state.c_LRD is None else state.c_LRD.data_ptr(),
+            query=state.query_RD.data_ptr(),
+            source=state.source_R.data_ptr(),
+            keys=None if state.keys_BSD is None else state.keys_BSD.data_ptr(),
+            values=None if state.values_BSD is None else state.values_BSD.data_ptr(),
+            longest=state.longest,
+            lengths=state.lengths_B.data_ptr(),
+            head=self._head.weight,
+            log_probs=log_probs_RV.data_ptr(),
+            room=room.data_ptr(),
+        )
+        if self._library.recurrent_step(self._address, ctypes.addressof(told)):
+            raise ValueError("A token is not in the model's vocabulary.")
+        return log_probs_RV, state
+
+    def _is_watched(self) -> bool:
+        return is_watched(self._modules)
+
+    def _cell(self, cell: nn.Module) -> Cell:
+        if isinstance(cell, cells.PeepholeLSTM):
+            peepholes = torch.stack([cell.W_ci, cell.W_cf, cell.W_co])
+            return Cell(self._linear(cell.W_x), self._linear(cell.W_h), self._keep(peepholes))
+        assert isinstance(cell, cells.KernelCell)
+        W_x, W_h, bias_x, bias_h = cell.weights()
+        return Cell(self._product(W_x, bias_x), self._product(W_h, bias_h), None)
+
+    def _linear(self, layer: nn.Linear) -> Weight:
+        return self._product(layer.weight, layer.bias)
+
+    def _product(self, weight_FD: Tensor, bias_F: Tensor | None) -> Weight:
+        bias_F = None if bias_F is None else bias_F.detach()
+        product = Product.float32(self._library, weight_FD.detach(), bias_F)
+        self._kept.append(product)
+        return product.weight
+
+    def _keep(self, tensor: Tensor) -> int:
+        kept = tensor.detach().float().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+
+class CRecurrentState:
+    """What each row remembers, and the source that it reads: a row of the memory."""
+
+    def __init__(self, state: RecurrentState, lengths_B: Tensor) -> None:
+        parts = [torch.stack(of_layers).float() for of_layers in zip(*state.layers, strict=True)]
+        self.h_LRD = parts[0]
+        self.c_LRD = parts[1] if len(parts) > 1 else None
+        seen = state.seen
+        self.query_RD = (self.h_LRD[-1] if seen is None else seen.query_BD).float().clone()
+        self.keys_BSD = None if seen is None else seen.keys_BSD.float().contiguous()
+        self.values_BSD = None if seen is None else seen.values_BSD.float().contiguous()
+        self.longest = 0 if self.keys_BSD is None else self.keys_BSD.shape[1]
+        self.lengths_B = lengths_B.long().contiguous()
+        self.source_R = torch.arange(len(lengths_B))
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.h_LRD = self.h_LRD.index_select(1, index_R)
+        if self.c_LRD is not None:
+            self.c_LRD = self.c_LRD.index_select(1, index_R)
+        self.query_RD = self.query_RD.index_select(0, index_R)
+        self.source_R = self.source_R.index_select(0, index_R)

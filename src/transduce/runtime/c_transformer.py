@@ -1,0 +1,400 @@
+"""A Transformer searched by the library in C: a decoder's step is one call, the encoder another.
+
+For networks packed in float32 or int8, where there is such a library; see native/.
+
+What is past stays where it was written: a row of a search knows where each of its steps lies, and
+only that is reordered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
+from transduce.models.encoder_decoder import EncoderDecoder
+from transduce.models.encoders import TransformerEncoder
+from transduce.models.hooks import is_watched
+from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.memory import Memory, lengths_seen, padding_mask
+from transduce.models.trainable import TrainableNetwork, modules_of
+from transduce.nn import transformer as blocks
+from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Learned, Waves
+from transduce.runtime.c import Product, library
+from transduce.runtime.c.product import Kernel, Weight
+from transduce.runtime.c.stack import FUNCTIONS, KINDS, Norm, Sources, Stack, Step, Sublayer
+from transduce.runtime.c_recurrent import CRecurrentSteps, has_c_recurrent_steps
+from transduce.runtime.flat import ROOM, FlatSteps, has_flat_steps
+from transduce.runtime.packed_weight import PackedWeight
+
+Searched = EncoderDecoder | LanguageModelNetwork
+
+
+def has_steps(network: TrainableNetwork) -> bool:
+    """Whether a network is searched by other means than its own modules: on a CPU, a Transformer
+    with a source; or anything that the library knows."""
+    on_cpu = next(network.parameters()).device.type == "cpu"
+    if (
+        not on_cpu
+        or not isinstance(network, EncoderDecoder | LanguageModelNetwork)
+        or not network.as_built
+    ):
+        return False
+    return has_flat_steps(network) or library() is not None
+
+
+def steps_of(
+    network: EncoderDecoder,
+) -> CTransformerSteps | CRecurrentSteps | FlatSteps | EncoderDecoder:
+    """What searches a network on a CPU: the library if it can, else torch."""
+    return _native(network) or (FlatSteps(network) if has_flat_steps(network) else network)
+
+
+def reader_of(
+    network: LanguageModelNetwork,
+) -> CTransformerSteps | CRecurrentSteps | LanguageModelNetwork:
+    """The same of a language model."""
+    return _native(network) or network
+
+
+def _native(network: Searched) -> CTransformerSteps | CRecurrentSteps | None:
+    if has_native_steps(network):
+        return CTransformerSteps(network)
+    return CRecurrentSteps(network) if has_c_recurrent_steps(network) else None
+
+
+def has_native_steps(network: Searched) -> bool:
+    """Whether its decoder's products are all the library's."""
+    if not isinstance(network.decoder, TransformerDecoder):
+        return False
+    plain = isinstance(network.head.narrow, nn.Identity)
+    return plain and is_native(network.head.weight) and all(map(_is_packed, network.decoder.stack))
+
+
+class CTransformerSteps:
+    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
+
+    def __init__(self, network: Searched, kernel: Kernel = Kernel.BEST) -> None:
+        assert isinstance(network.decoder, TransformerDecoder)
+        made = library()
+        assert made is not None
+        self.network, self._library = network, made
+        self.decoder = network.decoder
+        self._modules = modules_of(network)
+        self._stack = Compiled(
+            self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
+        )
+        head = _product(network.head.weight)
+        assert head is not None
+        self._head = head
+        self._encoder = self._compiled_encoder(kernel)
+
+    def _compiled_encoder(self, kernel: Kernel) -> Compiled | None:
+        """A network that reads audio has more before its encoder."""
+        network = self.network
+        if type(network) is not EncoderDecoder or not isinstance(
+            network.encoder, TransformerEncoder
+        ):
+            return None
+        if not all(map(_is_packed, network.encoder.stack)):
+            return None
+        return Compiled(network.front, network.encoder.stack, network.encoder.norm, kernel)
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+        return self.begin(self.encode(source_BS, lengths_B))
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """What network.encode gives, zero beyond the ends of sources."""
+        encoder = self._encoder
+        if encoder is None or self._is_watched():
+            assert isinstance(self.network, EncoderDecoder)
+            return self.network.encode(source_BS, lengths_B)
+        B, S = source_BS.shape
+        source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
+        states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
+        embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)
+        rows = int(lengths_B.clamp(0, S).sum())
+        bytes_wanted = self._library.stack_room(encoder.address, rows, S)
+        room = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
+        told = Sources(
+            sources=B,
+            longest=S,
+            tokens=source_BS.data_ptr(),
+            lengths=lengths_B.data_ptr(),
+            embedded=None if embedded_BSD is None else embedded_BSD.data_ptr(),
+            positions=encoder.added.at(0, S),
+            turns=encoder.turns.at(0, S),
+            states=states_BSD.data_ptr(),
+            room=room.data_ptr(),
+        )
+        self._library.encode(encoder.address, ctypes.addressof(told))
+        if told.refused:
+            raise ValueError(
+                f"Source {told.refused} has a token that is not among the {encoder.tokens} of this "
+                f"network, or a length above {S}."
+            )
+        return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
+
+    def begin(self, memory: Memory) -> DecoderState:
+        """What steps start from that have this memory."""
+        lengths_B = lengths_seen(memory)
+        if lengths_B is None or self._is_watched():
+            return self.decoder.start(memory)
+        projected = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
+        return CTransformerState(self._shape, lengths_B, projected)
+
+    def read(self, tokens_BT: Tensor) -> DecoderState:
+        """What steps of a language model start from that has read these tokens, in one pass."""
+        assert isinstance(self.network, LanguageModelNetwork)
+        state = self.network.read(tokens_BT)
+        if self._is_watched():
+            return state
+        assert isinstance(state, TransformerState)
+        found = CTransformerState(self._shape, tokens_BT.new_zeros(len(tokens_BT)))
+        if state.caches[0].length:
+            found.recall([cache.stored() for cache in state.caches])
+            self._tell(found)
+        return found
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Layers, and numbers of keys and values of one place."""
+        return len(self.decoder.stack), 2 * self._stack.width
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_RV of the token after tokens_R, in float32."""
+        if not isinstance(state, CTransformerState):
+            return self.network.step(tokens_R, state)
+        rows, t, told = len(tokens_R), state.length, state.told
+        if state.has_to_grow(rows):
+            state.grow(rows)
+            self._tell(state)
+        tokens_R = tokens_R.long().contiguous()
+        log_probs_RV = state.room_for(rows, self._head.weight.outputs)
+        told.rows, told.step = rows, t
+        told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
+        told.origins = state.origins_RT.data_ptr()
+        told.position, told.turns = self._stack.added.at(t), self._stack.turns.at(t)
+        if not self._stack.embeds:
+            embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
+            told.embedded = embedded_RD.data_ptr()
+        self._library.decoder_step(self._stack.address, ctypes.addressof(told))
+        if told.refused:
+            raise ValueError(
+                f"Token {int(tokens_R[told.refused - 1])} is not among the {self._stack.tokens} of "
+                f"this network."
+            )
+        state.length += 1
+        return log_probs_RV, state
+
+    def _tell(self, state: CTransformerState) -> None:
+        """What stays the same until the state grows again."""
+        T, _, most_rows, _ = state.past_TLRE.shape
+        places = max(T, state.memory_length)
+        bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
+        state.room = state.past_TLRE.new_empty(bytes_wanted, dtype=torch.uint8)
+        told = state.told
+        told.past, told.most_rows, told.most_steps = state.past_TLRE.data_ptr(), most_rows, T
+        told.memory, told.memory_length = ctypes.addressof(state.memory), state.memory_length
+        told.lengths, told.room = state.lengths_B.data_ptr(), state.room.data_ptr()
+        told.head = self._head.weight
+
+    def _is_watched(self) -> bool:
+        return is_watched(self._modules)
+
+
+class CTransformerState:
+    """What each row has read and written; E keys and values of one place."""
+
+    def __init__(
+        self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
+    ) -> None:
+        """shape: layers and E. memory: of each layer the keys and values_BSE of the sources, which
+        a language model has not."""
+        self._kept = [layer_BSE.float().contiguous() for layer_BSE in memory]
+        self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
+        self.memory_length = memory[0].shape[1] if memory else 0
+        self.lengths_B = lengths_B
+        self.length = 0
+        # The first column is the row of the memory, those after it the places of the past.
+        source_B = torch.arange(len(lengths_B), dtype=torch.int32, device=lengths_B.device)
+        self.origins_RT = source_B[:, None]
+        layers, E = shape
+        self.past_TLRE = lengths_B.new_empty(0, layers, 0, E, dtype=torch.float32)
+        self.room = self.past_TLRE
+        self._log_probs_RV = self.past_TLRE.new_empty(0, 0)
+        self.told = Step()
+
+    def recall(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Begin with the keys and values_BHTK of steps that were read elsewhere."""
+        for number, (keys_BHTK, values_BHTK) in enumerate(layers):
+            B, _, T, _ = keys_BHTK.shape
+            while len(self.past_TLRE) < T or self.past_TLRE.shape[2] < B:
+                self.length = len(self.past_TLRE)
+                self.grow(B)
+            both = [x_BHTK.permute(2, 0, 1, 3).flatten(2) for x_BHTK in (keys_BHTK, values_BHTK)]
+            self.past_TLRE[:T, number] = torch.cat(both, dim=-1)
+            self.origins_RT[:, 1 : 1 + T] = self.origins_RT[:, :1]
+            self.length = T
+
+    def has_to_grow(self, rows: int) -> bool:
+        T, _, most_rows, _ = self.past_TLRE.shape
+        return self.length == T or rows > most_rows
+
+    def grow(self, rows: int) -> None:
+        """Room for one step more, and for so many rows."""
+        T, L, R, E = self.past_TLRE.shape
+        steps = max(2 * T, ROOM) if self.length == T else T
+        grown_TLRE = self.past_TLRE.new_empty(steps, L, max(rows, R), E)
+        grown_TLRE[: self.length, :, :R] = self.past_TLRE[: self.length]
+        self.past_TLRE = grown_TLRE
+        origins_RT = self.origins_RT.new_empty(len(self.origins_RT), 1 + steps)
+        origins_RT[:, : 1 + self.length] = self.origins_RT[:, : 1 + self.length]
+        self.origins_RT = origins_RT
+
+    def room_for(self, rows: int, vocabulary: int) -> Tensor:
+        """For log-probabilities_RV, the same at every step: new memory is slow at first."""
+        if rows > len(self._log_probs_RV):
+            self._log_probs_RV = self.past_TLRE.new_empty(rows, vocabulary)
+        return self._log_probs_RV[:rows]
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.origins_RT = self.origins_RT.index_select(0, index_R)
+
+
+# ------------------------------------------------------------------------------ what C is told
+
+
+class Rows:
+    """Where the vectors of positions lie; without a table of them, nowhere."""
+
+    def __init__(self, table: Waves | Learned | None) -> None:
+        self._table = table
+        self._kept = [torch.empty(0, 0)]  # all there were: another thread may read an older one
+
+    def at(self, start: int, length: int = 1) -> int | None:
+        """The address of the first of so many; ValueError past the last."""
+        if self._table is None:
+            return None
+        rows_TD, end = self._kept[-1], start + length
+        if end > len(rows_TD):
+            enough = self._table.max_length if isinstance(self._table, Learned) else 2 * end
+            rows_TD = self._table(max(enough, end)).float()
+            self._kept.append(rows_TD)
+        return rows_TD.data_ptr() + 4 * start * rows_TD.shape[1]
+
+
+class Compiled:
+    """A stack of layers as C sees it, and the tensors that it points to."""
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        stack: Sequence[blocks.Block],
+        norm: nn.Module,
+        kernel: Kernel,
+    ) -> None:
+        first = stack[0].sublayers[0].attention
+        self.embedding, self.width = embedding, first.width
+        positions = embedding.positions
+        # Concatenated positions are put on by torch.
+        self.embeds = positions is None or positions.combine == "add"
+        self.added = Rows(positions.positions if positions is not None and self.embeds else None)
+        self.tokens = embedding.table.num_embeddings
+        self.turns = Rows(first.rotary)
+        self._kept: list[object] = []
+        sublayers = [
+            self._sublayer(sublayer, number)
+            for number, block in enumerate(stack)
+            for sublayer in block.sublayers
+        ]
+        self._stack = Stack(
+            (Sublayer * len(sublayers))(*sublayers),
+            len(sublayers),
+            len(stack),
+            self.width,
+            first.heads,
+            self._norm(norm),
+            self._keep(embedding.table.weight) if self.embeds else None,
+            self.tokens,
+            embedding.scale,
+            kernel,
+        )
+        self.address = ctypes.addressof(self._stack)
+
+    def _sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Sublayer:
+        function, gated = FUNCTIONS[0], False
+        if sublayer.kind == "feed_forward":
+            activation = ACTIVATIONS[sublayer.feed_forward.activation]
+            function, gated = activation.function, activation.gated
+        into, out_of = _weights(sublayer)
+        return Sublayer(
+            KINDS.index(sublayer.kind),
+            sublayer.residual.norm_position == "pre",
+            FUNCTIONS.index(function),
+            gated,
+            layer,
+            self._norm(sublayer.residual.norm),
+            self._weight(into),
+            self._weight(out_of),
+        )
+
+    def _weight(self, packed: object) -> Weight:
+        product = _product(packed)
+        assert product is not None
+        self._kept.append(product)
+        return product.weight
+
+    def _norm(self, norm: nn.Module) -> Norm:
+        if isinstance(norm, nn.LayerNorm):
+            return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
+        if isinstance(norm, nn.RMSNorm):
+            return Norm(self._keep(norm.weight), None, norm.eps)
+        return Norm()
+
+    def _keep(self, tensor: Tensor) -> int:
+        kept = tensor.detach().float().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+
+def _weights(sublayer: blocks.Sublayer) -> tuple[object, object]:
+    """Those of the products into a sublayer and out of it, as one step needs them."""
+    if sublayer.kind == "feed_forward":
+        return sublayer.feed_forward.expand.weight, sublayer.feed_forward.contract.weight
+    attention = sublayer.attention
+    into: object = attention.in_projection.weight
+    if sublayer.kind == "cross_attention":  # keys and values of the source are made once
+        into = attention.in_projection.weight[: attention.width]
+    return into, attention.out_projection.weight
+
+
+def _is_packed(block: nn.Module) -> bool:
+    """Whether all its products are the library's, and its activation one that it knows."""
+    if not isinstance(block, blocks.Block):
+        return False
+    return all(
+        all(map(is_native, _weights(sublayer)))
+        and (
+            sublayer.kind != "feed_forward"
+            or ACTIVATIONS[sublayer.feed_forward.activation].function in FUNCTIONS
+        )
+        for sublayer in block.sublayers
+    )
+
+
+def is_native(weight: object) -> bool:
+    return _product(weight) is not None
+
+
+def _product(weight: object) -> Product | None:
+    """The library's product of a weight that is packed for it."""
+    if not isinstance(weight, PackedWeight):
+        return None
+    multiply = weight.pack()
+    return multiply if isinstance(multiply, Product) else None

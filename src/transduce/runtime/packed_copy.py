@@ -1,0 +1,85 @@
+"""A network for use alone on a CPU, its matrices laid out for that, in fewer bits or not."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import torch
+from torch import nn
+
+from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.encoder_decoder import Head
+from transduce.models.hooks import copy_for_search
+from transduce.models.trainable import TrainableNetwork
+from transduce.nn.gated_convolution import ConvolutionalDecoderBlock, GatedConvolution
+from transduce.nn.transformer import Block
+from transduce.runtime.fingerprint import Fingerprint
+from transduce.runtime.packed_weight import PackedWeight
+
+Learned = TypeVar("Learned", bound=TrainableNetwork)
+
+
+def packed(network: Learned, kind: str) -> Learned:
+    """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
+
+    These are Transformers' and convolutional ones. What is not a matrix of theirs stays as it is:
+    in bfloat16 all else is of that type too; beside int8, embeddings, norms, biases and sums are in
+    float32. With float32 they are the network's own. Hooks and lens are shared.
+    """
+    kept = list(network.parameters()) if kind == "float32" else []
+    copied = copy_for_search(network, kept).eval()
+    if kind != "float32":
+        copied.requires_grad_(False)
+    if kind == "bfloat16":
+        copied = copied.to(torch.bfloat16)
+    for module in copied.modules():
+        if isinstance(module, Block):
+            _pack_block(module, kind)
+        elif isinstance(module, Head):
+            _pack(module, kind)
+        elif isinstance(module, GatedConvolution):
+            _pack(module.product, kind)
+        elif isinstance(module, ConvolutionalEncoder | ConvolutionalDecoder):
+            _pack(module.into, kind)
+            _pack(module.out_of, kind)
+        elif isinstance(module, ConvolutionalDecoderBlock) and module.cross_attention is not None:
+            _pack(module.query_projection, kind)
+            _pack(module.context_projection, kind)
+    return copied
+
+
+class PackedCopy(Generic[Learned]):
+    """A packed network, and what the weights were that it was packed from."""
+
+    def __init__(self, network: Learned, kind: str) -> None:
+        self.network = packed(network, kind)
+        self._fingerprint = Fingerprint(network)
+
+    def fits(self, network: Learned) -> bool:
+        """Whether it is still what `packed` would make of the network; reads all weights once."""
+        return self._fingerprint.fits(network)
+
+
+def _pack_block(block: Block, kind: str) -> None:
+    for sublayer in block.sublayers:
+        if sublayer.kind == "feed_forward":
+            _pack(sublayer.feed_forward.expand, kind)
+            _pack(sublayer.feed_forward.contract, kind)
+            continue
+        attention = sublayer.attention
+        # Queries are of the target, keys and values of the source: two products.
+        width = attention.width
+        apart = (slice(None, width), slice(width, None))
+        _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
+        _pack(attention.out_projection, kind)
+
+
+def _pack(module: nn.Module, kind: str, *slices: slice) -> None:
+    """Now, not when it is first used: processes that are forked from this one then share it."""
+    assert isinstance(module.weight, torch.Tensor)
+    assert isinstance(module.bias, torch.Tensor)
+    made = PackedWeight(module.weight, module.bias, kind)
+    for part in [made[rows] for rows in slices] or [made]:
+        part.pack()
+    del module.weight
+    object.__setattr__(module, "weight", made)

@@ -1,0 +1,190 @@
+"""Weights for use alone, laid out once as the CPU's matrix units read them, in fewer bits or not.
+
+bfloat16 halves what a product reads from memory and runs on AMX tiles; int8 quarters it: each row
+of a weight has a scale of its own, and inputs are scaled as they come, each row by itself. Where
+there is no library in C, torch finds the same numbers, though no faster than those of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transduce.runtime.c import Product, library
+
+KINDS = ("float32", "bfloat16", "int8")
+FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
+EXACT = 1024  # levels whose products float32 adds up without rounding: 1024 x 127 x 127 < 2^24
+LEAST = 1e-12  # of what is divided by
+
+# x Wᵀ + b, in the type of x; then max(0, ·) if wanted, or the sum with another tensor.
+Multiply = Callable[[Tensor, bool, Tensor | None], Tensor]
+
+
+class PackedWeight:
+    """A weight [F, D] and its bias, which can be sliced by rows and multiplied with, nothing else.
+
+    Of float32 weights the kind says only that they are laid out anew; others stay as they are.
+    """
+
+    def __init__(self, weight_FD: Tensor, bias_F: Tensor | None, kind: str) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind}.")
+        self.kind = kind
+        self._weight_FD = weight_FD.detach()
+        self._bias_F = None if bias_F is None else bias_F.detach()
+        self._slices: dict[tuple[int | None, int | None], PackedWeight] = {}
+        self._multiply: Multiply | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._weight_FD.shape
+
+    def __getitem__(self, rows: slice) -> PackedWeight:
+        place = (rows.start, rows.stop)
+        if place not in self._slices:
+            bias_F = None if self._bias_F is None else self._bias_F[rows]
+            self._slices[place] = PackedWeight(self._weight_FD[rows], bias_F, self.kind)
+        return self._slices[place]
+
+    def multiply(
+        self, x_BTD: Tensor, relu: bool = False, added_BTF: Tensor | None = None
+    ) -> Tensor:
+        return (self._multiply or self.pack())(x_BTD, relu, added_BTF)
+
+    def pack(self) -> Multiply:
+        """Lay it out, unless that is done."""
+        self._multiply = self._multiply or MAKERS[self.kind](self._weight_FD, self._bias_F)
+        return self._multiply
+
+
+def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        y = F.linear(x, weight_FD, bias_F)
+        y = y.relu_() if relu else y
+        return y if added is None else y.add_(added)
+
+    return multiply
+
+
+def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """In the blocks that oneDNN reads, its product followed by what else is asked for."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight_FD.contiguous(), None)
+    product = torch.ops.mkldnn._linear_pointwise.default
+    summed = torch.ops.mkldnn._linear_pointwise.binary
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        y: Tensor
+        if added is not None:
+            y = summed(x, added, packed, bias_F, "add")
+        else:
+            y = product(x, packed, bias_F, "relu" if relu else "none", [], "")
+        return y
+
+    return multiply
+
+
+def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """By the library in C where there is one, else by torch."""
+    native = library() if weight_FD.dtype == torch.float32 else None
+    if native is None:
+        return float32_by_torch(weight_FD, bias_F)
+    return Product.float32(native, weight_FD, bias_F)
+
+
+def float32_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    plain = as_it_is(weight_FD, bias_F)
+    if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return plain
+    packed = reordered(weight_FD, bias_F)
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        few = x.numel() < FEW * x.shape[-1]
+        return (plain if few else packed)(x, relu, added)
+
+    return multiply
+
+
+def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    bias_F = None if bias_F is None else bias_F.bfloat16()
+    if has_bfloat16():
+        return reordered(weight_FD.bfloat16(), bias_F)
+    # Other CPUs are faster at the same numbers so.
+    exact = float32_by_torch(
+        weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float()
+    )
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        added = None if added is None else added.float()
+        return exact(x.float(), relu, added).to(x.dtype)
+
+    return multiply
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies such numbers itself."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+# ------------------------------------------------------------------------------------- in 8 bits
+
+
+def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """By the library in C where there is one, else by torch."""
+    native = library()
+    if native is None:
+        return int8_by_torch(weight_FD, bias_F)
+    return Product.int8(native, *levels_of(weight_FD), bias_F)
+
+
+def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """The library's numbers, but for the rounding of the last sum.
+
+    Levels are multiplied as float32, which has room for their sums: torch's own engines for 8 bits
+    scale the inputs of a batch together, so that neighbours count, saturate on some CPUs, and are
+    slower than this on others.
+    """
+    levels_FD, scale_F = levels_of(weight_FD)
+    chunks_FC = [chunk_FC.float() for chunk_FC in torch.split(levels_FD, EXACT, dim=1)]
+    bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F.float()
+
+    def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
+        levels_BTD, scale_BT1 = input_levels(x)
+        parts = zip(torch.split(levels_BTD, EXACT, dim=-1), chunks_FC, strict=True)
+        first, *others = (F.linear(x_BTC, weight_FC) for x_BTC, weight_FC in parts)
+        if others:  # whole numbers: in float32 their sum could be too large to be exact
+            first = torch.stack([part.int() for part in (first, *others)]).sum(dim=0).float()
+        y = first * (scale_BT1 * scale_F) + bias_F
+        y = y.relu_() if relu else y
+        y = y if added is None else y.add_(added)
+        return y.to(x.dtype)
+
+    return multiply
+
+
+def input_levels(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row as whole numbers from -127 to 127, and what they are to be multiplied by."""
+    x = x.float()
+    most = x.abs().amax(dim=-1, keepdim=True)
+    # As the library rounds: a true quotient, not a reciprocal's multiple, and of a product, which
+    # is exact in float64, the whole number that is nearest.
+    by = torch.where(most > 0, torch.full_like(most, 127) / most, 0.0)
+    levels = (x.double() * by).round().float()
+    return levels.nan_to_num_(nan=0.0), most / 127
+
+
+def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
+    """A weight as whole numbers from -127 to 127, and what each row's are to be multiplied by."""
+    weight_FD = weight_FD.float()
+    scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=LEAST)
+    return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F
+
+
+MAKERS: dict[str, Callable[[Tensor, Tensor | None], Multiply]] = {
+    "float32": float32,
+    "bfloat16": bfloat16,
+    "int8": int8,
+}

@@ -1,0 +1,194 @@
+"""The task continue: a language model goes on with a prompt, and says what a text is worth."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.text.pairs import is_running
+from transduce.data.text.unicode import continued
+from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.decoding.attention import Weights
+from transduce.decoding.batch.decode import BatchDecoder, Bounds
+from transduce.decoding.output import Output, Score
+from transduce.decoding.score import language_model as reading
+from transduce.decoding.score.context import Continued
+from transduce.decoding.score.language_model import Rows
+from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.settings import Settings
+from transduce.errors import ModelError
+from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.recipe import Recipe
+from transduce.runtime.c_transformer import reader_of
+from transduce.tasks.generate import GenerativeModel, Ids
+from transduce.tasks.model import checked, ready
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt and what is to follow it, by ids."""
+
+    prompt: list[int]
+    tokens: list[int]
+
+
+class LanguageModel(GenerativeModel, task="continue"):
+    """A decoder alone, and the search that writes with it: a prompt, and what follows it.
+
+    model = transduce.load("runs/shakespeare")
+    model("ROMEO:", sample=True, temperature=0.8)
+    model.score(["To be, or not to be"])
+    """
+
+    needs_source = False
+    network: LanguageModelNetwork
+
+    @classmethod
+    def build(
+        cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
+    ) -> LanguageModelNetwork:
+        return build_language(recipe.model, len(target_tokens))
+
+    @property
+    def window(self) -> int:
+        """The most tokens that are predicted one after the other from BEGIN on, as in training."""
+        return self.recipe.data.max_length + (not self.endless)  # an END comes on top
+
+    @property
+    def endless(self) -> bool:
+        """Whether it has learnt running text, in which nothing ever ends."""
+        return is_running(self.recipe.data.train)
+
+    # ------------------------------------------------------------------------------- use
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        attention: bool = False,
+    ) -> list[Score]:
+        """What the model thinks of texts: the log-probability of each of their tokens.
+
+        With targets, the sources are prompts and the targets what follows them. An end counts
+        where the model has learnt texts that end.
+        """
+        if attention:
+            self._cannot("attend to a source")
+        sources = checked(sources)
+        if targets is None:
+            prompts: Ids = [[] for _ in sources]
+            written = self.target_tokens.encode_batch(sources)
+        else:
+            targets = checked(targets)
+            if len(sources) != len(targets):
+                raise ModelError(f"there are {len(sources)} prompts, but {len(targets)} targets")
+            prompts = self.target_tokens.encode_batch(sources)
+            written = self._encode_following(prompts, targets)
+        end = [] if self.endless else [END]
+        written = [[*ids, *end] for ids in written]
+        return [
+            Score(self.target_tokens.pieces(ids), values.tolist())
+            for ids, values in zip(
+                written, self.log_probabilities(written, after=prompts), strict=True
+            )
+        ]
+
+    def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
+        """Of each token of texts given by their ids, each text after a prompt."""
+        prompts = after or [[] for _ in texts]
+        whole = [
+            [*prompt, *text] if prompt else text
+            for prompt, text in zip(prompts, texts, strict=True)
+        ]
+        with ready(self):
+            found = reading.log_probabilities(self.network, whole, self.window)
+        return [values[len(prompt) :] for prompt, values in zip(prompts, found, strict=True)]
+
+    def surprise(self, texts: Rows, rank: int = 0, count: int = 1) -> tuple[float, int]:
+        """−Σ log p of texts, and of how many tokens; process `rank` of `count` reads its part."""
+        with ready(self):
+            return reading.surprise(self.network, texts, self.window, rank, count)
+
+    def distributions(self, continuations: Sequence[Continuation]) -> list[NDArray[np.float64]]:
+        """log p [tokens, vocabulary] at each step of continuations after their prompts."""
+        texts = [[*one.prompt, *one.tokens] for one in continuations]
+        starts = [len(one.prompt) for one in continuations]
+        with ready(self):
+            return reading.distributions(self.network, texts, starts, self.window)
+
+    # ------------------------------------------------------------------------- what a task says
+
+    def _encode(
+        self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
+    ) -> tuple[Ids, dict[int, str]]:
+        return self.target_tokens.encode_batch(sources), {}
+
+    def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
+        """The prompt as it was given: what has no token would else be lost."""
+        target_tokens = self.target_tokens
+        read = target_tokens.decode_as_cut(ids)
+        rest = target_tokens.decode_as_cut([*ids, *tokens])[len(read) :]
+        return continued(source, rest, target_tokens.form)
+
+    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
+        prompt_pieces = self.target_tokens.pieces(ids)
+        outputs = [
+            Output(
+                text=self._text(source, ids, h.tokens),
+                score=h.score,
+                tokens=self.target_tokens.pieces(h.tokens),
+                source_tokens=prompt_pieces,
+                log_probability=h.log_probability,
+                ids=h.tokens,
+            )
+            for h in hypotheses
+        ]
+        return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
+
+    def _stepper(self, settings: Settings) -> Continued:
+        network = self._search_network
+        assert isinstance(network, LanguageModelNetwork)
+        if self._packed is None or network is not self._packed.network:
+            return Continued(network, self.window)
+        if not isinstance(self._steps, Continued):
+            self._steps = Continued(reader_of(network), self.window)
+        return self._steps
+
+    def _as_language(self, settings: Settings) -> tuple[Continued, bool]:
+        return self._stepper(settings), self.endless
+
+    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+        # There is always room: the window moves on.
+        tokens = self.recipe.decode.max_extra
+        return Bounds(0.0, tokens + 1, sys.maxsize, settings.max_length)
+
+    def _shape(self, task: BatchDecoder) -> BatchDecoder:
+        return replace(task, prompted=True, endless=self.endless)
+
+    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
+        prompts = self.target_tokens.encode_batch(sources)
+        following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
+        written = self._encode_following(prompts, following)
+        return [float(values.sum()) for values in self.log_probabilities(written, after=prompts)]
+
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, LanguageModelNetwork)
+        texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
+        longest = max(map(len, texts), default=0)
+        if longest > self.window:
+            raise ModelError(
+                f"a lens shows texts of up to {self.window} tokens, which the model reads at once, "
+                f"and one has {longest} with its prompt: ask for fewer with max_length"
+            )
+        return reading.attention_weights(network, names, texts)
+
+    def _encode_following(self, prompts: Ids, texts: Sequence[str]) -> Ids:
+        """The ids of texts that go on where prompts end."""
+        begins = [not prompt for prompt in prompts]
+        return self.target_tokens.encode_lines(list(zip(texts, begins, strict=True)))

@@ -1,0 +1,319 @@
+"""The task transduce: one sequence into another, by search. And the way to a model of any task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from transduce.data.tokens.tokenizer import END, SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.attention import Weights
+from transduce.decoding.batch.decode import Bounds
+from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
+from transduce.decoding.encode import Encoding, encoder_states, joined
+from transduce.decoding.engine import Engine, Rows
+from transduce.decoding.output import Output, Score
+from transduce.decoding.score.given import attention_to_source, attention_weights, log_probabilities
+from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.settings import Settings
+from transduce.errors import ModelError
+from transduce.hardware import pick_device, pick_precision
+from transduce.models import EncoderDecoder, TrainableNetwork, Vocabulary
+from transduce.models import build as build_network
+from transduce.recipe import Recipe, read_recipe
+from transduce.recipe.max_positions import room_of, source_room
+from transduce.runtime.c_transformer import steps_of
+from transduce.runtime.packed_weight import has_bfloat16
+from transduce.tasks import AudioClassifier, Model, SpeechModel
+from transduce.tasks.folder import WEIGHTS, check_sums, read_frame, why_no_weights
+from transduce.tasks.generate import GenerativeModel, Ids
+from transduce.tasks.model import Change, Origin, checked, ready
+from transduce.tasks.model_size import check_weights
+from transduce.tasks.source_limit import encode_cut, unread
+
+__all__ = ["Model", "Output", "Score", "Transducer", "build", "create", "load"]
+
+
+class Transducer(GenerativeModel, task="transduce"):
+    """An encoder-decoder, and the search that writes with it.
+
+    model = transduce.load("runs/multi30k-en-de")
+    model("A dog runs.")                            # the best output's text
+    model.run(sources, beam=5, nbest=3, attention=True)
+    """
+
+    network: EncoderDecoder
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: EncoderDecoder,
+        source_tokens: Tokens,
+        target_tokens: Tokens,
+        engine: Engine | None = None,
+    ) -> None:
+        """With an engine the network has shapes alone, on the meta device, and is not asked."""
+        super().__init__(recipe, network, source_tokens, target_tokens)
+        self.engine = engine
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
+        return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+    ) -> list[Score]:
+        """What the model thinks of given targets: the log-probability of each of their tokens.
+
+        For a text that a search found it is what the search reported, before the length penalty,
+        if the text is cut into the tokens that the search wrote. attention: also what each token
+        attends to, as `run` gives it.
+        """
+        sources, targets = checked(sources), checked(targets)
+        if len(sources) != len(targets):
+            raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
+        encoded, warnings = self._encode(sources)
+        written, too_long = encode_cut(
+            self.target_tokens, targets, self.recipe, _rooms(self)[1] - 1
+        )
+        for number in range(len(written)):
+            if number in too_long:
+                said = f"target {number + 1} {too_long[number]}"
+                raise ModelError(f"{said}: shorten it, or leave it out")
+            if number in warnings:
+                raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
+        found = self._log_probabilities(encoded, written)
+        scores = [
+            Score(self.target_tokens.pieces([*ids, END]), values)
+            for ids, values in zip(written, found, strict=True)
+        ]
+        if not attention:
+            return scores
+        with ready(self):
+            maps = attention_to_source(self.network, encoded, written)
+        if maps is None:
+            self._cannot("attend to its source")
+        pieces = [self._pieces(ids) for ids in encoded]
+        return [
+            replace(score, source_tokens=of_source, attention=map_LHTS)
+            for score, of_source, map_LHTS in zip(scores, pieces, maps, strict=True)
+        ]
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        if self.engine:
+            raise ModelError(f"{self.engine.name} does not show states: leave out the engine")
+        encoded, warnings = self._encode(checked(sources))
+        for number, warning in warnings.items():
+            raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
+        with ready(self):
+            states = encoder_states(self.network.encode, encoded, self.device, ends=True)
+        return joined(states, [self._pieces(ids) for ids in encoded], self.recipe.model.width)
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        """What each state of a source is of."""
+        return self.source_tokens.pieces([*source, END])
+
+    # ------------------------------------------------------------------------- what a task says
+
+    def _encode(
+        self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
+    ) -> tuple[Ids, dict[int, str]]:
+        """The ids of sources, cut where they are too long, and what to say of those cut."""
+        room = min(_rooms(model)[0] for model in (self, *ensemble)) - 1
+        rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room)
+        return rows, unread(lengths)
+
+    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
+        source_pieces = self._pieces(ids)
+        outputs = [
+            Output(
+                text=self.target_tokens.decode(h.tokens),
+                score=h.score,
+                tokens=self.target_tokens.pieces([*h.tokens, END]),
+                source_tokens=source_pieces,
+                log_probability=h.log_probability,
+                ids=h.tokens,
+                warning=_strange(ids),
+            )
+            for h in hypotheses
+        ]
+        return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
+
+    def _stepper(self, settings: Settings) -> Stepper:
+        network = self._search_network
+        assert isinstance(network, EncoderDecoder)
+        if self._packed is None or network is not self._packed.network:
+            return network
+        self._steps = self._steps or steps_of(network)
+        return self._steps
+
+    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+        decode = self.recipe.decode
+        room = min(_rooms(model)[1] for model in models)
+        return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
+
+    def _fast_search(self) -> CudaSearch | None:
+        if not has_cuda_search(self.network):
+            return None
+        if self._fast is None or self._fast.network is not self.network:
+            width = self.recipe.model.width
+            self._fast = CudaSearch(
+                self.network, pick_precision(self.precision, self.device, width)
+            )
+        return self._fast
+
+    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
+        encoded, _ = self._encode(sources)  # what there are no positions for is not read
+        room = _rooms(self)[1] - 1
+        targets = [ids[:room] for ids in self.target_tokens.encode_batch(texts)]
+        return [sum(values) for values in self._log_probabilities(encoded, targets)]
+
+    def _attention(
+        self, sources: Ids, found: list[list[Hypothesis]]
+    ) -> dict[int, NDArray[np.float32]]:
+        """What each best hypothesis attends to: one more pass, after search at full speed."""
+        places = [place for place, hypotheses in enumerate(found) if hypotheses]
+        targets = [found[place][0].tokens for place in places]
+        with ready(self):
+            maps = attention_to_source(self.network, [sources[p] for p in places], targets)
+        return dict(zip(places, maps or [], strict=False))
+
+    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
+        network = self._search_network
+        assert isinstance(network, EncoderDecoder)
+        return attention_weights(network, names, sources, targets)
+
+    def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        with ready(self):
+            if self.engine:
+                return self.engine.log_probabilities(sources, targets)
+            return log_probabilities(self.network, sources, targets)
+
+
+class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both name the network
+    """An encoder-decoder whose sources are audio."""
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        return []
+
+
+def _strange(ids: Sequence[int]) -> str:
+    """What to say of a source that is mostly unknown, such as CAPITALS to a model of small ones."""
+    unknown = ids.count(UNKNOWN)
+    if 2 * unknown <= len(ids):
+        return ""
+    return (
+        f"{unknown} of its {len(ids)} tokens are unknown to the model: is it written as what the "
+        f"model learnt from, capitals and script?"
+    )
+
+
+def _rooms(model: GenerativeModel) -> tuple[int, int]:
+    """The longest source and the longest target that a model has positions for, END counted."""
+    source, target = source_room(model.recipe.model), room_of(model.recipe.model.decoder)
+    if model.engine:
+        return min(source, model.engine.source_room), min(target, model.engine.target_room)
+    return source, target
+
+
+def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
+    """An untrained model of the recipe's task and shape."""
+    return kind_of(recipe).create(recipe, source_tokens, target_tokens)
+
+
+def kind_of(recipe: Recipe) -> type[Model]:
+    """The class of the models that a recipe makes."""
+    if recipe.audio is not None:
+        return AudioClassifier if recipe.task == "classify" else SpeechTransducer
+    return Model.tasks[recipe.task]
+
+
+class _Unnamed:
+    """So many tokens without names."""
+
+    tags: tuple[str, ...] = ()
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def names(self) -> list[str]:
+        return [str(number) for number in range(self.count)]
+
+
+# What a network's recipe may leave out: corpora that fit any task, and nobody reads.
+NO_DATA = {split: {"name": "any", "split": split} for split in ("train", "valid")}
+
+
+def build(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    source_vocabulary: int | Tokens,
+    target_vocabulary: int | Tokens | None = None,
+) -> TrainableNetwork:
+    """An untrained network of the recipe's shape, for vocabularies of so many tokens.
+
+    Four special tokens are counted among them (padding, unknown, begin, end); without a target
+    vocabulary it is the source's. The recipe is a recipe, a dict, a file or a shipped name; data
+    may be left out. Weights are drawn from torch's generator. Raises RecipeError and ModelError.
+    """
+    if isinstance(recipe, Mapping) and "data" not in recipe:
+        recipe = {**recipe, "data": NO_DATA}
+    chosen = read_recipe(recipe)
+    sides = [
+        source_vocabulary,
+        source_vocabulary if target_vocabulary is None else target_vocabulary,
+    ]
+    for size in sides:
+        if isinstance(size, int) and size <= len(SPECIALS):
+            raise ModelError(
+                f"a vocabulary of {size} tokens has none of its own: {len(SPECIALS)} are special"
+            )
+        if isinstance(size, int) and chosen.model.characters is not None:
+            raise ModelError(
+                "model.characters reads the letters of words: give Tokens, not a number"
+            )
+    tokens = [cast(Tokens, _Unnamed(size)) if isinstance(size, int) else size for size in sides]
+    return kind_of(chosen).build(chosen, *tokens)
+
+
+def load(
+    folder: str | Path,
+    device: str = "cpu",
+    precision: str = "auto",
+    *,
+    change: Change | None = None,
+) -> Model:
+    """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
+
+    change: the function that changed its network before training, where one did.
+
+    Of a folder that was exported in fewer bits, auto is that precision, on a CPU that has it.
+
+    Raises ModelError that names the file that is missing or does not fit, CheckpointError where
+    the weights are damaged, HardwareError where there is no such device.
+    """
+    path, place = Path(folder), pick_device(device)
+    if not (path / WEIGHTS).is_file():
+        raise ModelError(why_no_weights(path))
+    frame = read_frame(path)
+    check_weights(kind_of(frame.recipe), *frame, (path / WEIGHTS).stat().st_size)
+    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
+        model = create(*frame)
+        if change is not None:
+            model.change(change)
+    stored = model.load_weights(path / WEIGHTS)
+    check_sums(path, WEIGHTS)
+    model.origin = Origin(path, frame.recipe.data)
+    model.network.eval()
+    if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
+        precision = stored
+    return model.to(place).compute_in(precision)

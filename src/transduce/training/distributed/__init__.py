@@ -1,0 +1,1 @@
+"""Training on several processes: who they are, what they share, and FSDP."""

@@ -1,0 +1,213 @@
+"""The processes of a run: which of them this is, and what they tell each other.
+
+torchrun starts them and says in the environment which is which. Tensors are summed by NCCL on GPUs
+and by gloo on CPUs; all that the host decides goes through gloo, which notices at once when another
+process is gone. Alone, a process has the same methods, and they do nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from transduce.errors import HardwareError, TrainingError
+from transduce.hardware import pick_device
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(minutes=10)  # for a process that hangs; one that dies is noticed at once
+PATIENCE = timedelta(hours=6)  # while one process tokenises and the others wait for it
+BUCKET = 32 * 2**20  # bytes of gradients that travel together
+
+
+@dataclass
+class Processes:
+    """This process among those of its run, and its place on its own machine."""
+
+    rank: int = 0
+    count: int = 1
+    local: int = 0
+    update: int = 0
+    """The update that is being made, for messages; 0 before the first."""
+    _reading: Any = None
+    """A group of its own for the thread that reads a stream: it must not meet the main thread's."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one process that prints and writes."""
+        return self.rank == 0
+
+    def device(self, name: str) -> torch.device:
+        """The device of `train.device` for this process: on GPUs, each process has its own."""
+        kind, _, number = name.partition(":")
+        if self.count > 1 and (kind if kind != "auto" else pick_device("auto").type) == "cuda":
+            if number:
+                raise HardwareError(
+                    f"train.device is {name}, but this run has {self.count} processes, and each "
+                    f"takes a GPU of its own; leave it at auto"
+                )
+            there = torch.cuda.device_count()
+            if self.local >= there:
+                raise HardwareError(
+                    f"more processes were started on this machine than it has GPUs; give torchrun "
+                    f"--nproc-per-node {there}, or set train.device=cpu"
+                )
+            return pick_device(f"cuda:{self.local}")
+        return pick_device(name)
+
+    def seed(self, seed: int, step: int) -> int:
+        """A seed that no other process and no other update has."""
+        return int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1)[0])
+
+    # ----------------------------------------------------------------------------- tensors
+
+    @torch.no_grad()
+    def add_up(self, tensors: Iterable[Tensor]) -> None:
+        """Each tensor becomes its sum over all processes, in place; nothing is waited for.
+
+        Not DistributedDataParallel: recorded passes write their gradients without its hooks, and
+        processes may have unequal numbers of batches.
+        """
+        if self.count == 1:
+            return
+        for bucket in _buckets(list(tensors)):
+            flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+            dist.all_reduce(flat)
+            parts = torch.split(flat, [tensor.numel() for tensor in bucket])
+            summed = [part.view_as(tensor) for part, tensor in zip(parts, bucket, strict=True)]
+            torch._foreach_copy_(bucket, summed)
+
+    # --------------------------------------------------------------------------- small things
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        self.share([0.0])
+
+    def share(self, own: list[float]) -> list[list[float]]:
+        """The few numbers of every process, in order; all must give equally many."""
+        if self.count == 1:
+            return [own]
+        return [found.tolist() for found in self._all(torch.tensor(own, dtype=torch.float64))]
+
+    def gather(self, own: T) -> list[T]:
+        """What JSON can say, from every process, in order."""
+        if self.count == 1:
+            return [own]
+        return [json.loads(found) for found in self._gather(json.dumps(own).encode(), None)]
+
+    def from_first(self, own: T) -> T:
+        """What the first process gives; what the others give is forgotten."""
+        return self.gather(own if self.first else None)[0]  # type: ignore[return-value]
+
+    def exchange(self, own: bytes) -> list[bytes]:
+        """Bytes of every process, in order; for the thread that reads a stream."""
+        return [own] if self.count == 1 else self._gather(own, self._reading)
+
+    def in_turn(self, make: Callable[[], T]) -> T:
+        """Make what is kept on disk first once on each machine; the others then find it there."""
+        made = [make()] if self.local == 0 else []
+        self.exchange(b"")
+        return made[0] if made else make()
+
+    def _gather(self, own: bytes, group: Any) -> list[bytes]:
+        sizes = [int(size) for size in self._all(torch.tensor([len(own)]), group)]
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(own)] = torch.from_numpy(np.frombuffer(own, np.uint8).copy())
+        parts = self._all(padded, group) if max(sizes) else [padded] * self.count
+        return [part[:size].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    def _all(self, own: Tensor, group: Any = None) -> list[Tensor]:
+        parts = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(parts, own, group=group)
+        return parts
+
+    # ---------------------------------------------------------------------------------- loss
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Turn the loss of another process into one sentence."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.count == 1 or not _is_loss(error):
+                raise
+            _ignore_termination()
+            raise TrainingError(self._lost()) from None
+
+    def _lost(self) -> str:
+        if not self.update:
+            return (
+                "another process of this run was lost before the first update; what it said "
+                "itself tells why"
+            )
+        return (
+            f"another process of this run was lost at update {self.update}; the last saved state "
+            f"is whole: start again with --resume"
+        )
+
+
+@contextmanager
+def join(device: str) -> Iterator[Processes]:
+    """Meet the other processes that torchrun started, and leave them at the end.
+
+    After an error this process only has to end: the others then notice that it is gone.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if not all(name in os.environ for name in names) or os.environ["WORLD_SIZE"] == "1":
+        yield Processes()
+        return
+    ranks = Processes(*(int(os.environ[name]) for name in names))
+    own = ranks.device(device)
+    if own.type == "cuda":
+        torch.cuda.set_device(own)
+    try:
+        backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=TIMEOUT)
+        ranks._reading = dist.new_group(backend="gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"the {ranks.count} processes of this run did not find each other "
+            f"({str(error).splitlines()[0]}); start all of them with the same torchrun line"
+        ) from None
+    with ranks.together():
+        yield ranks
+        ranks.wait()
+    dist.destroy_process_group()
+
+
+def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        more = tensor.numel() * tensor.element_size()
+        if bucket and (size + more > BUCKET or tensor.dtype != bucket[0].dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += more
+    if bucket:
+        yield bucket
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Whether an error tells that another process is gone; gloo says it in words alone."""
+    said = str(error).lower()
+    return isinstance(error, dist.DistError) or "gloo" in said or "nccl" in said
+
+
+def _ignore_termination() -> None:
+    """torchrun terminates all processes when one is lost; this one ends by itself, and says why."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,0 +1,1 @@
+"""The run directory: checkpoints, resuming, signals, and the best model so far."""

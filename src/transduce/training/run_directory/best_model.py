@@ -1,0 +1,47 @@
+"""The model in the folder of a run, which only a better one may replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from transduce.checksums import fits
+from transduce.errors import CheckpointError
+from transduce.storage import read_tensors
+from transduce.tasks.folder import WEIGHTS
+from transduce.tasks.model import Model
+from transduce.training.distributed.processes import Processes
+
+Better = Callable[[str, float, float], bool]
+"""Whether, by a metric, one value is better than another."""
+
+
+class Stored:
+    """Knows what the weights in a folder have reached on the validation set: they say it.
+
+    A state is saved after them, and not after an average at the end. So a run that is resumed may
+    find a better model in the folder than its state knows of; that one stays.
+    """
+
+    def __init__(self, folder: Path, metric: str, better: Better, ranks: Processes) -> None:
+        self.folder, self.metric, self.better, self.ranks = folder, metric, better, ranks
+        self.value: float | None = None
+
+    def read(self) -> None:
+        """What is in the folder; whatever could not be used may be replaced."""
+        if self.ranks.first and fits(path := self.folder / WEIGHTS):
+            try:
+                _, facts = read_tensors(path)
+                self.value = float(facts["validation"][self.metric])
+            except (CheckpointError, KeyError, TypeError, ValueError):
+                self.value = None
+        self.value = self.ranks.from_first(self.value)
+
+    def offer(self, model: Model, value: float) -> bool:
+        """Save a model if there is none as good in the folder; whether it was saved."""
+        if self.value is not None and not self.better(self.metric, value, self.value):
+            return False
+        self.value = value
+        if self.ranks.first:
+            model.save_weights(self.folder, {"validation": {self.metric: value}})
+        return True

@@ -1,0 +1,278 @@
+"""All that a run must remember to go on as if it had never stopped, in one file.
+
+`state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
+the random generators as tensors, and the rest as JSON in its header. It is written beside and
+renamed, so a kill at any moment leaves the previous state whole. A state is saved at every
+validation, and between two of them every `train.save_every` minutes.
+
+The state before it stays as `state/training.previous.safetensors`: where the newest is damaged, the
+run goes on from that one and loses an interval between two states, not everything. A state is
+three times as large as the weights, four times with `train.ema`; two of them stay on the disk, and
+there are three while one is being written.
+
+The first of several processes writes it, and the tensors in it are whole, so that any number of
+processes goes on from it. Each process's generators are in it: as many go on with the same draws.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from transduce.data.batches.batch import Position
+from transduce.errors import CheckpointError
+from transduce.hardware import seed_everything
+from transduce.storage import gone, make_folder, read_tensors, write_tensors
+from transduce.tasks.model import needs_change
+from transduce.training.distributed.fsdp import part_like, whole
+from transduce.training.distributed.processes import Processes
+from transduce.training.log_window import Window
+from transduce.training.nan_guard import Guard
+from transduce.training.optimizer import MovingAverage
+
+STATE = Path("state") / "training.safetensors"
+PREVIOUS = Path("state") / "training.previous.safetensors"
+
+
+@dataclass
+class TrainingState:
+    """Where a run stands, apart from its tensors."""
+
+    step: int = 0
+    position: Position = field(default_factory=lambda: Position(0, 0, 0))
+    seconds: float = 0.0
+    best: float | None = None
+    best_step: int = 0
+    worse: int = 0
+    """Validations since the best one."""
+    kept: list[tuple[int, float]] = field(default_factory=list)
+    """Step and metric of each checkpoint kept for averaging."""
+    window: Window = field(default_factory=Window)
+    guard: Guard = field(default_factory=Guard)
+    tokens: int = 0
+    """The budget of a batch: the recipe's, or what `train.batch_tokens: auto` found."""
+    corpus: str = ""
+    """How much it learns from, in words; empty where nobody counts."""
+    changed: str = ""
+    """What has changed the network after it was built, by name; empty: nothing."""
+
+
+def save_state(
+    folder: Path,
+    standing: TrainingState,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+    recipe_text: str,
+    ranks: Processes | None = None,
+) -> None:
+    """Write everything; all processes of a run call it, and it returns when the file stands."""
+    ranks = ranks or Processes()
+    tensors: dict[str, Tensor] = {f"weights/{name}": p for name, p in network.named_parameters()}
+    tensors |= _optimizer_tensors(network, optimizer)
+    if average is not None:
+        tensors |= {f"average/{name}": w for name, w in average.weights.items()}
+    ready = {}
+    for name, tensor in tensors.items():
+        full = whole(tensor.detach())
+        if ranks.first:
+            ready[name] = full.cpu()
+    others = ranks.gather(_random_states(ranks))
+    if ranks.first:
+        ready["random/torch"] = torch.get_rng_state()
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            ready[f"random/cuda{index}"] = state
+        facts = {
+            "standing": _standing_json(standing),
+            "random": _python_random(),
+            "recipe": recipe_text,
+        }
+        for rank, states in enumerate(others[1:], start=1):
+            for kind in ("torch", "cuda"):
+                if states[kind]:
+                    ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
+            facts[f"random/{rank}"] = states["host"]
+        if not folder.is_dir():  # made anew, it would hide that all the rest is lost
+            raise CheckpointError(gone(folder))
+        make_folder((folder / STATE).parent)
+        write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
+    ranks.wait()
+
+
+def _standing_json(standing: TrainingState) -> dict[str, Any]:
+    # A window's tensors are on the device: it turns itself into numbers.
+    plain = asdict(replace(standing, window=Window()))
+    return {**plain, "window": standing.window.to_json()}
+
+
+def has_state(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (STATE, PREVIOUS))
+
+
+def settle_state(folder: Path) -> str | None:
+    """Make the last state that is whole the newest; a sentence where that is not what it was.
+
+    Raises CheckpointError where none is whole.
+    """
+    newest, previous = folder / STATE, folder / PREVIOUS
+    try:
+        read_tensors(newest)
+        return None
+    except CheckpointError as error:
+        trouble = error
+    try:
+        _, facts = read_tensors(previous)
+    except CheckpointError:
+        raise trouble from None
+    try:
+        previous.replace(newest)
+    except OSError as error:
+        raise CheckpointError(
+            f"{newest} is damaged and cannot be replaced by {previous} "
+            f"({error.strerror or error}); move it away and resume again"
+        ) from None
+    what = str(trouble).removesuffix("; restore it from a copy")
+    step = facts.get("standing", {}).get("step", 0)
+    return f"{what}; the run goes on from the state before it, of update {step}"
+
+
+def load_state(
+    folder: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+    ranks: Processes | None = None,
+    seed: int = 0,
+    changed: str = "",
+) -> TrainingState:
+    """Put everything back; CheckpointError if the state is missing, damaged or does not fit.
+
+    changed: what has changed the network after it was built, by name.
+    A process that the state knows no generators of draws from (seed, step, rank).
+    """
+    ranks = ranks or Processes()
+    tensors, facts = read_tensors(folder / STATE)
+    stored = dict(facts.get("standing") or {}).get("changed")
+    if stored and not changed:
+        raise CheckpointError(needs_change(folder, str(stored)))
+    try:
+        _restore_weights(dict(network.named_parameters()), tensors, "weights/")
+        if average is not None:
+            _restore_weights(average.weights, tensors, "average/")
+        _restore_optimizer(network, optimizer, tensors)
+        values = dict(facts["standing"])
+        values["position"] = Position(**values["position"])
+        values["window"] = Window.from_json(values["window"])
+        values["guard"] = Guard(**values["guard"])
+        values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
+        standing = TrainingState(**values)
+        if ranks.first:
+            _restore_random(tensors, facts)
+        elif not _restore_random_of(ranks, tensors, facts):
+            seed_everything(ranks.seed(seed, standing.step))
+        return standing
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(
+            f"the state in {folder / STATE} does not fit this recipe ({error}); resume with the "
+            f"recipe it was trained with, or start anew with --overwrite"
+        ) from None
+
+
+def saved_recipe(folder: Path) -> str:
+    """The recipe that the state in a folder was trained with."""
+    _, facts = read_tensors(folder / STATE)
+    if "recipe" not in facts:
+        raise CheckpointError(
+            f"{folder / STATE} is not a training state: it holds no recipe; start anew with "
+            f"--overwrite"
+        )
+    return str(facts["recipe"])
+
+
+@torch.no_grad()
+def _restore_weights(own: Mapping[str, Tensor], tensors: dict[str, Tensor], prefix: str) -> None:
+    saved = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    strange = sorted(set(own) ^ set(saved))
+    # copy_ would stretch what is smaller, so shapes are compared first.
+    strange += [name for name in own if name in saved and own[name].shape != saved[name].shape]
+    if strange:
+        raise ValueError(f"{prefix}{strange[0]} is not the same in both")
+    for name, weight in own.items():
+        weight.copy_(part_like(weight, saved[name]))
+
+
+def _optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in network.named_parameters():
+        for part, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer/{part}/{name}"] = value
+    return tensors
+
+
+def _restore_optimizer(
+    network: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    for name, parameter in network.named_parameters():
+        state: dict[str, Tensor] = {}
+        for part in ("step", "exp_avg", "exp_avg_sq"):
+            saved = tensors.get(f"optimizer/{part}/{name}")
+            if saved is not None:
+                cut = part_like(parameter, saved) if saved.ndim else saved  # steps are one number
+                state[part] = cut.to(parameter.device)
+        if state:
+            optimizer.state[parameter] = state
+
+
+def _random_states(ranks: Processes) -> dict[str, Any]:
+    """The generators of a process but the first, as JSON has them."""
+    if ranks.first:
+        return {}
+    on_gpu = torch.cuda.is_available()
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "cuda": torch.cuda.get_rng_state().tolist() if on_gpu else [],
+        "host": _python_random(),
+    }
+
+
+def _restore_random(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    torch.set_rng_state(tensors["random/torch"])
+    for index in range(torch.cuda.device_count()):
+        if f"random/cuda{index}" in tensors:
+            torch.cuda.set_rng_state(tensors[f"random/cuda{index}"], index)
+    _restore_python_random(facts["random"])
+
+
+def _restore_random_of(ranks: Processes, tensors: dict[str, Tensor], facts: dict[str, Any]) -> bool:
+    """Whether the state knows the generators of this process, which then stand as they stood."""
+    own = f"random/torch/{ranks.rank}"
+    if own not in tensors:
+        return False
+    torch.set_rng_state(tensors[own])
+    if f"random/cuda/{ranks.rank}" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors[f"random/cuda/{ranks.rank}"])
+    _restore_python_random(facts[f"random/{ranks.rank}"])
+    return True
+
+
+def _python_random() -> dict[str, Any]:
+    version, internal, gauss = random.getstate()
+    kind, keys, place, has_gauss, cached = np.random.get_state()
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, np.asarray(keys).tolist(), int(place), int(has_gauss), float(cached)],
+    }
+
+
+def _restore_python_random(saved: dict[str, Any]) -> None:
+    version, internal, gauss = saved["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, place, has_gauss, cached = saved["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), place, has_gauss, cached))

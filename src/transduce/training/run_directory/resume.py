@@ -1,0 +1,58 @@
+"""Whether a run may go on under a recipe that was changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import TrainingError
+from transduce.recipe import Recipe, parse_recipe
+from transduce.training.run_directory.checkpoint import saved_recipe
+
+# What may change without making the state on disk meaningless.
+FREE = (
+    "name",
+    "decode.",
+    "validation.every",
+    "validation.limit",
+    "validation.beam",
+    "validation.patience",
+    "metrics",
+    "data.folder",
+    "data.test",
+    "train.steps",
+    "train.epochs",
+    "train.minutes",
+    "train.lr",
+    "train.log_every",
+    "train.save_every",
+    "train.device",
+    "train.fsdp",
+)
+
+
+def check_changes(recipe: Recipe, folder: Path) -> list[str]:
+    """One line for each key that differs from the run's own recipe.
+
+    Raises TrainingError if one of them may not change in mid-run.
+    """
+    before = parse_recipe(saved_recipe(folder), "the state's recipe", folder)
+    changes = list(_differences(before.model_dump(mode="json"), recipe.model_dump(mode="json")))
+    forbidden = [change for change in changes if not change[0].startswith(FREE)]
+    if forbidden:
+        key, old, new = forbidden[0]
+        raise TrainingError(
+            f"{folder} was trained with {key}: {old}, the recipe now says {new}; that may not "
+            f"change in mid-run: set it back, or train anew into another folder (--output)"
+        )
+    return [f"{key} is now {new} (was {old})" for key, old, new in changes]
+
+
+def _differences(old: Any, new: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return [] if old == new else [(prefix, old, new)]
+    found = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        dotted = f"{prefix}.{key}" if prefix else key
+        found += _differences(old.get(key), new.get(key), dotted)
+    return found

@@ -1,0 +1,47 @@
+"""Ctrl-C and a polite kill: asked once, a run ends its update and saves.
+
+A second Ctrl-C stops it at once. A second polite kill does not: where several processes train, the
+scheduler of a cluster and torchrun each send one.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+# SIGHUP: the terminal was closed, or the connection to it broke. Windows has none.
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+
+
+class StopSignals:
+    """While entered, `asked` tells whether someone wants the run to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Python lets only the main thread listen; a run in another thread cannot be interrupted.
+        if threading.current_thread() is threading.main_thread():
+            # What is ignored stays so: nohup and shells ask for that on purpose.
+            heard = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
+            self._before = {s: signal.signal(s, self._ask) for s in heard}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._ask:  # else someone else listens by now
+                signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True

@@ -1,0 +1,40 @@
+"""Tiny models with random weights, for commands to use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import TINY
+from language import language_model
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.recipe import parse_recipe
+from transduce.tasks.transduce import Transducer
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One tiny model with random weights, and a validation set."""
+    import torch
+
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    path.mkdir()
+    (path / "valid.tsv").write_text("ab\tA B\nba\tB A\nc\tC\n")
+    recipe = parse_recipe(TINY, "tiny", path)
+    both = recipe.data.tokens
+    assert both.source is not None
+    assert both.target is not None
+    torch.manual_seed(1)
+    source = Tokens.train(both.source, ["abc \u2028"])
+    Transducer.create(recipe, source, Tokens.train(both.target, ["A B C"])).save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "speaker"
+    model = language_model()
+    model.network.float()
+    model.save(path)
+    return path

@@ -1,0 +1,31 @@
+"""The command prompts: a table, a page, mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import Transduce, sentence
+
+
+def test_prompts_of_a_file(
+    transduce: Transduce, speaker: Path, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prompts").write_text("tea\n\nuncle\n")
+    page = tmp_path / "page.html"
+    ended = transduce("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
+    assert (ended.status, ended.err) == (0, "")
+    assert "(nothing)" in ended.out
+    assert f"The page is {page}" in ended.out.replace("\n", "")
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    page.write_text("mine")
+    again = ("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
+    assert f"{page} is there already and would be replaced" in sentence(transduce(*again))
+    assert page.read_text("utf-8") == "mine"
+    assert transduce(*again, "--overwrite").status == 0
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+    said = sentence(transduce("prompts", folder, tmp_path / "prompts"))
+    assert "prompts are for language models" in said
+    (tmp_path / "empty").write_text("")
+    assert "there is no prompt" in sentence(transduce("prompts", speaker, tmp_path / "empty"))
+    strange = transduce("prompts", speaker, tmp_path / "prompts", "--top-k", 3)
+    assert "ask for sample too" in sentence(strange)

@@ -1,0 +1,205 @@
+"""The command run: sources in, outputs in their order, wishes and mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import Transduce, sentence
+
+
+def test_run_takes_arguments_a_file_or_standard_input(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    sources = ["ab", "b", "", "abcabc", "c"]
+    given = transduce("run", folder, *sources)
+    assert given.status == 0
+    assert len(given.lines) == 5
+    assert given.lines[2] == ""
+    # Order is kept: each line is what the source gives alone.
+    alone = [transduce("run", folder, source).lines[0] for source in sources]
+    assert given.lines == alone
+    text = "\n".join(sources).encode()
+    assert transduce("run", folder, stdin=text).lines == alone
+    assert transduce("run", folder, stdin=text + b"\n").lines == alone
+    assert transduce("run", folder, stdin=text.replace(b"\n", b"\r\n")).lines == alone
+    assert transduce("run", folder, stdin=b"\xef\xbb\xbf" + text).lines == alone
+    (tmp_path / "in.txt").write_bytes(text + b"\n")
+    assert transduce("run", folder, "--input", tmp_path / "in.txt").lines == alone
+
+
+def test_only_a_newline_ends_a_line(transduce: Transduce, folder: Path) -> None:
+    ended = transduce("run", folder, stdin="a\u2028b\u0085c\x0bd\n\n\nc\n".encode())
+    assert len(ended.lines) == 4
+    assert ended.lines[1:3] == ["", ""]
+
+
+def test_no_source_is_no_line(transduce: Transduce, folder: Path) -> None:
+    assert transduce("run", folder) == (0, "", "")
+
+
+def test_lines_across_reads_stay_whole(transduce: Transduce, folder: Path) -> None:
+    # The first read is of 1024 bytes; a letter of two bytes stands astride it.
+    text = ("a" * 20 + "\n") * 48 + "a" * 15 + "é\n" + "b\n" * 3000
+    ended = transduce("run", folder, "--beam", 1, stdin=text.encode())
+    assert len(ended.lines) == 48 + 1 + 3000
+    assert len(set(ended.lines[49:])) == 1
+
+
+def test_scores_nbest_and_json(transduce: Transduce, folder: Path) -> None:
+    scored = transduce("run", folder, "ab", "--scores").lines[0].split("\t")
+    assert len(scored) == 2
+    assert float(scored[0]) < 0
+    best = transduce("run", folder, "ab", "", "b", "--nbest", 2, "--scores").lines
+    rows = [line.split("\t") for line in best]
+    # An empty source has one empty hypothesis, and its number all the same.
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert all(len(row) == 3 for row in rows)
+    assert float(rows[0][1]) >= float(rows[1][1])
+    assert rows[0][2] == transduce("run", folder, "ab").lines[0]
+    written = transduce("run", folder, "ab", "", "--nbest", 2, "--json").lines
+    first, second = (json.loads(line) for line in written)
+    assert first["text"] == rows[0][2]
+    assert len(first["nbest"]) == 2
+    assert second["text"] == ""
+
+
+def test_run_takes_wishes_for_all_and_by_line(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    lines = transduce("run", folder, "ab", "b", "--prefix", "C", "--include", "B A").lines
+    assert all(line.startswith("C") and "B A" in line for line in lines)
+    shaped = ("--exclude", "A", "--exclude", "B", "--no-unknown", "--min-length", 2)
+    assert transduce("run", folder, "ab", *shaped).lines == ["C C"]
+    assert transduce("run", folder, "ab", "--only", "B", "--min-length", 2).lines == ["B B"]
+    apart = ("--groups", 2, "--diversity", 50, "--nbest", 2, "--min-length", 1)
+    one, other = transduce("run", folder, "ab", *apart).lines
+    assert one.split("\t")[1][0] != other.split("\t")[1][0]
+    file = tmp_path / "asked.jsonl"
+    file.write_text(
+        '{"source": "ab", "prefix": "B"}\n'
+        '{"source": "b", "include": ["C C"], "exclude": ["A"]}\n{"source": ""}\n'
+    )
+    first, second, third = transduce("run", folder, "-i", file, "--prefix", "A A").lines
+    assert first.startswith("B")
+    assert second.startswith("A A")
+    assert "C C" in second
+    assert "A" not in second[3:]
+    assert third == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ab", ":2: this line is no JSON"),
+        ("[1]", ':2: each line is an object with a text "source"'),
+        ('{"text": "a"}', ':2: each line is an object with a text "source"'),
+        ('{"source": "a", "prefxi": "A"}', ":2: there is no prefxi here; did you mean prefix?"),
+        ('{"source": "a", "include": "A"}', ":2: include must be a list of texts"),
+        ('{"source": "a", "include": ["Q"]}', "include 'Q' has what this model has no token for"),
+    ],
+)
+def test_mistakes_by_line(
+    transduce: Transduce, folder: Path, tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "asked.jsonl").write_text('{"source": "ab"}\n' + line + "\n")
+    assert said in sentence(transduce("run", folder, "-i", tmp_path / "asked.jsonl"))
+
+
+def test_what_cannot_be_written_is_said_beside_the_outputs(
+    transduce: Transduce, folder: Path
+) -> None:
+    ended = transduce("run", folder, "ab", "", "--include", "A", "--exclude", "A")
+    assert (ended.status, ended.out) == (0, "\n\n")
+    assert ended.err.startswith("transduce: source 1: no output was found")
+
+
+def test_several_models_write_and_judge(transduce: Transduce, folder: Path) -> None:
+    alone = transduce("run", folder, "abc", "ba", "--scores").lines
+    assert transduce("run", folder, "abc", "ba", "--scores", "--ensemble", folder).lines == alone
+    doubled = transduce("run", folder, "abc", "ba", "--scores", "--rerank", folder).lines
+    for once, twice in zip(alone, doubled, strict=True):
+        assert float(twice.split("\t")[0]) == pytest.approx(
+            2 * float(once.split("\t")[0]), abs=2e-4
+        )
+    chosen = transduce("run", folder, "abc", "--mbr", "chrf", "--samples", 4, "--scores").lines
+    assert 0 <= float(chosen[0].split("\t")[0]) <= 100
+
+
+def test_sampling_repeats_with_its_seed(transduce: Transduce, folder: Path) -> None:
+    typed = ("run", folder, "abcabc", "--sample", "--seed", 3)
+    assert transduce(*typed).out == transduce(*typed).out
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["a", "--input", "x"], "give sources as arguments or with --input, not both"),
+        (["--input", "/no/where"], "/no/where cannot be read (No such file or directory); give"),
+        (["--input", "/"], "the file / cannot be read (Is a directory); give one with"),
+        (["a", "--beam", "0"], "beam is 0; it must be 1 or more"),
+        (["a", "--nbest", "0"], "nbest is 0; it must be 1 or more"),
+        (["a", "--top-k", "5"], "ask for sample too"),
+        (["a", "--device", "tpu"], "the device tpu cannot be used here; try auto"),
+    ],
+)
+def test_run_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
+    assert said in sentence(transduce("run", folder, *typed))
+
+
+def test_a_line_that_is_not_utf8_is_named(transduce: Transduce, folder: Path) -> None:
+    said = sentence(transduce("run", folder, stdin=b"ab\nb\n\xff\xfe\n"))
+    assert said == "standard input:3: this line is not UTF-8; convert it first"
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The command in a process of its own, pipes on both sides."""
+    typed = [sys.executable, "-m", "transduce", "run", str(folder), *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(typed, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_an_answer_does_not_wait_for_the_next_question(folder: Path) -> None:
+    with started(folder) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for question in (b"ab\n", b"b\n", b"\n", b"c\n"):
+            process.stdin.write(question)
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
+
+
+def test_a_reader_that_has_seen_enough(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("abc\n" * 3000)
+    with started(folder, "--input", str(tmp_path / "in.txt"), "--beam", "1") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_texts_that_are_continued_keep_their_lines(transduce: Transduce, speaker: Path) -> None:
+    asked = ("run", speaker, "--max-length", 5)
+    alone = transduce(*asked, "tea\nand")
+    assert (alone.status, alone.err) == (0, "")
+    assert alone.out.startswith("tea\nand")
+    assert len(alone.out) == len("tea\nand") + 5 + 1
+    piped = transduce(*asked, stdin=b"tea\n\ncup\n")
+    texts = piped.out.split("\n\n")
+    assert piped.out.startswith("tea")
+    assert texts[-1].startswith("cup")
+    several = transduce(*asked, "tea", "--beam", 3, "--nbest", 2, "--scores")
+    assert re.match(r"1\t-\d+\.\d{4}\ntea", several.out)
+    assert several.out.count("\n1\t-") == 1
+    values = json.loads(transduce(*asked, "tea", "--json").out)
+    assert len(values["tokens"]) == 5

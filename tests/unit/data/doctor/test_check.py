@@ -1,0 +1,264 @@
+"""The doctor: each ill is found, named with file and line, and a healthy corpus is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce.data.doctor.check import Diagnosis, examine
+from transduce.data.doctor.findings import Finding
+from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
+
+GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]
+VALID = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(200, 210)]
+TEST = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(300, 310)]
+CHARACTERS = TokensOfSides(both=Tokens(level="character"))
+
+
+def recipe_in(folder: Path, train=GOOD, valid=VALID, test=TEST, **keys: object) -> Recipe:
+    for name, pairs in (("train", train), ("valid", valid), ("test", test)):
+        text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+        (folder / f"{name}.tsv").write_text(text, newline="\n")
+    corpora = {name: Columns(file=f"{name}.tsv") for name in ("train", "valid", "test")}
+    return Recipe(data=Data(folder=str(folder), **{"tokens": CHARACTERS, **corpora, **keys}))
+
+
+def the(diagnosis: Diagnosis, words: str) -> Finding:
+    found = [finding for finding in diagnosis.findings if words in finding.what]
+    assert len(found) == 1, [finding.what for finding in diagnosis.findings]
+    assert found[0].mend
+    return found[0]
+
+
+def test_a_healthy_corpus_is_fit(tmp_path: Path) -> None:
+    diagnosis = examine(recipe_in(tmp_path))
+    assert diagnosis.findings == []
+    assert (diagnosis.verdict, diagnosis.ok) == ("Fit to train.", True)
+    assert diagnosis.pairs == {"train": 60, "valid": 10, "test": 10}
+    assert [(row.split, row.side, row.unit) for row in diagnosis.lengths[:4]] == [
+        ("train", "source", "characters"),
+        ("train", "source", "tokens"),
+        ("train", "target", "characters"),
+        ("train", "target", "tokens"),
+    ]
+    row = diagnosis.lengths[0]
+    assert (row.least, row.median, row.mean, row.most_below, row.greatest) == (21, 21, 21, 21, 21)
+
+
+@pytest.mark.parametrize(
+    ("pair", "words", "severity"),
+    [
+        (("", "leer"), "1 pair with an empty source", "warning"),
+        (("empty", " "), "1 pair with an empty target", "warning"),
+        (GOOD[0], "1 pair repeating an earlier one", "note"),
+        ((GOOD[0][0], "ganz anders, aber lang"), "seen before with another target", "note"),
+        (("a", "ein sehr, sehr langer Satz, der nicht passt"), "of unlikely lengths", "warning"),
+        (("the dog runs home", "the dog runs home"), "same text as source and as target", "note"),
+        (("a bell\x07 rings out", "eine Glocke läutet"), "control characters", "warning"),
+        (("two\u2028lines of it", "zwei Zeilen davon"), "control characters", "warning"),
+        (("caf\ufffd au lait here", "Milchkaffee ist hier"), "U+FFFD", "warning"),
+    ],
+)
+def test_what_is_odd_in_train(tmp_path: Path, pair, words: str, severity: str) -> None:
+    diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, pair]))
+    finding = the(diagnosis, words)
+    assert (finding.what[:7], finding.severity, finding.count) == ("train: ", severity, 1)
+    assert finding.examples[0].startswith("train.tsv:61")
+    assert "\x07" not in finding.examples[0]
+    assert diagnosis.ok
+
+
+def test_lengths_are_odd_beyond_four_deviations(tmp_path: Path) -> None:
+    """Median ratio 1, and half of the pairs are off by a factor of 1.25 or more."""
+    sizes = [8, 10, 10, 10, 12.5] * 12 + [8, 12.5] * 24
+    usual = [
+        (f"{n:03d}" + 17 * "s", f"{n:03d}" + round(2 * s - 3) * "t") for n, s in enumerate(sizes)
+    ]
+    # 4 deviations: a factor of 1.25 ** 4 = 2.44, so that of 20 letters 48 are usual, and 50 not.
+    near = [("999" + 17 * "n", 48 * "n"), ("998" + 17 * "n", 9 * "n")]
+    far = [("997" + 17 * "f", 50 * "f"), ("996" + 17 * "f", 8 * "f")]
+    diagnosis = examine(recipe_in(tmp_path, train=[*usual, *near, *far]))
+    finding = the(diagnosis, "of unlikely lengths")
+    first = len(usual) + len(near) + 1
+    places = [example.split(": ")[0] for example in finding.examples]
+    assert places == [f"train.tsv:{first}", f"train.tsv:{first + 1}"]
+
+
+MANY = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(1000, 1400)]
+LONG_PAIR = ("the dog runs home again", "der Hund läuft heim und wieder heim")
+ODD_PAIR = ("the dog 1 runs on", "er")
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"), [(LONG_PAIR, "longer than"), (ODD_PAIR, "of unlikely lengths")]
+)
+def test_a_few_in_train_are_a_note_and_many_a_warning(
+    tmp_path: Path, pair: tuple[str, str], words: str
+) -> None:
+    def severity(**corpora: list[tuple[str, str]]) -> str:
+        recipe = recipe_in(tmp_path, **{"train": MANY, **corpora}, max_length=30)
+        return the(examine(recipe), words).severity
+
+    def odd(count: int) -> list[tuple[str, str]]:
+        return [(f"{pair[0]} {n}", pair[1]) for n in range(count)]
+
+    assert severity(train=[*MANY, *odd(2)]) == "note"
+    assert severity(train=[*MANY, *odd(9)]) == "warning"
+    if words == "longer than":  # scores are of fewer pairs than it seems
+        held_out = [(f"the dog {n} runs home", "der Hund läuft heim") for n in range(5000, 5400)]
+        assert severity(valid=[*held_out, *odd(1)]) == "warning"
+
+
+def test_one_is_a_pair_and_two_are_pairs(tmp_path: Path) -> None:
+    for count, noun in ((1, "1 pair "), (2, "2 pairs ")):
+        odd = [(f"a bell\x07 rings {n}", f"eine Glocke läutet {n}") for n in range(count)]
+        finding = the(examine(recipe_in(tmp_path, train=[*GOOD, *odd])), "control characters")
+        assert finding.what.startswith(f"train: {noun}")
+        assert finding.count == count
+
+
+def test_overlong_pairs_are_counted_in_tokens(tmp_path: Path) -> None:
+    long = ("the dog runs home again and again", "der Hund läuft heim und wieder heim")
+    diagnosis = examine(recipe_in(tmp_path, train=[*GOOD, long], max_length=30))
+    finding = the(diagnosis, "1 pair longer than data.max_length = 30 tokens, to be skipped")
+    assert finding.examples == [
+        "train.tsv:61: the dog runs home again and again → der Hund läuft heim und wieder heim"
+    ]
+
+
+def test_leakage_is_found(tmp_path: Path) -> None:
+    train = [*GOOD, TEST[3], (TEST[5][0], "jener Hund 3 geht heim")]
+    diagnosis = examine(recipe_in(tmp_path, train=train))
+    pairs = the(diagnosis, "test: 1 pair standing in train as well")
+    assert (pairs.severity, pairs.examples[0][:11]) == ("warning", "test.tsv:4:")
+    sources = the(diagnosis, "test: 1 pair with a source that stands in train")
+    assert sources.examples[0].startswith("test.tsv:6:")
+    assert diagnosis.verdict == "Fit to train, with 2 warnings."
+
+
+def test_what_train_never_showed(tmp_path: Path) -> None:
+    valid = [*VALID, ("the dog 漢 runs home", "der Hund 漢字 läuft heim")]
+    diagnosis = examine(recipe_in(tmp_path, valid=valid))
+    characters = the(diagnosis, "valid: 2 characters of the target never seen in train")
+    assert characters.examples == ["漢 (U+6F22), 1 times", "字 (U+5B57), 1 times"]
+    unknown = the(diagnosis, "of the target tokens are unknown")
+    assert (unknown.count, unknown.severity) == (2, "note")
+    words = TokensOfSides(both=Tokens(level="word"))
+    unknown = the(examine(recipe_in(tmp_path, tokens=words)), "valid: 20.00% of the source tokens")
+    assert (unknown.count, unknown.severity) == (10, "warning")
+
+
+def test_a_corpus_that_cannot_be_read_is_not_fit(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path)
+    with (tmp_path / "train.tsv").open("a") as file:
+        file.write("no tab here\n")
+    diagnosis = examine(recipe)
+    assert not diagnosis.ok
+    assert diagnosis.verdict.startswith("Not fit to train: train: train.tsv:61: the line has 1")
+    assert diagnosis.pairs == {"valid": 10, "test": 10}
+    assert diagnosis.lengths[1].unit == "words"
+    (tmp_path / "test.tsv").unlink()
+    errors = [f.what for f in examine(recipe).findings if f.severity == "error"]
+    assert len(errors) == 2
+
+
+def test_tokens_that_cannot_be_trained_are_an_error(tmp_path: Path) -> None:
+    tokens = TokensOfSides(both=Tokens(size=5))
+    diagnosis = examine(recipe_in(tmp_path, tokens=tokens))
+    assert diagnosis.verdict.startswith("Not fit to train: a vocabulary of 5 cannot hold")
+    asking = Finding("error", "did you mean train.en?", 1, [], "Mend it.")
+    assert Diagnosis(findings=[asking]).verdict == "Not fit to train: did you mean train.en?"
+
+
+def test_a_corpus_of_copies_is_a_task_not_an_ill(tmp_path: Path) -> None:
+    copies = [(f"abc{n}", f"abc{n}") for n in range(100, 120)]
+    findings = examine(recipe_in(tmp_path, train=copies)).findings
+    assert not [f for f in findings if "same text" in f.what]
+
+
+def test_words_and_labels_must_be_as_many(tmp_path: Path) -> None:
+    train = [(f"the dog {n}", "DET NOUN NUM") for n in range(9)] + [("a dog", "DET"), ("b", "X Y")]
+    data = recipe_in(
+        tmp_path,
+        train,
+        train[:1],
+        train[:1],
+        tokens=TokensOfSides(source=Tokens(level="symbol"), target=Tokens(level="symbol")),
+    ).data
+    recipe = Recipe.model_validate({"task": "tag", "data": data.model_dump()})
+    finding = the(examine(recipe), "train: 2 pairs with another number of labels than of words")
+    assert finding.examples == ["train.tsv:10: a dog → DET", "train.tsv:11: b → X Y"]
+
+
+def test_a_label_is_shorter_than_its_text_and_that_is_well(tmp_path: Path) -> None:
+    train = [(f"the {'dog ' * n}", "long" if n > 5 else "short") for n in range(1, 60)]
+    data = recipe_in(tmp_path, train, train[:1], train[:1]).data.model_dump(exclude={"tokens"})
+    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": data}))
+    assert not [finding for finding in diagnosis.findings if "lengths" in finding.what]
+
+
+def test_labels_that_train_has_not_are_told_as_labels(tmp_path: Path) -> None:
+    train = [(f"dog {n}", "short" if n % 2 else "long") for n in range(60)]
+    data = recipe_in(tmp_path, train, [("dog", "odd")], train[:1]).data
+    told = data.model_dump(exclude={"tokens"})
+    diagnosis = examine(Recipe.model_validate({"task": "classify", "data": told}))
+    finding = the(diagnosis, "valid: 100.00% of the labels are unknown")
+    assert finding.mend.startswith("Train has none of them")
+    assert not [f for f in diagnosis.findings if "of the target never seen" in f.what]
+
+
+def play(first: int, lines: int) -> str:
+    return "".join(
+        f"SPEAKER {n % 3}:\nThis is the {n}th of many lines of a play.\n\n"
+        for n in range(first, first + lines)
+    )
+
+
+PLAY, OTHER = play(0, 90), play(200, 30)
+
+
+def text_in(folder: Path, train: str = PLAY, valid: str = OTHER, **keys: object) -> Diagnosis:
+    for name, text in (("train", train), ("valid", valid)):
+        (folder / f"{name}.txt").write_text(text, "utf-8", newline="\n")
+    corpora = {
+        name: Text(text=f"{name}.txt", lines=str(keys.get("lines", "joined")))
+        for name in ("train", "valid")
+    }
+    data = Data(folder=str(folder), tokens=CHARACTERS, max_length=64, **corpora)
+    return examine(Recipe.model_validate({"task": "continue", "data": data.model_dump()}))
+
+
+def test_running_text_is_left_alone_for_what_text_is_like(tmp_path: Path) -> None:
+    """Empty lines, and short ones that come again and again."""
+    diagnosis = text_in(tmp_path)
+    assert diagnosis.findings == []
+    assert diagnosis.noun == "line"
+    assert diagnosis.pairs == {"train": 270, "valid": 90}
+    assert {row.side for row in diagnosis.lengths} == {"text"}
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "words", "severity"),
+    [
+        (PLAY * 2, OTHER, "train: 90 lines of 40 letters or more repeating an earlier", "warning"),
+        (PLAY, PLAY, "valid: 90 lines of 40 letters or more standing in train as well", "warning"),
+        ("too short\n", OTHER, "train: 10 tokens of text, less than a block", "warning"),
+        (PLAY + "a bell\x07\n", OTHER, "1 line with control characters", "warning"),
+        (PLAY + "caf\ufffd\n", OTHER, "1 line with the replacement character", "warning"),
+        (PLAY, OTHER + "Ω\n", "1 character of the text never seen in train", "note"),
+    ],
+)
+def test_what_is_odd_in_running_text(
+    tmp_path: Path, train: str, valid: str, words: str, severity: str
+) -> None:
+    assert the(text_in(tmp_path, train, valid), words).severity == severity
+
+
+def test_lines_apart_are_texts_of_their_own(tmp_path: Path) -> None:
+    train = "anna\nbob\n\nanna\n" + "x" * 65 + "\n"
+    diagnosis = text_in(tmp_path, train, "bob\ncarl\n", lines="apart")
+    assert the(diagnosis, "train: 1 empty line").examples == ["train.txt:3"]
+    assert the(diagnosis, "1 line repeating an earlier").examples == ["train.txt:4: anna"]
+    assert "to be skipped" in the(diagnosis, "1 line longer than data.max_length = 64").what
+    assert the(diagnosis, "valid: 1 line standing in train").examples == ["valid.txt:1: bob"]

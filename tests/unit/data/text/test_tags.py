@@ -1,0 +1,206 @@
+"""Tags before a source: one token each, never text, whatever the level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce import recipe
+from transduce.data.cache.tokenised import encode_corpus
+from transduce.data.text.pairs import Pair, Tally, called, check_files, read_pairs, tags_of
+from transduce.data.text.tags import with_tags, without_tags
+from transduce.data.tokens.sides import train_tokens
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import DataError, RecipeError, TokensError
+from transduce.recipe import Columns, Corpus, Mixture, Recipe, parse_recipe
+
+TEXTS = ["bonjour <fre> monde", "salut"] * 5
+LEVELS = ["character", "subword", "word", "symbol", "byte"]
+
+
+def test_there_and_back() -> None:
+    tagged = with_tags("bonjour", ["fre", "formal"])
+    assert tagged == "<fre> <formal> bonjour"
+    assert without_tags(tagged, {"fre", "formal"}) == (["fre", "formal"], "bonjour")
+    assert without_tags(tagged, {"fre"}) == (["fre"], "<formal> bonjour")
+    assert without_tags("a <fre> b", {"fre"}) == ([], "a <fre> b")
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_tag_is_one_token_at_the_beginning_and_text_elsewhere(
+    level: str, algorithm: str, tmp_path: Path
+) -> None:
+    settings = recipe.Tokens(level=level, algorithm=algorithm, size=300)
+    # A symbol that is spelt like a tag would be that tag.
+    texts = [text.replace("<fre>", "<") for text in TEXTS] if level == "symbol" else TEXTS
+    plain = Tokens.train(settings, texts)
+    made = Tokens.train(settings, texts, ["fre", "dut"])
+    made.save(tmp_path / "tokens.json")
+    for tokens in (made, Tokens.load(tmp_path / "tokens.json")):
+        assert list(tokens.tags) == ["dut", "fre"]
+        assert len(tokens) == len(plain) + 2
+        ids = tokens.encode("<fre> bonjour <fre> monde")
+        assert ids[0] == tokens.tags["fre"]
+        assert ids[1:] == plain.encode("bonjour <fre> monde")
+        assert tokens.encode("<fre>bonjour <fre> monde") == ids
+        assert tokens.encode("<dut> <fre> salut")[:2] == list(tokens.tags.values())
+        assert tokens.pieces(ids)[0] == "<fre>"
+        assert tokens.decode(ids) == plain.decode(ids[1:])
+        assert not tokens.unknowns(["<fre> bonjour"])
+    assert plain.tags == {}
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text, "utf-8")
+    return str(folder / name)
+
+
+def sources(corpus: Corpus) -> list[str]:
+    return [pair.source for pair in read_pairs(corpus, None)]
+
+
+def test_a_list_of_corpora_takes_turns(tmp_path: Path) -> None:
+    one = Columns(file=write(tmp_path, "one.tsv", "a\tA\nb\tB\nc\tC\n"), tag="x")
+    other = Columns(file=write(tmp_path, "other.tsv", "d\tD\n\tE\n"), tag="y")
+    bare = Columns(file=one.file, limit=1)
+    mixture = Mixture(of=[one, other, bare])
+    tally = Tally()
+    pairs = list(read_pairs(mixture, None, tally))
+    assert [pair.source for pair in pairs] == ["<x> a", "<y> d", "a", "<x> b", "<x> c"]
+    assert pairs[0] == Pair("<x> a", "A", one.file, 1, ("x",))
+    assert (tally.pairs, tally.empty_source) == (5, 1)
+    assert sources(mixture.model_copy(update={"limit": 2})) == ["<x> a", "<y> d"]
+    assert tags_of(mixture, None) == ["x", "y"]
+    assert called(mixture) == f"{one.file}, {other.file}"
+    check_files(mixture, None)
+    with pytest.raises(DataError, match="there is no file"):
+        check_files(Mixture(of=[one, Columns(file="nothing.tsv")]), None)
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        {},
+        {"source": "lemma"},
+        {"target": "form"},
+        {"source": "lemma", "target": "form"},
+        {"source": 0, "target": "form"},
+    ],
+)
+@pytest.mark.parametrize("tags", ["features", 2])
+def test_a_header_is_seen_once_for_all_columns(
+    sides: dict[str, Any], tags: str | int, tmp_path: Path
+) -> None:
+    rows = "sing\tsang\tV;PST\ngo\tgoes\tV;PRS\nbe\twas\tV;3\n"
+    named = any(isinstance(column, str) for column in (*sides.values(), tags))
+    header = "lemma\tform\tfeatures\n" if named else ""
+    corpus = Columns(file=write(tmp_path, "forms.tsv", header + rows), tags=tags, **sides)
+    pairs = list(read_pairs(corpus, None))
+    assert [(pair.source, pair.target, pair.tags) for pair in pairs] == [
+        ("<V> <PST> sing", "sang", ("V", "PST")),
+        ("<V> <PRS> go", "goes", ("V", "PRS")),
+        ("<V> <3> be", "was", ("V", "3")),
+    ]
+    assert [pair.line for pair in pairs] == ([2, 3, 4] if named else [1, 2, 3])
+
+
+def test_tags_of_several_files_and_skipped_rows_stay_with_their_rows(tmp_path: Path) -> None:
+    head = "lemma\tform\tfeatures\n"
+    files = [
+        write(tmp_path, "a.tsv", head + "a\tA\t1\n\tB\t2\nc\tC\t3\n"),
+        write(tmp_path, "b.tsv", head + "d\t\t4\ne\tE\t5\n"),
+    ]
+    pairs = list(read_pairs(Columns(file=files, tags="features"), None))
+    assert [(pair.source, pair.target) for pair in pairs] == [
+        ("<1> a", "A"),
+        ("<3> c", "C"),
+        ("<5> e", "E"),
+    ]
+
+
+def test_tags_of_jsonl_have_a_name(tmp_path: Path) -> None:
+    line = '{"source": "go", "target": "goes", "t": "V"}\n'
+    file = write(tmp_path, "forms.jsonl", line)
+    assert sources(Columns(file=file, tags="t")) == ["<V> go"]
+    with pytest.raises(DataError, match="only TSV has numbered columns; give its name"):
+        sources(Columns(file=file, tags=2))
+
+
+def test_a_column_of_tags(tmp_path: Path) -> None:
+    file = write(tmp_path, "forms.tsv", "sing\tsang\tV;PST\nsing\tsings\tV|PRS 3\nx\ty\t\n")
+    corpus = Columns(file=file, tags=2)
+    assert sources(corpus) == ["<V> <PST> sing", "<V> <PRS> <3> sing", "x"]
+    tagged = corpus.model_copy(update={"tag": "eng"})
+    assert sources(tagged)[2] == "<eng> x"
+    assert tags_of(tagged, None) == ["3", "PRS", "PST", "V", "eng"]
+    jsonl = write(tmp_path, "a.jsonl", '{"source": "a", "target": "b", "features": "N"}\n')
+    assert sources(Columns(file=jsonl, tags="features")) == ["<N> a"]
+    bad = write(tmp_path, "bad.tsv", "a\tb\t<V>\n")
+    with pytest.raises(DataError, match=r"bad.tsv:1: the tag is '<V>'; it must be one word"):
+        sources(Columns(file=bad, tags=2))
+
+
+def data_of(train: Any, **keys: Any) -> recipe.Data:
+    level = {"level": "character"}
+    tokens = {"source": level, "target": level}
+    values = {"train": train, "valid": train, "tokens": tokens, **keys}
+    return Recipe.model_validate({"data": values}).data
+
+
+def test_tokens_and_ids_of_a_tagged_corpus(tmp_path: Path) -> None:
+    one = {"file": write(tmp_path, "one.tsv", "a\tb\n"), "tag": "x"}
+    other = {"file": write(tmp_path, "other.tsv", "<x>\tb\n"), "tag": "y"}
+    data = data_of([one, other])
+    source, target = train_tokens(data)
+    assert (list(source.tags), target.tags) == (["x", "y"], {})
+    assert "t" not in source.names()  # no letter of a tag is a letter of the text
+    encoded, _ = encode_corpus(data.train, data, source, target, tmp_path / "cache")
+    again, _ = encode_corpus(data.train, data, source, target, tmp_path / "cache")
+    assert encoded.source(0).tolist() == [source.tags["x"], *source.encode("a")]
+    # What looks like a tag of the model at the beginning of a text is one.
+    assert encoded.source(1).tolist() == [source.tags["y"], source.tags["x"]]
+    assert again.source_ids.tolist() == encoded.source_ids.tolist()
+    changed = data_of([one, {**other, "tag": "x"}])
+    different, _ = encode_corpus(changed.train, changed, source, target, tmp_path / "cache")
+    assert different.source_ids.tolist() != encoded.source_ids.tolist()
+    write(tmp_path, "other.tsv", "aa\tb\n")
+    anew, _ = encode_corpus(data.train, data, source, target, tmp_path / "cache")
+    assert anew.source(1).tolist() == [source.tags["y"], *source.encode("aa")]
+
+
+def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
+    file = str(tmp_path / "tokens.json")
+    Tokens.train(recipe.Tokens(level="character"), ["ab"], ["x"]).save(file)
+    corpus = {"file": write(tmp_path, "one.tsv", "a\tb\n")}
+    both = {"both": {"file": file}}
+    assert train_tokens(data_of({**corpus, "tag": "x"}, tokens=both))[0].tags
+    with pytest.raises(TokensError, match="has no tag <y>; train the tokens anew"):
+        train_tokens(data_of({**corpus, "tag": "y"}, tokens=both))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [
+        ("{file: a.tsv, tag: a b}", "data.train.tag is 'a b'; it must be one word without < and >"),
+        ("{file: a.tsv, tag: s}", "data.train.tag is s, which means something else"),
+        ("[{file: a.tsv, tga: x}]", "unknown key data.train.of.0.tga; did you mean"),
+        ("[{fil: a.tsv}]", "the key data.train.of.0.source is missing"),
+        ("[]", "data.train.of"),
+        ("[3]", "data.train.of"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(corpus: str, said: str) -> None:
+    text = f"data:\n  train: {corpus}\n  valid: {{name: copy, split: valid}}\n"
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, "my.yaml", Path())
+    assert said in str(caught.value)
+    assert "my.yaml:2: " in str(caught.value)
+
+
+def test_a_tagger_has_no_place_for_tags() -> None:
+    text = "task: tag\ndata: {train: {file: a.tsv, tag: x}, valid: {file: a.tsv}}\n"
+    with pytest.raises(RecipeError, match="has a tag before each source, but task: tag"):
+        parse_recipe(text, "my.yaml", Path())

@@ -1,0 +1,74 @@
+"""Tokens of the two sides: each its own, or one for both, learnt or loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transduce import recipe
+from transduce.data.tokens.sides import train_tokens
+
+
+def test_the_recipe_says_whose_tokens_are_whose(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("abc\tX Y\ncab\tY Z\n")
+    corpus = recipe.Columns(file="a.tsv")
+    sides = recipe.TokensOfSides(
+        source=recipe.Tokens(level="character"), target=recipe.Tokens(level="symbol")
+    )
+    data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=sides)
+    source, target = train_tokens(data)
+    assert (source.level, len(source), target.level, len(target)) == ("character", 7, "symbol", 7)
+    shared = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
+    one, same = train_tokens(data.model_copy(update={"tokens": shared}))
+    assert one is same
+    assert one.unknowns(["abcXYZ "]) == {}
+    one.save(tmp_path / "mine.json")
+    loaded = recipe.TokensOfSides(both=recipe.Tokens(file="mine.json"))
+    assert train_tokens(data.model_copy(update={"tokens": loaded}))[0].to_json() == one.to_json()
+
+
+@pytest.mark.parametrize("sides", ["both", "apart"])
+def test_subwords_of_a_large_corpus_are_learnt_from_a_sample(tmp_path: Path, sides: str) -> None:
+    """Drawn evenly from all files, told once; the same each time."""
+    for part in "ab":
+        lines = "".join(f"{part}{n:03d}\t{part.upper()}{n:03d}\n" for n in range(400))
+        (tmp_path / f"{part}.tsv").write_text(lines)
+    corpus = recipe.Mixture(of=[recipe.Columns(file="a.tsv"), recipe.Columns(file="b.tsv")])
+
+    def learnt(sample: int) -> tuple[list[str], list[str]]:
+        tokens = recipe.Tokens(size=2000, sample=sample)
+        both = {"both": tokens} if sides == "both" else {"source": tokens, "target": tokens}
+        data = recipe.Data(
+            folder=str(tmp_path), train=corpus, valid=corpus, tokens=recipe.TokensOfSides(**both)
+        )
+        told: list[str] = []
+        found = train_tokens(data, told.append)
+        again = train_tokens(data)
+        assert [one.to_json() for one in found] == [one.to_json() for one in again]
+        return [name for one in found for name in one.names()], told
+
+    names, told = learnt(800)
+    assert told == []
+    # Where all is seen, every word becomes a token of its own.
+    whole = {f"▁{part}{n:03d}" for part in "abAB" for n in range(400)}
+    assert whole <= set(names)
+    names, told = learnt(200)
+    assert told == [
+        "Subwords are learnt from about 200 of the 800 training pairs: the key sample of "
+        "data.tokens changes that."
+    ]
+    for part in "abAB":
+        seen = [int(name[2:]) for name in set(names) & whole if name[1] == part]
+        assert 70 < len(seen) < 130
+        assert 70 < sum(number < 200 for number in seen) * 2 < 130
+
+
+def test_letters_and_labels_are_learnt_from_all(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"{chr(0x4E00 + n)}\tL{n}\n" for n in range(300)))
+    corpus = recipe.Columns(file="a.tsv")
+    kinds = {"source": "character", "target": "label"}
+    sides = {side: recipe.Tokens(level=level, sample=10) for side, level in kinds.items()}
+    tokens = recipe.TokensOfSides(**sides)
+    data = recipe.Data(folder=str(tmp_path), train=corpus, valid=corpus, tokens=tokens)
+    assert [len(one) for one in train_tokens(data, lambda told: pytest.fail(told))] == [304, 304]

@@ -1,0 +1,165 @@
+"""The network that hears: nobody hears a neighbour, and the loss is the sum it should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tiny_sounds import ENCODERS, audio_model, audio_network, noise
+from transduce.data.audio.corpus import Recorded, recorded
+from transduce.data.batches.batch import collate
+from transduce.data.tokens.tokenizer import PAD
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.nn.speech.mel import LogMel
+
+TARGETS = [[4, 5, 5, 6], [7, 4], [8]]
+
+
+def batch_of(waves: list[np.ndarray], targets: list[list[int]] = TARGETS):  # type: ignore[no-untyped-def]
+    batch = collate(waves, targets)
+    longest = max(map(len, targets))
+    said = [ids + [PAD] * (longest - len(ids)) for ids in targets]
+    batch.said_BT = torch.tensor(said)
+    batch.said_lengths_B = torch.tensor([len(ids) for ids in targets])
+    return batch
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("normalize", ["utterance", "global"])
+def test_what_is_heard_does_not_depend_on_neighbours(encoder: str, normalize: str) -> None:
+    network = audio_network(f"audio.normalize={normalize}", encoder=encoder).double()
+    waves = [noise(1.0, 1), noise(0.33, 2), noise(0.05, 3)]
+    together = collate(waves, None)
+    memory = network.encode(together.source_BS, together.source_lengths_B)
+    for row, wave in enumerate(waves):
+        alone = collate([wave], None)
+        apart = network.encode(alone.source_BS, alone.source_lengths_B)
+        states = int(memory.lengths_B[row])
+        assert states == int(apart.lengths_B[0]) == network.states_of(len(wave))
+        torch.testing.assert_close(
+            memory.states_BSD[row, :states], apart.states_BSD[0], rtol=1e-6, atol=1e-6
+        )
+
+
+def test_places_that_are_added_tell_states_apart() -> None:
+    # The same audio twice, far from each other: what is around both is silence.
+    wave = np.concatenate([np.zeros(4000, np.int16), noise(0.2, 1), np.zeros(4000, np.int16)])
+    batch = collate([np.concatenate([wave, wave])], None)
+    differences = {}
+    for name in ("places", "conformer"):
+        network = audio_network(encoder=name)
+        with torch.no_grad():
+            states_SD = network.front(batch.source_BS, batch.source_lengths_B)[0][0]
+        shift = len(wave) // (4 * network.front.mel.hop)
+        differences[name] = float((states_SD[26:30] - states_SD[26 + shift : 30 + shift]).norm())
+    assert differences["places"] > 10 * differences["conformer"]
+
+
+def test_the_stream_is_whole_where_products_are_of_half_precision() -> None:
+    network = audio_network()
+    batch = collate([noise(1.0, 1)], None)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states_BSD, _ = network.front(batch.source_BS, batch.source_lengths_B)
+    assert states_BSD.dtype == torch.float32
+
+
+def test_four_frames_become_one_state() -> None:
+    network = audio_network()
+    samples = 4000
+    frames = int(LogMel(4000, 16).count_frames(torch.tensor(samples)))
+    assert network.states_of(samples) == ((frames - 1) // 2 - 1) // 2
+    assert network.states_of(100) == 1  # one frame
+
+
+@pytest.mark.parametrize("encoder", ["conformer", "recurrent"])
+def test_the_loss_is_a_share_of_each(encoder: str) -> None:
+    network = audio_network(encoder=encoder)
+    waves = [noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)]
+    batch = batch_of(waves)
+    assert batch.target_BT is not None
+    loss = network.batch_loss(batch)
+    memory = network.encode(batch.source_BS, batch.source_lengths_B)
+    logits_BTV = network.head(network.decoder(batch.target_BT[:, :-1], memory))
+    wanted_BT = batch.target_BT[:, 1:].long()
+    written = F.cross_entropy(logits_BTV.mT, wanted_BT, ignore_index=PAD, reduction="sum")
+    heard = F.ctc_loss(
+        network.ctc_log_probs(memory).transpose(0, 1),
+        batch.said_BT,
+        memory.lengths_B,
+        torch.tensor([4, 2, 1]),
+        blank=PAD,
+        reduction="sum",
+    )
+    torch.testing.assert_close(loss.total, 0.7 * written + 0.3 * heard)
+    torch.testing.assert_close(loss.nll, written)  # without CTC, as without smoothing
+
+
+def test_where_two_passes_agree_the_loss_is_that_of_one() -> None:
+    network = audio_network()  # nothing is dropped in it
+    batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
+    once, twice = network.batch_loss(batch), network.batch_loss(batch.twice(), agreement=2.0)
+    torch.testing.assert_close(twice.total, once.total)
+    torch.testing.assert_close(twice.nll, once.nll)
+
+
+def test_a_sound_too_short_for_its_text_is_no_infinite_loss() -> None:
+    network = audio_network()
+    batch = batch_of([noise(0.05), noise(1.0)], [[4, 5, 6, 7], [4]])
+    loss = network.batch_loss(batch)
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    assert bool(loss.total.isfinite())
+    assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
+
+
+def test_without_ctc_there_are_no_weights_for_it() -> None:
+    network = audio_network("model.ctc_weight=0")
+    assert not [name for name, _ in network.named_parameters() if name.startswith("ctc")]
+    assert bool(network.batch_loss(batch_of([noise(0.5)], [[4]])).total.isfinite())
+
+
+def features_of(network: SpeechEncoderDecoder) -> torch.Tensor:
+    waves = collate([noise(1.0, seed) for seed in range(8)], None)
+    with torch.no_grad():
+        x_BSD, _ = network.front(waves.source_BS, waves.source_lengths_B)
+    return x_BSD
+
+
+def test_sound_is_changed_in_training_alone() -> None:
+    network = audio_network("audio.speed_perturbation=[0.8, 1.0, 1.25]")
+    plain = features_of(network)
+    torch.testing.assert_close(features_of(network), plain)
+    network.train()
+    torch.manual_seed(1)
+    first = features_of(network)
+    assert first.shape[1] > plain.shape[1]  # some are slower
+    torch.manual_seed(2)
+    assert features_of(network).shape != first.shape or not torch.equal(features_of(network), first)
+    torch.manual_seed(1)
+    torch.testing.assert_close(features_of(network), first)
+
+
+def test_a_corpus_says_how_features_are_normalised() -> None:
+    model = audio_model("audio.normalize=global")
+    waves = [noise(1.0, 1), (noise(2.0, 2) // 50).astype(np.int16)]
+    corpus = recorded(waves, [[4], [5]])
+    assert isinstance(corpus, Recorded)
+    model.survey(corpus)
+    front = model.network.front
+    assert front.norm is not None
+    mels = [front.mel(torch.from_numpy(w)[None] / 32768)[0][0] for w in waves]
+    all_frames = torch.cat(mels)
+    torch.testing.assert_close(front.norm.mean_M.data, all_frames.mean(dim=0))
+    torch.testing.assert_close(
+        front.norm.deviation_M.data, all_frames.std(dim=0, correction=0), rtol=1e-4, atol=1e-4
+    )
+    assert not front.norm.mean_M.requires_grad
+    assert "front.norm.mean_M" in dict(model.network.named_parameters())  # so it is kept
+
+
+def test_a_state_lies_amid_what_it_sees() -> None:
+    front = audio_network().front
+    # State 0 sees 7 frames of 25 ms, 10 ms apart: 85 ms. Its 40 ms lie in the middle.
+    assert front.seconds_of(0) == pytest.approx(0.0225)
+    assert front.seconds_of(1) == pytest.approx(0.0625)

@@ -1,0 +1,98 @@
+"""Products in 8 bits are sums of whole numbers: every kernel gives the same ones, to the bit."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.runtime.c import Product, library, why_not
+from transduce.runtime.c.product import Kernel
+
+KERNELS = [kernel for kernel in Kernel if kernel is not Kernel.BEST]
+SHAPES = [(1, 1), (5, 7), (16, 4), (17, 63), (48, 64), (70, 130), (129, 65), (33, 300)]
+ROWS = [*range(1, 41), 64, 65]
+
+
+def made() -> ctypes.CDLL:
+    found = library()
+    if found is None:
+        pytest.skip(f"no library: {why_not()}")
+    return found
+
+
+def with_kernel(kernel: Kernel) -> ctypes.CDLL:
+    if not made().has_kernel(kernel):
+        pytest.skip(f"this CPU, or what compiled for it, has no {kernel.name}")
+    return made()
+
+
+def weight(outputs: int, inputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(outputs * inputs)
+    levels_FD = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8)
+    return levels_FD, torch.rand(outputs) + 0.5, torch.randn(outputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_sums_of_whole_numbers_are_exact(kernel: Kernel) -> None:
+    found = with_kernel(kernel)
+    for outputs, inputs in SHAPES:
+        levels_FD, _, _ = weight(outputs, inputs)
+        product = Product.int8(found, levels_FD, torch.ones(outputs), None, kernel)
+        for rows in ROWS:
+            x_RD = torch.randint(-127, 128, (rows, inputs)).float()
+            x_RD[:, rows % inputs] = 127.0  # so that a level is a whole number
+            expected_RF = x_RD.long() @ levels_FD.long().T
+            assert torch.equal(product(x_RD).long(), expected_RF), (rows, outputs, inputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_the_largest_levels_do_not_overflow(kernel: Kernel) -> None:
+    levels_FD = torch.full((40, 4096), -127, dtype=torch.int8)
+    levels_FD[::2] = 127
+    product = Product.int8(with_kernel(kernel), levels_FD, torch.ones(40), None, kernel)
+    x_RD = torch.full((33, 4096), 127.0)
+    x_RD[::3] = -127.0
+    # Beyond 2^24 a float has gaps.
+    torch.testing.assert_close(
+        product(x_RD).double(), x_RD.double() @ levels_FD.double().T, rtol=1e-7, atol=0.0
+    )
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+def test_what_every_kernel_finds_is_the_same_to_the_bit(kernel: Kernel) -> None:
+    parts = weight(70, 130)
+    x_RD, added_RF = torch.randn(37, 130), torch.randn(37, 70)
+    plain = Product.int8(made(), *parts, Kernel.PLAIN)
+    other = Product.int8(with_kernel(kernel), *parts, kernel)
+    for relu, added in [(False, None), (True, None), (False, added_RF)]:
+        assert torch.equal(other(x_RD, relu, added), plain(x_RD, relu, added))
+
+
+def test_a_product_and_what_follows_it() -> None:
+    levels_FD, scale_F, bias_F = weight(70, 130)
+    x_BTD, added_BTF = torch.randn(3, 5, 130), torch.randn(3, 5, 70)
+    x_BTD[1, 2] = 0.0
+    most_BT1 = x_BTD.double().abs().amax(dim=-1, keepdim=True)
+    levels_BTD = (x_BTD.double() * 127 / most_BT1.clamp(min=1e-9)).round()
+    expected_BTF = (levels_BTD @ levels_FD.double().T) * (most_BT1 / 127) * scale_F + bias_F
+    product = Product.int8(made(), levels_FD, scale_F, bias_F)
+    for found, expected in [
+        (product(x_BTD), expected_BTF),
+        (product(x_BTD, True), expected_BTF.relu()),
+        (product(x_BTD, False, added_BTF), expected_BTF + added_BTF),
+    ]:
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [Kernel.BEST, *KERNELS], ids=lambda kernel: kernel.name)
+def test_a_row_is_the_same_alone_and_among_others(kernel: Kernel) -> None:
+    found = made() if kernel is Kernel.BEST else with_kernel(kernel)
+    product = Product.int8(found, *weight(70, 130), kernel)
+    x_RD = torch.randn(37, 130) * torch.logspace(-3, 3, 37)[:, None]
+    together_RF = product(x_RD)
+    for row in range(37):
+        assert torch.equal(product(x_RD[row : row + 1]), together_RF[row : row + 1])
+    assert torch.equal(product(x_RD[5:29]), together_RF[5:29])

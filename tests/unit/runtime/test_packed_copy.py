@@ -1,0 +1,52 @@
+"""Networks in fewer bits say nearly the same as the whole ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.decoding.search.greedy import greedy
+from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.runtime.packed_copy import packed
+
+SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([4, 3])
+TARGET = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, 0]])
+
+
+def network(**parts: object) -> EncoderDecoder:
+    side = {"layers": 2, "heads": 2, "feed_forward": 64, **parts}
+    shape = {"width": 32, "dropout": 0.0, "tie": "all", "encoder": side, "decoder": side}
+    torch.manual_seed(1)
+    return build(recipe.Model.model_validate(shape), Vocabulary(40, 40)).eval()
+
+
+@pytest.mark.parametrize(("kind", "loose"), [("bfloat16", 0.02), ("int8", 0.05)])
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+@torch.inference_mode()
+def test_the_features_are_nearly_the_same(kind: str, loose: float, activation: str) -> None:
+    whole = network(activation=activation)
+    few = packed(whole, kind)
+    expected = whole.head(whole(SOURCE, LENGTHS, TARGET[:, :-1]))
+    found = few.head(few(SOURCE, LENGTHS, TARGET[:, :-1])).float()
+    apart = float((found - expected).norm() / expected.norm())
+    assert 1e-5 < apart < loose  # not the same: it is really in fewer bits
+    assert torch.equal(expected, whole.head(whole(SOURCE, LENGTHS, TARGET[:, :-1])))
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+@torch.inference_mode()
+def test_it_can_be_searched(kind: str) -> None:
+    few = packed(network(), kind)
+    found = greedy(few, SOURCE, LENGTHS, torch.tensor([6, 6]))
+    assert all(len(of_one) == 1 for of_one in found)
+
+
+@torch.inference_mode()
+def test_packed_in_float32_it_reads_the_networks_own_numbers() -> None:
+    whole = network()
+    same = packed(whole, "float32")
+    assert same.front.table.weight is whole.front.table.weight
+    expected = whole.head(whole(SOURCE, LENGTHS, TARGET[:, :-1]))
+    found = same.head(same(SOURCE, LENGTHS, TARGET[:, :-1]))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

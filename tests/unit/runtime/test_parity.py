@@ -1,0 +1,295 @@
+"""Every option of a decoder in every runtime and precision gives what teacher forcing gives.
+
+Teacher forcing in float64 is the reference. The runtimes: the cached step of the modules, flat
+steps in torch, the C library, the slots of a GPU's search (here by torch), and ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce import recipe
+from transduce.data.tokens.tokenizer import PAD
+from transduce.interop.onnx import EncoderGraph, StepGraph
+from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models.decoders import DecoderState, TransformerDecoder
+from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.attention.attention import SCORES
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+from transduce.nn.recurrent.cells import CELLS
+from transduce.runtime.c import library, why_not
+from transduce.runtime.c_recurrent import CRecurrentSteps
+from transduce.runtime.c_transformer import CTransformerSteps, reader_of, steps_of
+from transduce.runtime.flat import FlatSteps
+from transduce.runtime.packed_copy import packed
+
+V, B, T = 31, 5, 7
+LENGTHS = torch.tensor([6, 1, 3, 9, 4])
+# After these steps rows change places, some twice and some no more, as in a beam.
+REORDERED = {1: [0, 0, 1, 2, 3, 4, 4], 3: [6, 1, 0, 2, 3], 5: [2, 0]}
+# How far log-probabilities may be from those of float64: relative to their norm.
+NEAR = {"float32": 2e-6, "bfloat16": 0.03, "int8": 0.03}
+needs_c = pytest.mark.skipif(library() is None, reason=f"no C library: {why_not()}")
+
+POSITIONS = [
+    {"positions": "sinusoidal"},
+    {"positions": "fourier"},
+    {"positions": "learned"},
+    {"positions": "rotary"},
+    {"positions": "none"},
+    {"positions": "sinusoidal", "combine": "concatenate"},
+    {"positions": "learned", "combine": "concatenate"},
+]
+TRANSFORMERS = [
+    {"norm": norm, "norm_position": place, "activation": activation, **positions}
+    for norm, place, activation, positions in product(
+        ("layer", "rms"), ("pre", "post"), ACTIVATIONS, POSITIONS
+    )
+]
+ALONE = [*TRANSFORMERS[::5], *({"kind": "recurrent", "cell": cell} for cell in CELLS)]
+RECURRENT = [
+    {"kind": "recurrent", "cell": cell, "attention": score, **rest}
+    for cell, score, rest in product(
+        CELLS,
+        [*(name for name in SCORES if name != "location-aware"), "none"],
+        [
+            {"layers": 1, "context": "output"},
+            {"layers": 2, "context": "input", "skip": True},
+            {"layers": 2, "context": "both"},
+        ],
+    )
+]
+
+
+def told(options: dict[str, Any]) -> str:
+    return " ".join(str(value) for value in options.values())
+
+
+def lively(network: torch.nn.Module) -> None:
+    """Weights that tell every part from every other."""
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.normal_(std=0.3)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+
+
+def transformer(**options: Any) -> EncoderDecoder:
+    side = {"layers": 2, "heads": 2, "feed_forward": 20, "max_positions": 16, **options}
+    return made({"width": 16, "encoder": side, "decoder": side})
+
+
+def made(shape: dict[str, Any]) -> EncoderDecoder:
+    torch.manual_seed(8)
+    network = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
+    lively(network)
+    return network
+
+
+def source() -> tuple[Tensor, Tensor]:
+    source_BS = torch.randint(4, V, (B, 9), generator=torch.Generator().manual_seed(1))
+    source_BS[torch.arange(9) >= LENGTHS[:, None]] = PAD
+    return source_BS, LENGTHS
+
+
+def walk() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """At each step the tokens_R, all tokens_RT so far with the source of each row before them, and
+    how rows change places afterwards."""
+    generator = torch.Generator().manual_seed(3)
+    history_RT = torch.arange(B)[:, None]
+    for step in range(T):
+        tokens_R = torch.randint(4, V, (len(history_RT),), generator=generator)
+        history_RT = torch.cat([history_RT, tokens_R[:, None]], dim=1)
+        index_R = torch.tensor(REORDERED[step]) if step in REORDERED else None
+        yield tokens_R, history_RT, index_R
+        if index_R is not None:
+            history_RT = history_RT[index_R]
+
+
+def expected(network: EncoderDecoder, history_RT: Tensor) -> Tensor:
+    """By teacher forcing in float64, the log-probabilities_RV after the last token."""
+    exact = deepcopy(network).double()
+    source_BS, lengths_B = source()
+    rows_R = history_RT[:, 0]
+    features_RTD = exact(source_BS[rows_R], lengths_B[rows_R], history_RT[:, 1:])
+    return exact.head(features_RTD[:, -1]).log_softmax(dim=-1)
+
+
+def check(steps: Any, network: EncoderDecoder, near: float) -> None:
+    state: DecoderState = steps.start(*source())
+    for tokens_R, history_RT, index_R in walk():
+        found_RV, state = steps.step(tokens_R, state)
+        expected_RV = expected(network, history_RT)
+        apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
+        assert apart < near
+        if index_R is not None:
+            state.reorder(index_R)
+
+
+@pytest.mark.parametrize("options", TRANSFORMERS, ids=told)
+@torch.inference_mode()
+def test_transformers_in_float32(options: dict[str, Any]) -> None:
+    network = transformer(**options)
+    check(network, network, NEAR["float32"])
+    check(FlatSteps(network), network, NEAR["float32"])
+    check(Slots(network), network, NEAR["float32"])
+    if library() is not None:
+        ours = steps_of(packed(network, "float32"))
+        # A head narrower than the states is left to torch.
+        assert isinstance(ours, FlatSteps if "combine" in options else CTransformerSteps)
+        check(ours, network, NEAR["float32"])
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "int8"])
+@pytest.mark.parametrize("options", TRANSFORMERS[::3], ids=told)
+@torch.inference_mode()
+def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
+    network = transformer(**options)
+    few = packed(network, kind)
+    check(few, network, NEAR[kind])
+    check(FlatSteps(few), network, NEAR[kind])
+    check(steps_of(few), network, NEAR[kind])
+
+
+@pytest.mark.parametrize("options", TRANSFORMERS[::2], ids=told)
+@torch.inference_mode()
+def test_transformers_as_graphs_of_onnx(options: dict[str, Any]) -> None:
+    network = transformer(**options)
+    check(Graphs(network), network, NEAR["float32"])
+
+
+@needs_c
+@pytest.mark.parametrize("options", RECURRENT, ids=told)
+@torch.inference_mode()
+def test_recurrent_decoders(options: dict[str, Any]) -> None:
+    encoder = {"kind": "recurrent", "cell": options["cell"], "layers": options["layers"]}
+    network = made({"width": 20, "encoder": encoder, "decoder": options})
+    check(network, network, NEAR["float32"])
+    ours = steps_of(packed(network, "float32"))
+    assert isinstance(ours, CRecurrentSteps)
+    check(ours, network, NEAR["float32"])
+
+
+@needs_c
+@pytest.mark.parametrize("read", [0, 1, 6])
+@pytest.mark.parametrize(
+    "options",
+    [*TRANSFORMERS[::5], *({**one, "attention": "none"} for one in RECURRENT[::8])],
+    ids=told,
+)
+@torch.inference_mode()
+def test_language_models(options: dict[str, Any], read: int) -> None:
+    if options.get("kind") == "recurrent":
+        options = {"layers": 2, "attention": "none", **options}
+    else:
+        options = {"layers": 2, "heads": 2, "feed_forward": 20, "max_positions": 24, **options}
+    shape = {"width": 16, "encoder": None, "decoder": options}
+    torch.manual_seed(8)
+    network = build_language(recipe.Model.model_validate(shape), V).eval()
+    lively(network)
+    exact = deepcopy(network).double()
+    ours = reader_of(packed(network, "float32"))
+    assert isinstance(
+        ours, LanguageModelNetwork if "combine" in options else CTransformerSteps | CRecurrentSteps
+    )
+    prompt_BT = torch.randint(4, V, (B, read), generator=torch.Generator().manual_seed(5))
+    state = ours.read(prompt_BT)
+    for tokens_R, history_RT, index_R in walk():
+        found_RV, state = ours.step(tokens_R, state)
+        texts_RT = torch.cat([prompt_BT[history_RT[:, 0]], history_RT[:, 1:]], dim=1)
+        expected_RV = exact.head(exact(texts_RT)[:, -1]).log_softmax(dim=-1)
+        apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
+        assert apart < NEAR["float32"]
+        if index_R is not None:
+            state.reorder(index_R)
+
+
+@needs_c
+def test_a_token_that_is_not_in_the_vocabulary_is_refused() -> None:
+    side = {"kind": "recurrent"}
+    recurrent = made({"width": 16, "encoder": side, "decoder": side})
+    with torch.inference_mode():
+        for network in (transformer(), recurrent):
+            steps = steps_of(packed(network, "float32"))
+            state = steps.start(*source())
+            for bad in (V, -1):
+                with pytest.raises(ValueError, match=r"vocabulary|not among"):
+                    steps.step(torch.full((B,), bad), state)
+
+
+# ------------------------------------------------------------------ other runtimes, as steppers
+
+
+class Slots:
+    """The step over stores of a fixed size, one CUDA graph on a GPU; here by torch."""
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        assert isinstance(network.decoder, TransformerDecoder)
+        self.network, self.decoder = network, network.decoder
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> SlotState:
+        states_BSD = self.network.encode(source_BS, lengths_B).states_BSD
+        memory = [
+            CrossAttentionSlots(block.project_memory(states_BSD), lengths_B)
+            for block in self.decoder.stack
+        ]
+        stores = [torch.zeros(B, T, 2 * states_BSD.shape[2]) for _ in memory]
+        return SlotState(stores, memory, torch.zeros(B, dtype=torch.int32))
+
+    def step(self, tokens_R: Tensor, state: SlotState) -> tuple[Tensor, SlotState]:
+        own = [SelfAttentionSlots(store, state.lengths_R) for store in state.stores]
+        features_RD = self.decoder.advance(tokens_R, own, list(state.memory))
+        state.lengths_R += 1
+        return self.network.head(features_RD).log_softmax(dim=-1), state
+
+
+class SlotState:
+    def __init__(
+        self, stores: list[Tensor], memory: list[CrossAttentionSlots], lengths_R: Tensor
+    ) -> None:
+        self.stores, self.memory, self.lengths_R = stores, memory, lengths_R
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.stores = [store[index_R] for store in self.stores]
+        self.memory = [
+            CrossAttentionSlots(past.store_BSE[index_R], past.lengths_B[index_R])
+            for past in self.memory
+        ]
+        self.lengths_R = self.lengths_R[index_R]
+
+
+class Graphs:
+    """What is exported to ONNX, before a file is made of it."""
+
+    def __init__(self, network: EncoderDecoder) -> None:
+        self.encoder, self.decoder = EncoderGraph(network, 16), StepGraph(network, 16)
+        self.layers, self.width = len(network.decoder.blocks), 16
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> GraphState:
+        mask_BS = torch.arange(source_BS.shape[1]) < lengths_B[:, None]
+        past_LBTE = torch.zeros(self.layers, len(source_BS), 0, 2 * self.width)
+        return GraphState(past_LBTE, self.encoder(source_BS, mask_BS), mask_BS)
+
+    def step(self, tokens_R: Tensor, state: GraphState) -> tuple[Tensor, GraphState]:
+        place_1 = torch.tensor([state.past_LBTE.shape[2]])
+        log_probs_RV, state.past_LBTE = self.decoder(
+            tokens_R, place_1, state.past_LBTE, state.memory_LBSE, state.mask_BS
+        )
+        return log_probs_RV, state
+
+
+class GraphState:
+    def __init__(self, past_LBTE: Tensor, memory_LBSE: Tensor, mask_BS: Tensor) -> None:
+        self.past_LBTE, self.memory_LBSE, self.mask_BS = past_LBTE, memory_LBSE, mask_BS
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.past_LBTE, self.memory_LBSE = self.past_LBTE[:, index_R], self.memory_LBSE[:, index_R]
+        self.mask_BS = self.mask_BS[index_R]

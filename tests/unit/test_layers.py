@@ -1,0 +1,144 @@
+"""The layers of the package: no import upward, none in a circle; importing stays light."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import transduce
+
+ROOT = Path(transduce.__file__).parent
+
+# From the lowest layer up: a package may import those listed before it, and its own modules.
+LAYERS = [
+    ["errors"],
+    ["storage", "hardware", "cores", "terminal"],
+    ["nn"],
+    ["checksums", "recipe"],
+    ["corpora"],
+    ["data"],
+    ["synthesis"],
+    ["models"],
+    ["runtime"],
+    ["decoding"],
+    ["tasks"],
+    ["alignment"],
+    ["evaluation"],
+    ["interop", "inspection"],
+    ["serving", "training"],
+    ["cli"],
+    ["__main__"],
+]
+LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+AT_THE_TOP = 8  # modules outside any package
+IN_A_PACKAGE = 16  # modules side by side
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path, everywhere: bool = True) -> set[str]:
+    """The modules of transduce that a file imports; without `everywhere`, at import time alone."""
+    tree = ast.parse(path.read_text("utf-8"))
+    nodes = list(ast.walk(tree)) if everywhere else tree.body
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names = {name for name in inner if name in MODULES}
+            found |= names if names else {node.module}
+    return {name for name in found if name.startswith("transduce.") and name != "transduce"}
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+MODULES = {module_name(path) for path in FILES}
+
+
+def package_of(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_every_package_has_a_layer() -> None:
+    packages = {package_of(name) for name in MODULES if "." in name}
+    assert packages <= set(LAYER), f"add {packages - set(LAYER)} to LAYERS"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_nothing_imports_upward(path: Path) -> None:
+    own = module_name(path)
+    if own == "transduce":  # the public names, each imported when it is first used
+        return
+    for name in imports_of(path):
+        other, mine = package_of(name), package_of(own)
+        lower = LAYER[other] < LAYER[mine]
+        assert lower or other == mine, f"{own} must not import {name}"
+
+
+def test_no_folder_is_crowded() -> None:
+    for folder in {path.parent for path in FILES}:
+        modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        most = AT_THE_TOP if folder == ROOT else IN_A_PACKAGE
+        assert len(modules) <= most, f"{folder.relative_to(ROOT.parent)}: {len(modules)} modules"
+
+
+def test_every_package_says_what_it_is() -> None:
+    for path in FILES:
+        if path.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), f"{path}: no docstring"
+
+
+def test_no_import_circle() -> None:
+    graph = {module_name(path): imports_of(path) for path in FILES}
+    state: dict[str, str] = {}
+
+    def visit(name: str, trail: list[str]) -> None:
+        if state.get(name) == "done":
+            return
+        assert state.get(name) != "open", f"import circle: {' -> '.join([*trail, name])}"
+        state[name] = "open"
+        for other in sorted(graph.get(name, ())):
+            if other != name:
+                visit(other, [*trail, name])
+        state[name] = "done"
+
+    for name in sorted(graph):
+        visit(name, [])
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("heavy", ["torch", "numpy", "pydantic", "rich", "matplotlib"])
+def test_importing_transduce_is_light(heavy: str) -> None:
+    run("-c", f"import sys, transduce; assert {heavy!r} not in sys.modules")
+
+
+def test_the_command_line_does_not_load_torch_to_say_what_it_can() -> None:
+    heavy = "{'torch', 'pydantic'}"
+    code = f"import sys, transduce.cli.main; sys.exit(bool({heavy} & set(sys.modules)))"
+    run("-c", code)
+
+
+def test_help_answers_at_once() -> None:
+    before = os.times()
+    shown = run("-m", "transduce", "--help").stdout
+    after = os.times()
+    assert "train" in shown
+    # Of its own work, not of the clock: that is the same however busy the machine is.
+    worked = after.children_user + after.children_system
+    assert worked - before.children_user - before.children_system < 1.0
+
+
+def test_the_page_of_results_says_what_was_measured() -> None:
+    root = ROOT.parent.parent
+    subprocess.run([sys.executable, str(root / "docs" / "make_results.py"), "--check"], check=True)
