@@ -39,7 +39,7 @@ def make_model(size: Size, folder: Path) -> None:
         model=recipe.Model(
             width=size.width,
             dropout=0.0,
-            tie="all",
+            tie_embeddings="all",
             encoder=recipe.TransformerEncoder(**part),
             decoder=recipe.TransformerDecoder(**part),
         ),

@@ -88,7 +88,7 @@ def _check(recipe: Any) -> None:
         if part.activation == "swiglu":
             raise ValueError("its models have no gated feed-forward layers")
     if recipe.tie != "all":
-        raise ValueError("its tables are written here for tie: all alone")
+        raise ValueError("its tables are written here for tie_embeddings: all alone")
 
 
 def _marian(ours: Any, transformers: Any) -> Any:

@@ -1,13 +1,13 @@
 """How many seconds of audio a second takes: to train, and to transcribe.
 
-    python benchmarks/audio_speed.py MODEL... [--device cuda] [--updates 30] [--rounds 3]
+    python benchmarks/sound_speed.py MODEL... [--device cuda] [--updates 30] [--rounds 3]
 
 MODELs are folders of trained models that hear. Training is whole updates on batches of the model's
 own corpus, as `transduce train` does them, features, speed perturbation and SpecAugment included;
 `features` is how much of that time computing them alone takes. Transcribing is of the recipe's test
 set, from samples in memory, greedily and with the recipe's beam; `reading` is what opening and
 decoding the files takes, on all cores. A figure is the median over rounds. Prints a table and
-writes benchmarks/results/audio_speed_DEVICE.json.
+writes benchmarks/results/sound_speed_DEVICE.json.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main() -> None:
         )
     kind = torch.device(asked.device).type
     found = {"facts": facts(torch.device(asked.device)), "rows": rows}
-    (RESULTS / f"audio_speed_{kind}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    (RESULTS / f"sound_speed_{kind}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

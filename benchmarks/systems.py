@@ -34,7 +34,7 @@ from transduce.training.optimizer import build_optimizer, set_learning_rate
 from transduce.training.update import build_update
 
 DROPOUT, SMOOTHING, CLIP, RATE = 0.1, 0.1, 1.0, 3e-4
-SETTINGS = recipe.Train(lr=RATE, smoothing=SMOOTHING, clip=CLIP)
+SETTINGS = recipe.Train(lr=RATE, label_smoothing=SMOOTHING, clip_norm=CLIP)
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -111,7 +111,7 @@ def ours(size: Size, device: torch.device, precision: torch.dtype) -> System:
     settings = recipe.Model(
         width=size.width,
         dropout=DROPOUT,
-        tie="all",
+        tie_embeddings="all",
         encoder=recipe.TransformerEncoder(**part),
         decoder=recipe.TransformerDecoder(**part),
     )

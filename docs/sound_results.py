@@ -15,7 +15,7 @@ def sections() -> list[str]:
     aligned = _read("alignment.json")
     if aligned is not None:
         lines += _alignment(aligned)
-    fast = [found for device in ("cuda", "cpu") if (found := _read(f"audio_speed_{device}.json"))]
+    fast = [found for device in ("cuda", "cpu") if (found := _read(f"sound_speed_{device}.json"))]
     if fast:
         lines += ["## Speed of speech", "", _ABOUT_SPEED, ""]
     for found in fast:

@@ -22,7 +22,7 @@ from transduce.tasks.transduce import create
 PAIRS = [("iroh made tea", "tea"), ("zuko", "uncle"), ("a cup", "of tea"), ("é 茶", "ab")] * 3
 SHAPE = "{layers: 1, heads: 2, feed_forward: 16}"
 PART = "model: {width: 8, encoder: " + SHAPE + ", decoder: " + SHAPE + "}\n"
-RUN = "train: {steps: 2, tokens: 64, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
+RUN = "train: {steps: 2, batch_tokens: 64, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
 TOKENS = "  tokens: {both: {level: character}}\n"
 
 RECIPES = {
@@ -38,9 +38,10 @@ RECIPES = {
     f"model: {{width: 8, encoder: {SHAPE}}}\n{RUN}",
     "speech": "data:\n  train: {file: speech.tsv, audio: path}\n"
     f"  valid: {{file: speech.tsv, audio: path}}\n{TOKENS}"
-    "audio: {rate: 4000, bands: 16, channels: 4}\n"
-    f"model: {{width: 8, tie: none, ctc: 0.3, encoder: {SHAPE}, decoder: {SHAPE}}}\n"
-    "train: {steps: 2, tokens: 600, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
+    "audio: {sample_rate: 4000, mel_bands: 16, channels: 4}\n"
+    f"model: {{width: 8, tie_embeddings: none, ctc_weight: 0.3, "
+    f"encoder: {SHAPE}, decoder: {SHAPE}}}\n"
+    "train: {steps: 2, batch_tokens: 600, device: cpu}\nvalidation: {every: 2, limit: 2}\n"
     "metrics: [cer]\n",
     "language": "task: continue\ndata:\n  train: {text: a.txt}\n  valid: {text: b.txt}\n"
     f"{TOKENS}  max_length: 16\nmodel: {{width: 8, decoder: {SHAPE}}}\n{RUN}",

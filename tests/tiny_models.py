@@ -20,7 +20,7 @@ def tiny(
     encoder: dict[str, Any] | None = None,
     decoder: dict[str, Any] | None = None,
     *,
-    tie: str = "target",
+    tie_embeddings: str = "target",
     seed: int = 3,
     banned: bool = False,
     **parts: Any,
@@ -36,7 +36,12 @@ def tiny(
                 "valid": {"name": "copy", "split": "valid"},
                 "tokens": {"both": {"level": "character"}},
             },
-            "model": {"width": 16, "tie": tie, "encoder": sides[0], "decoder": sides[1]},
+            "model": {
+                "width": 16,
+                "tie_embeddings": tie_embeddings,
+                "encoder": sides[0],
+                "decoder": sides[1],
+            },
             "decode": {"beam": 3, "max_ratio": 1.5, "max_extra": 3},
             **parts,
         }

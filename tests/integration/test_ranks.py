@@ -371,7 +371,7 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
         "data: {train: {text: text.txt}, valid: {text: text.txt, limit: 40}, max_length: 16,\n"
         "  tokens: {both: {level: character}}}\n"
         "model: {width: 16, dropout: 0.0, decoder: {layers: 1, heads: 2, feed_forward: 16}}\n"
-        "train: {warmup: 2, smoothing: 0.0}\n"
+        "train: {warmup: 2, label_smoothing: 0.0}\n"
     )
     alone, both = (finish(tmp_path, tmp_path / f"of-{n}", n, EXACT) for n in (1, 2))
     parted = finish(tmp_path, tmp_path / "parted", 2, [*EXACT, "train.fsdp=true"])

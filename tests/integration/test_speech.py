@@ -100,7 +100,8 @@ def test_a_translation_beside_what_is_said(folder: Path, tmp_path: Path) -> None
         lines += [f"{folder / path}\t{text}\t{text.upper()}\n" for path, text in rows]
         (tmp_path / f"{split}.tsv").write_text("".join(lines))
     corpora = [
-        f"data.{split}={{file: {tmp_path}/{split}.tsv, audio: path, target: upper, said: said}}"
+        f"data.{split}={{file: {tmp_path}/{split}.tsv, audio: path, target: upper, "
+        "transcript: said}"
         for split in ("train", "valid")
     ]
     apart = "data.tokens={source: {level: character}, target: {level: character}}"

@@ -46,7 +46,7 @@ def test_a_recipe_made_in_python_is_kept_as_one_of_a_file(
             tokens=TokensOfSides(both=Tokens(level="character")),
         ),
         model=Model(preset="transformer-tiny", width=32),
-        train=Train(steps=2, tokens=256),
+        train=Train(steps=2, batch_tokens=256),
         metrics=["exact"],
     )
     train(recipe, tmp_path / "run")

@@ -98,7 +98,10 @@ def test_recipes_that_cannot_be(tmp_path: Path, text: str, said: str) -> None:
         ("train.steps=1e99", "train.steps is 1e+99, which is larger than any number"),
         ("model.encoder.layers=100000", "parameters"),
         ("model.width=100000000", "GB of memory to be trained"),
-        ("audio={bands: 1001}", "audio.mel_bands is 1001; it must be a whole number of at least"),
+        (
+            "audio={mel_bands: 1001}",
+            "audio.mel_bands is 1001; it must be a whole number of at least",
+        ),
     ],
 )
 def test_overrides_that_cannot_be(

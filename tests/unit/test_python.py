@@ -38,7 +38,7 @@ WRONG = [
     ("model: {preset: transformer-tyny}", {"model": {"preset": "transformer-tyny"}}),
     ("model: {encoder: {kind: recurent}}", {"model": {"encoder": {"kind": "recurent"}}}),
     ("metrics: blue", {"metrics": "blue"}),
-    ("decode: {coverage: 1.5, beam: 0}", {"decode": {"coverage_penalty": 1.5, "beam": 0}}),
+    ("decode: {coverage_penalty: 1.5, beam: 0}", {"decode": {"coverage_penalty": 1.5, "beam": 0}}),
 ]
 YAML = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}\n"
 
@@ -101,11 +101,11 @@ def test_training_takes_a_folder_by_its_name(tmp_path: Path) -> None:
     ("recipe", "kind"),
     [
         ({"model": MODEL}, EncoderDecoder),
-        ({"model": {**MODEL, "tie": "all"}}, EncoderDecoder),
+        ({"model": {**MODEL, "tie_embeddings": "all"}}, EncoderDecoder),
         ({"task": "classify", "model": {"width": 8, "encoder": SMALL}}, Labeller),
         ({"task": "tag", "model": {"width": 8, "encoder": SMALL}}, Labeller),
         ({"task": "continue", "model": {"width": 8, "decoder": SMALL}}, LanguageModelNetwork),
-        ({"audio": {"bands": 20}, "model": MODEL}, SpeechEncoderDecoder),
+        ({"audio": {"mel_bands": 20}, "model": MODEL}, SpeechEncoderDecoder),
     ],
 )
 def test_a_network_is_built_of_a_recipe_and_sizes(recipe: dict[str, Any], kind: type) -> None:

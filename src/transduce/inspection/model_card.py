@@ -96,15 +96,15 @@ def _whole(recipe: Recipe) -> str:
         "width": "width",
         "dropout": "dropout",
         "word_dropout": "word dropout",
-        "tie": "tied embeddings:",
-        "ctc": "CTC",
-        "pool": "pool:",
+        "tie_embeddings": "tied embeddings:",
+        "ctc_weight": "CTC weight",
+        "pooling": "pooling:",
     }
     without = RULES[recipe.task].without
     told = [
         f"{name} {getattr(recipe.model, key)}"
         for key, name in names.items()
-        if f"model.{key}" not in without and (key != "ctc" or recipe.model.ctc_weight)
+        if f"model.{key}" not in without and (key != "ctc_weight" or recipe.model.ctc_weight)
     ]
     if recipe.model.characters is not None:
         told.append(f"letters: {_part(recipe.model.characters)}")

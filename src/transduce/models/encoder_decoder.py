@@ -62,14 +62,14 @@ class Head(nn.Module):
         features_BTD: Tensor,
         targets_BT: Tensor,
         smoothing: float,
-        agreement: float = 0.0,
+        r_drop: float = 0.0,
         ignore: int = PAD,
     ) -> Loss:
-        """With `agreement`, the second half of the rows is a second pass over the first."""
+        """With `r_drop`, the second half of the rows is a second pass over the first."""
         narrow_BTE = self.narrow(features_BTD)
-        if agreement:
+        if r_drop:
             return r_drop_cross_entropy(
-                narrow_BTE, self.weight, self.bias, targets_BT, agreement, smoothing, ignore
+                narrow_BTE, self.weight, self.bias, targets_BT, r_drop, smoothing, ignore
             )
         return cross_entropy(narrow_BTE, self.weight, self.bias, targets_BT, smoothing, ignore)
 
@@ -110,13 +110,13 @@ class EncoderDecoder(TrainableNetwork):
         lengths_B: Tensor,
         target_BT: Tensor,
         smoothing: float = 0.0,
-        agreement: float = 0.0,
+        r_drop: float = 0.0,
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN … END, padded), summed over its tokens."""
         features_BTD = self(source_BS, lengths_B, target_BT[:, :-1])
-        return self.head.loss(features_BTD, target_BT[:, 1:], smoothing, agreement)
+        return self.head.loss(features_BTD, target_BT[:, 1:], smoothing, r_drop)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""
         source, target, longest = packed.source_offsets, packed.target_offsets, packed.shape.longest
         mask = Segments(source, source, longest)
@@ -124,7 +124,7 @@ class EncoderDecoder(TrainableNetwork):
         memory: Memory = self.encoder(x_1SD, source, Mask(segments=mask))
         memory.mask = Mask(segments=Segments(target, source, longest))
         features_1TD = self.decoder(packed.target_1T, memory, Segments(target, target, longest))
-        return self.head.loss(features_1TD, packed.labels_1T, smoothing, agreement)
+        return self.head.loss(features_1TD, packed.labels_1T, smoothing, r_drop)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
         return self.begin(self.encode(source_BS, lengths_B))
@@ -167,7 +167,7 @@ class Vocabulary(NamedTuple):
 def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     """A network of the recipe's shape, its weights drawn from torch's generator.
 
-    Raises ModelError where tie: all cannot be.
+    Raises ModelError where tie_embeddings: all cannot be.
     """
     width, dropout = settings.width, settings.dropout
     assert settings.encoder is not None  # the recipe holds this
@@ -177,9 +177,9 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     if settings.tie_embeddings == "all":
         if front.table.weight.shape != target_front.table.weight.shape:
             raise ModelError(
-                f"tie: all makes one table of the source's and the target's embeddings, but they "
+                f"tie_embeddings: all shares one table of source and target embeddings, but these "
                 f"are {_shape(front)} and {_shape(target_front)} (tokens x width): use one "
-                f"vocabulary and the same combine on both sides, or tie: target"
+                f"vocabulary and the same combine on both sides, or tie_embeddings: target"
             )
         target_front.table = front.table
     encoder = build_encoder(settings.encoder, width, dropout)

@@ -62,17 +62,17 @@ class Labeller(TrainableNetwork):
         lengths_B: Tensor,
         target_BT: Tensor,
         smoothing: float = 0.0,
-        agreement: float = 0.0,
+        r_drop: float = 0.0,
     ) -> Loss:
         """Cross-entropy of the labels in target_BT (BEGIN, labels, padded), summed over them."""
-        return self.loss_of(self(source_BS, lengths_B), target_BT, smoothing, agreement)
+        return self.loss_of(self(source_BS, lengths_B), target_BT, smoothing, r_drop)
 
     def loss_of(
-        self, features_BTD: Tensor, target_BT: Tensor, smoothing: float, agreement: float
+        self, features_BTD: Tensor, target_BT: Tensor, smoothing: float, r_drop: float
     ) -> Loss:
         """The loss of what `forward` gives."""
         labels_BT = _labels(target_BT[:, 1 : 1 + features_BTD.shape[1]])
-        return self.head.loss(features_BTD, labels_BT, smoothing, agreement, ignore=NO_LABEL)
+        return self.head.loss(features_BTD, labels_BT, smoothing, r_drop, ignore=NO_LABEL)
 
     def states_of(self, length: int) -> int:
         """How many states a source of so many tokens has."""
@@ -84,23 +84,21 @@ class Labeller(TrainableNetwork):
             return False
         return packs_all(self, longest)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         offsets, longest = packed.source_offsets, packed.shape.longest
         segments = Segments(offsets, offsets, longest)
         x_1SD = self.front(packed.source_1S, segments.places(packed.shape.source))
         memory: Memory = self.encoder(x_1SD, offsets, Mask(segments=segments))
         labels_1T = _labels(packed.labels_1T)
         if self.pool is None:
-            return self.head.loss(
-                memory.states_BSD, labels_1T, smoothing, agreement, ignore=NO_LABEL
-            )
+            return self.head.loss(memory.states_BSD, labels_1T, smoothing, r_drop, ignore=NO_LABEL)
         # Sequence n has label n; of both there are more than that, to fill each copy up.
-        copies = 2 if agreement else 1
+        copies = 2 if r_drop else 1
         labels_CT = labels_1T.view(copies, -1)
         features_CBD = self.pool(memory).unflatten(0, (copies, -1))
         count = min(labels_CT.shape[1], features_CBD.shape[1])
         features_CBD, labels_CB = features_CBD[:, :count], labels_CT[:, :count]
-        return self.head.loss(features_CBD, labels_CB, smoothing, agreement, ignore=NO_LABEL)
+        return self.head.loss(features_CBD, labels_CB, smoothing, r_drop, ignore=NO_LABEL)
 
 
 def _labels(target_BT: Tensor) -> Tensor:

@@ -40,10 +40,10 @@ class LanguageModelNetwork(TrainableNetwork):
         lengths_B: Tensor,
         target_BT: Tensor,
         smoothing: float = 0.0,
-        agreement: float = 0.0,
+        r_drop: float = 0.0,
     ) -> Loss:
         """Cross-entropy of target_BT (BEGIN …, padded), summed; the sources are empty."""
-        return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, agreement)
+        return self.head.loss(self(target_BT[:, :-1]), target_BT[:, 1:], smoothing, r_drop)
 
     def packs(self, longest: int) -> bool:
         watched = is_watched(self.modules())
@@ -52,11 +52,11 @@ class LanguageModelNetwork(TrainableNetwork):
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
         return all(packs(a.width // a.heads, longest, a.dropout) for a in attentions)
 
-    def packed_loss(self, packed: Packed, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""
         offsets, longest = packed.target_offsets, packed.shape.longest
         features_1TD = self.decoder(packed.target_1T, None, Segments(offsets, offsets, longest))
-        return self.head.loss(features_1TD, packed.labels_1T, smoothing, agreement)
+        return self.head.loss(features_1TD, packed.labels_1T, smoothing, r_drop)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """What is remembered of tokens (from BEGIN on), read in one pass."""

@@ -187,11 +187,11 @@ class SpeechEncoderDecoder(EncoderDecoder):
     def ctc_log_probs(self, memory: Memory) -> Tensor:
         return torch.log_softmax(self.ctc_logits(memory).float(), dim=-1)
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         assert batch.target_BT is not None
         memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.tags_BG)
         features_BTD = self.decoder(batch.target_BT[:, :-1], memory)
-        loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, agreement)
+        loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, r_drop)
         if self.ctc is None:
             return loss
         assert batch.said_BT is not None
@@ -199,7 +199,7 @@ class SpeechEncoderDecoder(EncoderDecoder):
         logits_BSV = self.ctc_logits(memory)
         heard = ctc_loss(logits_BSV, memory.lengths_B, batch.said_BT, batch.said_lengths_B, PAD)
         share = self.ctc_weight
-        total = heard.total / 2 if agreement else heard.total  # everything is heard twice
+        total = heard.total / 2 if r_drop else heard.total  # everything is heard twice
         return loss._replace(total=(1 - share) * loss.total + share * total)
 
 

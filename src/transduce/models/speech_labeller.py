@@ -37,10 +37,10 @@ class SpeechLabeller(Labeller):
         pooled_BD: Tensor = self.pool(memory)
         return pooled_BD[:, None]
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, agreement: float = 0.0) -> Loss:
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         assert batch.target_BT is not None
         features_B1D = self(batch.source_BS, batch.source_lengths_B, batch.tags_BG)
-        return self.loss_of(features_B1D, batch.target_BT, smoothing, agreement)
+        return self.loss_of(features_B1D, batch.target_BT, smoothing, r_drop)
 
     def states_of(self, length: int) -> int:
         return self.front.states_of(length)

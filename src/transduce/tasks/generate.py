@@ -337,7 +337,7 @@ class GenerativeModel(Model):
             parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
             if not parts:
                 raise ModelError(
-                    "coverage is counted by attention to the source; this model has none"
+                    "coverage_penalty counts attention to the source; this model has none"
                 )
             attention = parts[-1]
         if ensemble:

@@ -212,7 +212,7 @@ def test_no_network(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(server: Loopback, tmp_path: Path) -> None:
     server.files["file"] = BODY
-    with pytest.raises(DataError, match=r"file\.part could not be written \(.*--to"):
+    with pytest.raises(DataError, match=r"file\.part could not be written \(.*--output"):
         download(
             server.address("file"), tmp_path / "no" / "file", len(BODY), lambda part: True, print
         )

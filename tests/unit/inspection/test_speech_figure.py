@@ -67,9 +67,7 @@ def test_the_path_of_ctc_is_drawn_where_it_is(
     assert heard._ctc_path(heard_SV.log(), [4] * 9) is None
     tokens, edges = ["a", "▁", "a", "</s>"], [0.04 * state for state in range(9)]
     weights_TS = np.full((4, 8), 0.125)
-    heard_map(
-        weights_TS, edges, tokens, np.ones((32, 40)), 0.32, [], tmp_path / "x.png", ctc_weight=ctc
-    )
+    heard_map(weights_TS, edges, tokens, np.ones((32, 40)), 0.32, [], tmp_path / "x.png", ctc=ctc)
     above, below, middle = drawn[0].axes
     assert [label.get_text() for label in above.get_yticklabels()] == ["a", "␣", "a", "</s>"]
     boxes = [(p.get_x(), p.get_y(), p.get_width()) for p in middle.patches]

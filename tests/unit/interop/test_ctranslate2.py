@@ -48,7 +48,7 @@ def test_every_shape_says_the_same(tmp_path: Path, activation: str, positions: s
             "norm": norm,
             "norm_position": norm_position,
         }
-        model = tiny(part, part, tie=["all", "target", "none"][number % 3], seed=number)
+        model = tiny(part, part, tie_embeddings=["all", "target", "none"][number % 3], seed=number)
         other = exported(model, tmp_path / str(number))
         assert difference(model, other) < 1e-4
         assert texts(model, beam=1) == texts(other, beam=1)

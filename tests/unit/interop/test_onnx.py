@@ -38,7 +38,7 @@ WISHES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_says_the_same(tmp_path: Path, shape: str) -> None:
     encoder, decoder, tie = SHAPES[shape]
-    model = tiny(encoder, decoder, tie=tie)
+    model = tiny(encoder, decoder, tie_embeddings=tie)
     export(model, tmp_path)
     other = open_model(tmp_path)
     assert difference(model, other) < 1e-4

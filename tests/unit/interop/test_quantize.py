@@ -51,11 +51,11 @@ def rounded(model: Transducer, quantize: str) -> Transducer:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_says_what_rounded_weights_say(tmp_path: Path, shape: str, quantize: str) -> None:
     encoder, decoder, tie = SHAPES[shape]
-    model = tiny(encoder, decoder, tie=tie)
+    model = tiny(encoder, decoder, tie_embeddings=tie)
     model.save(tmp_path / "whole")
     export(model, tmp_path / "small", quantize)
     few = transduce.load(tmp_path / "small", precision=quantize)
-    by_hand = rounded(tiny(encoder, decoder, tie=tie), quantize).compute_in(quantize)
+    by_hand = rounded(tiny(encoder, decoder, tie_embeddings=tie), quantize).compute_in(quantize)
     for settings in ({"beam": 1}, {"beam": 3, "nbest": 3}, {"beam": 2, "exclude": ["o"]}):
         assert said(few.run(SOURCES, **settings)) == said(by_hand.run(SOURCES, **settings))
     assert said(few.run(SOURCES)) != said(model.run(SOURCES))  # it is really in fewer bits

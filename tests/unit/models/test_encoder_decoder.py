@@ -41,7 +41,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("tie", "one"),
+    ("tie_embeddings", "one"),
     [
         ("all", {"front", "decoder", "head"}),
         ("target", {"decoder", "head"}),
@@ -49,8 +49,10 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
     ],
 )
 @pytest.mark.parametrize("part", [TRANSFORMER, RECURRENT], ids=["transformer", "recurrent"])
-def test_tie_makes_one_tensor_of_exactly_these(tie: str, one: set[str], part: Any) -> None:
-    net = network((12, 12), tie=tie, encoder=part, decoder=part)
+def test_tie_makes_one_tensor_of_exactly_these(
+    tie_embeddings: str, one: set[str], part: Any
+) -> None:
+    net = network((12, 12), tie_embeddings=tie_embeddings, encoder=part, decoder=part)
     tables = {
         "front": net.front.table.weight,
         "decoder": net.decoder.embedding.table.weight,
@@ -64,7 +66,7 @@ def test_tie_makes_one_tensor_of_exactly_these(tie: str, one: set[str], part: An
 def test_tying_saves_exactly_one_table_each() -> None:
     table = 12 * WIDTH
     everything, target, nothing = (
-        count(network((12, 12), tie=t)) for t in ("all", "target", "none")
+        count(network((12, 12), tie_embeddings=t)) for t in ("all", "target", "none")
     )
     assert nothing - target == table
     assert target - everything == table
@@ -77,16 +79,20 @@ def test_the_number_of_parameters_is_that_of_the_equations() -> None:
     encoder = attention + feed_forward + 2 * norm + norm
     decoder = 2 * attention + feed_forward + 3 * norm + norm
     assert (
-        count(network(tie="none")) == encoder + decoder + 11 * WIDTH + 13 * WIDTH + 13 * WIDTH + 13
+        count(network(tie_embeddings="none"))
+        == encoder + decoder + 11 * WIDTH + 13 * WIDTH + 13 * WIDTH + 13
     )
 
 
 def test_concatenated_positions_take_half_the_width_and_are_narrowed_for_a_tied_head() -> None:
     beside = {**TRANSFORMER, "combine": "concatenate"}
-    tied = network(encoder=beside, decoder=beside, tie="target")
+    tied = network(encoder=beside, decoder=beside, tie_embeddings="target")
     assert tied.front.table.weight.shape == (11, WIDTH // 2)
     assert tied.head.weight.shape == (13, WIDTH // 2)
-    assert network(encoder=beside, decoder=beside, tie="none").head.weight.shape == (13, WIDTH)
+    assert network(encoder=beside, decoder=beside, tie_embeddings="none").head.weight.shape == (
+        13,
+        WIDTH,
+    )
     features_BTD = tied(*batch()[:2], batch()[2][:, :-1])
     assert features_BTD.shape == (2, 3, WIDTH)
     assert tied.head(features_BTD).shape == (2, 3, 13)
@@ -101,19 +107,21 @@ def test_concatenated_positions_take_half_the_width_and_are_narrowed_for_a_tied_
     ],
 )
 def test_tables_of_different_widths_cannot_be_one(parts: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="tie is all, which needs the same combine"):
-        network((12, 12), tie="all", **parts)
+    with pytest.raises(
+        ValidationError, match="tie_embeddings is all, which needs the same combine"
+    ):
+        network((12, 12), tie_embeddings="all", **parts)
 
 
 def test_tables_of_different_sizes_cannot_be_one() -> None:
-    with pytest.raises(ModelError, match="tie: all"):
-        network((11, 13), tie="all")
+    with pytest.raises(ModelError, match="tie_embeddings: all"):
+        network((11, 13), tie_embeddings="all")
 
 
 # ------------------------------------------------------------------------------------ learning
 
 
-@pytest.mark.parametrize("tie", ["all", "target", "none"])
+@pytest.mark.parametrize("tie_embeddings", ["all", "target", "none"])
 @pytest.mark.parametrize(
     "parts",
     [
@@ -136,8 +144,8 @@ def test_tables_of_different_sizes_cannot_be_one() -> None:
     ],
     ids=["transformer", "learned", "gru", "peephole", "bridge", "location"],
 )
-def test_every_parameter_learns(parts: dict[str, Any], tie: str) -> None:
-    net = network((13, 13), tie=tie, **parts)
+def test_every_parameter_learns(parts: dict[str, Any], tie_embeddings: str) -> None:
+    net = network((13, 13), tie_embeddings=tie_embeddings, **parts)
     net.loss(*batch()).total.backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None, name
@@ -147,11 +155,11 @@ def test_every_parameter_learns(parts: dict[str, Any], tie: str) -> None:
 
 def test_a_tied_table_hears_from_every_side() -> None:
     """Tokens that stand only in the source, only in the target or nowhere all get gradients."""
-    net = network((13, 13), tie="all")
+    net = network((13, 13), tie_embeddings="all")
     net.loss(*batch()).total.backward()
     rows = net.front.table.weight.grad.abs().sum(dim=1)
     assert (rows > 0).all()  # as rows of the head
-    net = network((13, 13), tie="none")
+    net = network((13, 13), tie_embeddings="none")
     net.loss(*batch()).total.backward()
     read = (net.front.table.weight.grad.abs().sum(dim=1) > 0).nonzero().squeeze(1).tolist()
     assert read == [END, 5, 6, 7, 8]
@@ -220,17 +228,17 @@ def test_a_seed_fixes_the_first_weights() -> None:
 # ------------------------------------------------------------------------------------- weights
 
 
-@pytest.mark.parametrize("tie", ["all", "target", "none"])
-def test_weights_are_named_once_and_put_back_whole(tie: str) -> None:
-    net = network((12, 12), tie=tie, decoder=RECURRENT)
+@pytest.mark.parametrize("tie_embeddings", ["all", "target", "none"])
+def test_weights_are_named_once_and_put_back_whole(tie_embeddings: str) -> None:
+    net = network((12, 12), tie_embeddings=tie_embeddings, decoder=RECURRENT)
     weights = {name: w.clone() for name, w in weights_of(net).items()}
     assert sum(w.numel() for w in weights.values()) == count(net)
     assert len({w.data_ptr() for w in weights_of(net).values()}) == len(weights)
-    other = network((12, 12), seed=4, tie=tie, decoder=RECURRENT)
+    other = network((12, 12), seed=4, tie_embeddings=tie_embeddings, decoder=RECURRENT)
     set_weights(other, weights, Path("x"))
     for name, tensor in other.state_dict().items():  # which has a tied tensor under each name
         assert torch.equal(tensor, net.state_dict()[name]), name
-    assert (other.head.weight is other.decoder.embedding.table.weight) == (tie != "none")
+    assert (other.head.weight is other.decoder.embedding.table.weight) == (tie_embeddings != "none")
 
 
 def test_weights_that_do_not_fit_are_named() -> None:

@@ -160,11 +160,11 @@ def test_every_cell_with_and_without_skips(cell: str, skip: bool, bidirectional:
         ("none", "add"),
     ],
 )
-@pytest.mark.parametrize("tie", ["target", "none"])
-def test_every_kind_of_position(positions: str, combine: str, tie: str) -> None:
+@pytest.mark.parametrize("tie_embeddings", ["target", "none"])
+def test_every_kind_of_position(positions: str, combine: str, tie_embeddings: str) -> None:
     part = transformer(positions=positions, combine=combine, max_positions=12)
     for dtype in TOLERANCE:
-        check(network(part, part, dtype, tie=tie))
+        check(network(part, part, dtype, tie_embeddings=tie_embeddings))
 
 
 @pytest.mark.parametrize("norm_position", ["pre", "post"])

@@ -66,7 +66,7 @@ def test_the_lectures_classifier_is_a_softmax_of_averages() -> None:
 
 def test_attention_pools_as_the_lecture_does() -> None:
     """T_q = T_v = words, dim = 8: weighted values averaged, joined with averaged queries: 16."""
-    network = labeller(pooled=True, pool="attention")
+    network = labeller(pooled=True, pooling="attention")
     assert network.head.weight.shape == (3, 16)
     batch = collate(SOURCES, None, ends=False)
     features_B1D = network(batch.source_BS, batch.source_lengths_B)
@@ -79,7 +79,7 @@ def test_attention_pools_as_the_lecture_does() -> None:
 
 
 def test_the_last_is_the_final_state_of_both_directions() -> None:
-    network = labeller(pooled=True, encoder="recurrent", pool="last")
+    network = labeller(pooled=True, encoder="recurrent", pooling="last")
     forward, backward = network.encoder.recurrent.cells
     for words in SOURCES:
         features_11D = network(torch.tensor([words]), torch.tensor([len(words)]))
@@ -89,7 +89,7 @@ def test_the_last_is_the_final_state_of_both_directions() -> None:
 
 
 def test_the_last_of_others_is_that_of_the_last_word() -> None:
-    network = labeller(pooled=True, pool="last")
+    network = labeller(pooled=True, pooling="last")
     batch = collate(SOURCES, None, ends=False)
     features_B1D = network(batch.source_BS, batch.source_lengths_B)
     last_BD = network.front.table.weight[[words[-1] for words in SOURCES]]
@@ -113,18 +113,18 @@ def test_the_lectures_tagger_is_a_recurrence_and_a_softmax() -> None:
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("pool", [None, "average", "attention", "last"])
-@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+@pytest.mark.parametrize("pooling", [None, "mean", "attention", "last"])
+@pytest.mark.parametrize("ngrams", [None, {"max_n": 3, "size": 50}])
 def test_neighbours_and_padding_change_nothing(
-    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+    encoder: str, pooling: str | None, ngrams: dict[str, int] | None
 ) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average", ngrams=ngrams)
+    network = labeller(pooling is not None, encoder, pooling=pooling or "mean", ngrams=ngrams)
     filled(network)
     batch = collate(SOURCES, None, ends=False)
     together = network.log_probabilities(batch.source_BS, batch.source_lengths_B)
     for row, words in enumerate(SOURCES):
         alone = network.log_probabilities(torch.tensor([words]), torch.tensor([len(words)]))
-        count = 1 if pool else len(words)
+        count = 1 if pooling else len(words)
         torch.testing.assert_close(together[row, :count], alone[0])
 
 
@@ -151,15 +151,17 @@ def test_the_loss_is_torchs_over_labels_alone(pooled: bool, smoothing: float) ->
 
 
 @pytest.mark.parametrize("encoder", ["pooled", "transformer"])
-@pytest.mark.parametrize("pool", [None, "average", "last"])
-@pytest.mark.parametrize("ngrams", [None, {"longest": 3, "size": 50}])
+@pytest.mark.parametrize("pooling", [None, "mean", "last"])
+@pytest.mark.parametrize("ngrams", [None, {"max_n": 3, "size": 50}])
 def test_packed_sequences_have_the_same_loss_and_gradient(
-    encoder: str, pool: str | None, ngrams: dict[str, int] | None
+    encoder: str, pooling: str | None, ngrams: dict[str, int] | None
 ) -> None:
-    network = labeller(pool is not None, encoder, pool=pool or "average", width=16, ngrams=ngrams)
+    network = labeller(
+        pooling is not None, encoder, pooling=pooling or "mean", width=16, ngrams=ngrams
+    )
     filled(network)
     assert network.packs(16)
-    batch = collate(SOURCES * 10, (LABELS if pool else TAGS) * 10, ends=False)
+    batch = collate(SOURCES * 10, (LABELS if pooling else TAGS) * 10, ends=False)
     found = []
     for loss in (
         network.loss(batch.source_BS, batch.source_lengths_B, batch.target_BT, 0.1),
@@ -178,18 +180,18 @@ def test_two_passes_without_dropout_agree(pooled: bool) -> None:
     batch = collate(SOURCES, LABELS if pooled else TAGS, ends=False)
     once = network.batch_loss(batch, 0.1)
     for twice in (
-        network.batch_loss(batch.twice(), 0.1, agreement=5.0),
-        network.packed_loss(pack(batch, copies=2), 0.1, agreement=5.0),
+        network.batch_loss(batch.twice(), 0.1, r_drop=5.0),
+        network.packed_loss(pack(batch, copies=2), 0.1, r_drop=5.0),
     ):
         torch.testing.assert_close(twice.total, once.total, check_dtype=False, rtol=1e-5, atol=0)
         assert int(twice.tokens) == int(once.tokens)
     network = labeller(pooled, "transformer", dropout=0.5).train()
-    apart = network.packed_loss(pack(batch, copies=2), 0.1, agreement=5.0)
+    apart = network.packed_loss(pack(batch, copies=2), 0.1, r_drop=5.0)
     assert float(apart.total.detach()) > 1.01 * float(once.total.detach())
 
 
 def test_what_does_not_pack_says_so() -> None:
-    assert not labeller(pooled=True, pool="attention").packs(16)
+    assert not labeller(pooled=True, pooling="attention").packs(16)
     assert not labeller(pooled=False, encoder="recurrent").packs(16)
     assert not labeller(pooled=False, encoder="convolutional").packs(16)
     assert not labeller(pooled=False, characters={"width": 4}).packs(16)

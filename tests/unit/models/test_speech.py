@@ -99,7 +99,7 @@ def test_the_loss_is_a_share_of_each(encoder: str) -> None:
 def test_where_two_passes_agree_the_loss_is_that_of_one() -> None:
     network = audio_network()  # nothing is dropped in it
     batch = batch_of([noise(1.0, 1), noise(0.7, 2), noise(0.5, 3)])
-    once, twice = network.batch_loss(batch), network.batch_loss(batch.twice(), agreement=2.0)
+    once, twice = network.batch_loss(batch), network.batch_loss(batch.twice(), r_drop=2.0)
     torch.testing.assert_close(twice.total, once.total)
     torch.testing.assert_close(twice.nll, once.nll)
 

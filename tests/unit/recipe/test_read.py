@@ -32,7 +32,7 @@ DATA = """data:
   train: {source: a, target: b}
   valid: {source: a, target: b}
 """
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 # Words of pydantic and of Python that no reader of a recipe should have to know.
 JARGON = re.compile(
     r"Value error|union_tag|[Ii]nput should|dictionary|instance of|Extra inputs|None"
@@ -194,7 +194,8 @@ def test_a_corpus_that_is_none(corpus: str, said: list[str]) -> None:
 
 def test_all_mistakes_are_told_in_the_order_of_the_file() -> None:
     text = (
-        "nmae: x\ntrain: {lr: -1, stps: 3}\nmodel:\n  preset: foo\n  tie: both\nname: a\nname: b\n"
+        "nmae: x\ntrain: {lr: -1, stps: 3}\nmodel:\n  preset: foo\n  tie_embeddings: both\n"
+        "name: a\nname: b\n"
     )
     lines = complaint(DATA + text, "validation.beam=0").splitlines()
     places = [line.split(": ")[0] for line in lines]
@@ -211,7 +212,7 @@ def test_a_long_value_is_cut() -> None:
 def test_numbers_as_people_write_them() -> None:
     train = read(DATA, "train.lr=3e-4", "train.steps=1e4", "train.warmup=1_000").train
     assert (train.lr, train.steps, train.warmup) == (3e-4, 10_000, 1000)
-    assert read(DATA + "train: {lr: 3e-4, clip: 1E+1}\n").train.lr == 3e-4
+    assert read(DATA + "train: {lr: 3e-4, clip_norm: 1E+1}\n").train.lr == 3e-4
 
 
 def test_text_that_yaml_would_take_for_something_else() -> None:

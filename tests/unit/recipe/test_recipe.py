@@ -123,7 +123,7 @@ def test_a_name_stays_inside_runs(name: str) -> None:
             "my.yaml:4: model.decoder.combine is concatenate, but there are no positions",
         ),
         (
-            "  tokens: {source: {}, target: {}}\nmodel:\n  tie: all\n",
+            "  tokens: {source: {}, target: {}}\nmodel:\n  tie_embeddings: all\n",
             "my.yaml:6: model.tie_embeddings is all, which needs one vocabulary",
         ),
         ("  tokens: {source: {}}\n", "my.yaml:4: data.tokens needs either both, or source and"),
@@ -245,7 +245,11 @@ def test_parts_made_in_python_are_filled_in_as_the_task_has_it() -> None:
             "model.tie_embeddings is none, but that is not for a classifier",
         ),
         ("classify", "decode.beam=4", "decode.beam is 4, but that is not for a classifier"),
-        ("classify", "decode={no_repeat: 2}", "decode.no_repeat_ngram is 2, but that is not for a"),
+        (
+            "classify",
+            "decode={no_repeat_ngram: 2}",
+            "decode.no_repeat_ngram is 2, but that is not for a",
+        ),
         ("classify", "validation.beam=2", "validation.beam is 2, but that is not for a classifier"),
         (
             "classify",
@@ -309,8 +313,8 @@ def test_a_table_of_sound_files_is_enough() -> None:
     again = parse_recipe(dump_recipe(recipe), "again", Path("/"))
     assert again.audio == recipe.audio
     assert read(NAMED).audio is None
-    assert read(NAMED, "audio={augment: null}").audio == recipe.audio.model_copy(
-        update={"augment": None}
+    assert read(NAMED, "audio={spec_augment: null}").audio == recipe.audio.model_copy(
+        update={"spec_augment": None}
     )
 
 
@@ -321,7 +325,7 @@ def test_a_table_of_sound_files_is_enough() -> None:
         ("data.streaming=true", "data.streaming is true, but audio is never held in memory"),
         (
             "data.overlong=truncate",
-            "data.overlong is cut, but half of an utterance has another text",
+            "data.overlong is truncate, but half of an utterance has another text",
         ),
         (
             "train.batch_tokens=auto",
@@ -349,7 +353,7 @@ def test_what_does_not_go_with_sound(override: str, said: str) -> None:
 
 
 def test_the_recipes_on_the_page_of_speech_are_recipes() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "speech.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "speech.md").read_text("utf-8")
     found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     corpus, shape, translation, mixture, labels = found
     assert read(corpus + shape).model.ctc_weight == 0.3

@@ -45,9 +45,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 REORDERED = {0: [0, 0, 1, 1, 3, 3, 3], 4: [1, 0, 0, 6, 5, 2], 6: [3, 1]}  # after these steps
 
 
-def network(width: int = 24, tie: str = "target", **parts: Any) -> EncoderDecoder:
+def network(width: int = 24, tie_embeddings: str = "target", **parts: Any) -> EncoderDecoder:
     side = {"layers": 2, "heads": 2, "feed_forward": 40, **parts}
-    shape = {"width": width, "dropout": 0.1, "tie": tie, "encoder": side, "decoder": side}
+    shape = {
+        "width": width,
+        "dropout": 0.1,
+        "tie_embeddings": tie_embeddings,
+        "encoder": side,
+        "decoder": side,
+    }
     torch.manual_seed(8)
     made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
     with torch.no_grad():

@@ -40,9 +40,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def network(tie: str = "target", **parts: Any) -> EncoderDecoder:
+def network(tie_embeddings: str = "target", **parts: Any) -> EncoderDecoder:
     side = {"layers": 2, "heads": 2, "feed_forward": 24, **parts}
-    shape = {"width": 16, "dropout": 0.1, "tie": tie, "encoder": side, "decoder": side}
+    shape = {
+        "width": 16,
+        "dropout": 0.1,
+        "tie_embeddings": tie_embeddings,
+        "encoder": side,
+        "decoder": side,
+    }
     torch.manual_seed(8)
     made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
     with torch.no_grad():
@@ -72,8 +78,8 @@ SEARCHES: dict[str, Callable[[Stepper], list[list[Hypothesis]]]] = {
     "beam": lambda model: beam(model, *source(), 4, 3),
     "groups": lambda model: beam(model, *source(), 4, 4, groups=2, diversity=0.5),
     "sample": lambda model: sample(model, *source(), list(range(B)), copies=3, top_k=40),
-    "greedy with parts": lambda model: greedy(model, *source(), parts=bans()),
-    "beam with parts": lambda model: beam(model, *source(), 3, 2, parts=bans()),
+    "greedy with constraints": lambda model: greedy(model, *source(), constraints=bans()),
+    "beam with constraints": lambda model: beam(model, *source(), 3, 2, constraints=bans()),
 }
 
 
@@ -95,10 +101,10 @@ def test_the_same_hypotheses(name: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", SEARCHES)
-@pytest.mark.parametrize("tie", ["none", "target", "all"])
+@pytest.mark.parametrize("tie_embeddings", ["none", "target", "all"])
 @torch.inference_mode()
-def test_in_float64_to_the_last_but_a_few_bits(tie: str, way: str) -> None:
-    made = network(tie).double()
+def test_in_float64_to_the_last_but_a_few_bits(tie_embeddings: str, way: str) -> None:
+    made = network(tie_embeddings).double()
     check_same(SEARCHES[way](FlatSteps(made)), SEARCHES[way](made))
 
 

@@ -16,7 +16,7 @@ TARGET = torch.tensor([[2, 5, 6, 7, 3], [2, 9, 8, 3, 0]])
 
 def network(**parts: object) -> EncoderDecoder:
     side = {"layers": 2, "heads": 2, "feed_forward": 64, **parts}
-    shape = {"width": 32, "dropout": 0.0, "tie": "all", "encoder": side, "decoder": side}
+    shape = {"width": 32, "dropout": 0.0, "tie_embeddings": "all", "encoder": side, "decoder": side}
     torch.manual_seed(1)
     return build(recipe.Model.model_validate(shape), Vocabulary(40, 40)).eval()
 

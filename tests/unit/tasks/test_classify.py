@@ -67,7 +67,7 @@ def test_one_label_has_no_alternatives_and_empty_texts_have_none() -> None:
 
 
 def test_attention_is_how_much_of_the_average_each_word_is() -> None:
-    model = classifier(pool="attention")
+    model = classifier(pooling="attention")
     with torch.no_grad():
         model.network.front.table.weight.mul_(4)
     for text, output in zip(TEXTS, model.run(TEXTS, attention=True), strict=True):
@@ -118,7 +118,7 @@ def test_what_it_cannot_do_it_says() -> None:
 
 
 def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path) -> None:
-    model = classifier(pool="attention")
+    model = classifier(pooling="attention")
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert type(again) is Classifier

@@ -177,7 +177,7 @@ def test_a_prompt_with_unknown_letters_is_given_back_whole(model: LanguageModel)
     ("asked", "said"),
     [
         ({"attention": True}, "a language model does not attend to a source"),
-        ({"coverage_penalty": 0.5}, "coverage is counted by attention to the source"),
+        ({"coverage_penalty": 0.5}, "coverage_penalty counts attention to the source"),
         ({"max_length": 0}, "max_length is 0; it must be 1 or more"),
         ({"min_length": 5, "max_length": 4}, "min_length is 5, but max_length only 4"),
         ({"max_length": 2.5}, "it must be a whole number"),

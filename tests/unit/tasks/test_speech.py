@@ -65,7 +65,7 @@ def test_times_that_are_not_by_ctc_are_told_of_once(
     for ctc, times in ((0.3, 0), (0.0, 1)):
         model = audio_model(f"model.ctc_weight={ctc}")
         print_recordings(model, [names], "json", None, {}, scores=False, numbered=False)
-        assert capsys.readouterr().err.count("at which attention looked") == times
+        assert capsys.readouterr().err.count("word times come from attention") == times
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     print_recordings(audio_model(apart), [names], "json", None, {}, scores=False, numbered=False)
     assert "words have none: a translation" in capsys.readouterr().err
@@ -201,7 +201,7 @@ def test_ctc_alone_does_not_ask_the_decoder(beam: int, sounds: Path) -> None:
 def test_ctcs_probabilities_are_counted_as_memory(model: SpeechModel) -> None:
     vocabulary = len(model.source_tokens)
     for ctc, expected in ((0.0, 0), (0.3, 8 * vocabulary), (1.0, 8 * vocabulary)):
-        assert model._task(model._settings({"ctc": ctc}), ()).state_bytes == expected
+        assert model._task(model._settings({"ctc_weight": ctc}), ()).state_bytes == expected
 
 
 def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -> None:
@@ -292,7 +292,7 @@ def test_ctc_of_other_tokens_cannot_judge_what_is_written() -> None:
     model = audio_model(apart)
     assert not model.has_same_ctc
     with pytest.raises(ModelError, match="ctc needs a model whose CTC"):
-        model._stepper(model._settings({"ctc": 0.3}))
+        model._stepper(model._settings({"ctc_weight": 0.3}))
 
 
 def test_a_language_model_must_speak_the_same_tokens(model: SpeechModel, sounds: Path) -> None:

@@ -808,9 +808,9 @@ def folder(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("tie", ["all", "target", "none"])
-def test_a_saved_model_is_the_same_model(tmp_path: Path, name: str, tie: str) -> None:
-    model = make(name, model={"tie": tie})
+@pytest.mark.parametrize("tie_embeddings", ["all", "target", "none"])
+def test_a_saved_model_is_the_same_model(tmp_path: Path, name: str, tie_embeddings: str) -> None:
+    model = make(name, model={"tie_embeddings": tie_embeddings})
     model.network.float()
     model.save(tmp_path / "new" / "folder")
     again = load(tmp_path / "new" / "folder")

@@ -285,7 +285,7 @@ def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path:
         return run.about()
 
     assert said() == []
-    assert said(shard=True) == ["train.fsdp cuts nothing: this run has one process."]
+    assert said(fsdp=True) == ["train.fsdp cuts nothing: this run has one process."]
     (slow,) = said(warmup=12)
     assert "the run ends after 12 updates, and the rate rises over 12" in slow
     assert said(2, accumulate=4) == ["2 processes share the 4 batches of an update."]

@@ -38,7 +38,7 @@ def gradients(made: EncoderDecoder) -> list[torch.Tensor]:
 
 def test_accumulated_batches_are_one_batch() -> None:
     """The mean is over all tokens of the update, not over batches: a short batch counts less."""
-    settings = Train(clip=0.0)
+    settings = Train(clip_norm=0.0)
     found = []
     for cut in ([batch(0, 1, 2, 3)], [batch(0), batch(1, 2, 3)], [batch(3, 2), batch(1, 0)]):
         made = network().double()
@@ -51,7 +51,7 @@ def test_accumulated_batches_are_one_batch() -> None:
 
 
 def test_the_gradient_is_clipped_and_its_norm_told() -> None:
-    settings = Train(clip=0.01)
+    settings = Train(clip_norm=0.01)
     made = network()
     update = Update(made, build_optimizer(made, settings), settings, torch.float32)
     _, norm, _ = update([batch(0, 1)])
@@ -62,10 +62,10 @@ def test_the_gradient_is_clipped_and_its_norm_told() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
-@pytest.mark.parametrize("agreement", [0.0, 2.0])
-def test_packed_and_recorded_gradients_are_the_same(positions: str, agreement: float) -> None:
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_packed_and_recorded_gradients_are_the_same(positions: str, r_drop: float) -> None:
     """Every batch three times: run as it comes, recorded, replayed."""
-    settings = Train(clip=0.0, agreement=agreement)
+    settings = Train(clip_norm=0.0, r_drop=r_drop)
     long = collate([list(range(4, 12)) * 20, [5]], [[7], list(range(4, 12)) * 12])
     cuts = [[batch(0, 1)], [batch(2, 3)], [long], [batch(1, 0), batch(3)]] * 3
     made = network(64, positions=positions).cuda()
@@ -93,7 +93,7 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, agreement: f
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: float) -> None:
     """Weights, moments, the count of steps, the moving average: all as if it had not been."""
-    settings = Train(clip=clip, warmup=0)
+    settings = Train(clip_norm=clip, warmup=0)
     found = []
     for broken in (False, True):
         made = network()
@@ -165,7 +165,7 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
     found = []
     for limit in (None, 600 * 2**20):
         made = network(256).cuda()
-        update = kind(made, build_optimizer(made, Train()), Train(clip=0.0), torch.bfloat16)
+        update = kind(made, build_optimizer(made, Train()), Train(clip_norm=0.0), torch.bfloat16)
         if limit is not None:
             torch.cuda.empty_cache()
             total = torch.cuda.get_device_properties(0).total_memory
@@ -183,10 +183,10 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
         assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2
 
 
-@pytest.mark.parametrize("agreement", [0.0, 2.0])
-def test_the_cross_entropy_is_told_beside_what_is_minimised(agreement: float) -> None:
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_the_cross_entropy_is_told_beside_what_is_minimised(r_drop: float) -> None:
     """It is what a validation would measure of the same batches: no smoothing, no R-Drop."""
-    settings = Train(clip=0.0, smoothing=0.3, agreement=agreement)
+    settings = Train(clip_norm=0.0, label_smoothing=0.3, r_drop=r_drop)
     made = network()
     batches = [batch(0, 1), batch(2, 3)]
     expected = sum(float(made.batch_loss(one).nll) for one in batches)
@@ -202,8 +202,8 @@ def test_without_dropout_two_passes_agree() -> None:
     """Then the loss and the gradients are those of one pass."""
     plain, agreeing = network(), network()
     losses = []
-    for made, agreement in ((plain, 0.0), (agreeing, 5.0)):
-        settings = Train(clip=0.0, agreement=agreement)
+    for made, r_drop in ((plain, 0.0), (agreeing, 5.0)):
+        settings = Train(clip_norm=0.0, r_drop=r_drop)
         update = Update(made, build_optimizer(made, settings), settings, torch.float32)
         losses.append(float(update([batch(0, 1), batch(2, 3)])[0]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -214,8 +214,8 @@ def test_without_dropout_two_passes_agree() -> None:
 def test_with_dropout_two_passes_differ() -> None:
     made = network(dropout=0.3)
     losses = []
-    for agreement in (0.0, 5.0):
-        settings = Train(clip=0.0, agreement=agreement)
+    for r_drop in (0.0, 5.0):
+        settings = Train(clip_norm=0.0, r_drop=r_drop)
         update = Update(made.train(), build_optimizer(made, settings), settings, torch.float32)
         torch.manual_seed(1)
         losses.append(float(update([batch(0, 1, 2, 3)])[0]))
@@ -225,9 +225,9 @@ def test_with_dropout_two_passes_differ() -> None:
 def test_the_packed_loss_has_both_passes() -> None:
     made = network().eval()
     both = batch(0, 1, 2, 3)
-    for copies, agreement in ((1, 0.0), (2, 5.0)):
+    for copies, r_drop in ((1, 0.0), (2, 5.0)):
         packed = pack(both, copies)
-        found = made.packed_loss(packed, 0.1, agreement)
+        found = made.packed_loss(packed, 0.1, r_drop)
         assert both.target_BT is not None
         right = made.loss(both.source_BS, both.source_lengths_B, both.target_BT, 0.1)
         torch.testing.assert_close(found.total, right.total)

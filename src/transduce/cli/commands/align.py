@@ -42,7 +42,7 @@ def align(
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Forced alignment: find where each line of a transcript is spoken in a long recording."""
+    """Find where each line of a transcript is spoken (forced alignment)."""
     from transduce.alignment.show import align_and_tell
 
     align_and_tell(

@@ -131,7 +131,7 @@ def run(
     precision: Precision = "auto",
     workers: Workers = 0,
 ) -> None:
-    """Run a model: translate, transcribe, classify, tag, ... Results stream in input order."""
+    """Run a model: translate, transcribe, classify or tag. Results stream in input order."""
     processes = count_processes(workers, many=file is not None or not sources)
     from transduce.cli.input import check_tags, conllu_input, in_turn, read_requests, read_sources
     from transduce.cli.printing import output_format, print_outputs, print_recordings, print_tagged

@@ -23,11 +23,11 @@ def r_drop_cross_entropy(
     weight_VD: Tensor,
     bias_V: Tensor | None,
     targets_BT: Tensor,
-    agreement: float,
+    r_drop: float,
     smoothing: float = 0.0,
     ignore: int = 0,
 ) -> Loss:
-    """The mean loss of two passes, and `agreement` times their divergence; see `cross_entropy`.
+    """The mean loss of two passes, and `r_drop` times their divergence; see `cross_entropy`.
 
     The second half of the rows, along the first dimension that is not 1, is the second pass over
     what the first half passed over. Their divergence is ½ (KL(p‖q) + KL(q‖p)), summed.
@@ -42,7 +42,7 @@ def r_drop_cross_entropy(
     if torch.is_autocast_enabled(features_ND.device.type):
         features_ND = features_ND.to(torch.get_autocast_dtype(features_ND.device.type))
     total, nll, correct = _Twice.apply(  # type: ignore[no-untyped-call]
-        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing, agreement
+        features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing, r_drop
     )
     return Loss(total, nll, correct, tokens)
 
@@ -59,7 +59,7 @@ class _Twice(torch.autograd.Function):
         targets_N: Tensor,
         counted_N: Tensor,
         smoothing: float,
-        agreement: float,
+        r_drop: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(features_ND.dtype, torch.float32)
         weight_cast_VD = cast(weight_VD, features_ND.dtype)
@@ -80,7 +80,7 @@ class _Twice(torch.autograd.Function):
             ]
             real_C = counted_N[first]
             loss_C, nll_C, hit_C, *by_logits = r_drop_gradient(
-                logits[0], logits[1], targets_N[first], real_C, smoothing, agreement
+                logits[0], logits[1], targets_N[first], real_C, smoothing, r_drop
             )
             total = total + loss_C.masked_fill(~real_C, 0.0).sum()
             nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
@@ -107,7 +107,7 @@ def r_drop_gradient(
     targets_N: Tensor,
     counted_N: Tensor,
     smoothing: float,
-    agreement: float,
+    r_drop: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Loss, negative log-probability and hits of each pair of rows; the gradient by both logits.
 
@@ -115,7 +115,7 @@ def r_drop_gradient(
     counted, and the logits may be overwritten by them.
     """
     if one_NV.is_cuda:
-        return _on_cuda(one_NV, other_NV, targets_N, counted_N, smoothing, agreement)
+        return _on_cuda(one_NV, other_NV, targets_N, counted_N, smoothing, r_drop)
     exact = torch.promote_types(one_NV.dtype, torch.float32)
     log_p_NV, log_q_NV = one_NV.to(exact).log_softmax(-1), other_NV.to(exact).log_softmax(-1)
     p_NV, q_NV, apart_NV = log_p_NV.exp(), log_q_NV.exp(), log_p_NV - log_q_NV
@@ -134,9 +134,9 @@ def r_drop_gradient(
         (mine.to(exact) + theirs.to(exact)) / 2
         for mine, theirs in zip(found[0][:3], found[1][:3], strict=True)
     )
-    loss_N = loss_N + agreement * (p_from_q_N1 + q_from_p_N1).squeeze(1) / 2
+    loss_N = loss_N + r_drop * (p_from_q_N1 + q_from_p_N1).squeeze(1) / 2
     by_one_NV, by_other_NV = (
-        (each[3] / 2 + (agreement / 2 * by_NV).masked_fill(~counted_N[:, None], 0.0)).to(one_NV)
+        (each[3] / 2 + (r_drop / 2 * by_NV).masked_fill(~counted_N[:, None], 0.0)).to(one_NV)
         for each, by_NV in zip(found, apart_by, strict=True)
     )
     return loss_N, nll_N, hit_N, by_one_NV, by_other_NV
@@ -148,7 +148,7 @@ def _on_cuda(
     targets_N: Tensor,
     counted_N: Tensor,
     smoothing: float,
-    agreement: float,
+    r_drop: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     rows, vocabulary = one_NV.shape
     assert one_NV.stride() == other_NV.stride()
@@ -164,7 +164,7 @@ def _on_cuda(
         hit_N,
         vocabulary,
         smoothing,
-        agreement,
+        r_drop,
         block=min(1 << (vocabulary - 1).bit_length(), 4096),
         num_warps=8,
     )

@@ -64,7 +64,7 @@ def loss_kernels() -> dict[str, Any]:
     @triton.jit
     def r_drop_gradient(
         one, other, stride, targets, counted, losses, nlls, hits,
-        vocabulary, smoothing, agreement, block: tl.constexpr,
+        vocabulary, smoothing, r_drop, block: tl.constexpr,
     ):  # fmt: skip
         row = tl.program_id(0).to(tl.int64)
         x_row, y_row = one + row * stride, other + row * stride
@@ -87,7 +87,7 @@ def loss_kernels() -> dict[str, Any]:
         uniform = (x_lse + y_lse - (x_total + y_total) / vocabulary) / 2
         smoothed = (1 - smoothing) * nll + smoothing * uniform
         tl.store(nlls + row, nll)
-        tl.store(losses + row, smoothed + agreement * (p_from_q + q_from_p) / 2)
+        tl.store(losses + row, smoothed + r_drop * (p_from_q + q_from_p) / 2)
         hit = (x_target >= x_highest).to(tl.float32) + (y_target >= y_highest).to(tl.float32)
         tl.store(hits + row, hit / 2)
         share = tl.where(tl.load(counted + row), 0.5, 0.0)
@@ -98,8 +98,8 @@ def loss_kernels() -> dict[str, Any]:
             log_q = tl.load(y_row + places, mask=inside, other=0.0).to(tl.float32) - y_lse
             p, q, apart = tl.exp(log_p), tl.exp(log_q), log_p - log_q
             wanted = smoothing / vocabulary + tl.where(places == target, 1 - smoothing, 0.0)
-            by_x = p - wanted + agreement * (p * (apart - p_from_q) + p - q)
-            by_y = q - wanted + agreement * (q * (-apart - q_from_p) + q - p)
+            by_x = p - wanted + r_drop * (p * (apart - p_from_q) + p - q)
+            by_y = q - wanted + r_drop * (q * (-apart - q_from_p) + q - p)
             tl.store(x_row + places, (share * by_x).to(one.dtype.element_ty), mask=inside)
             tl.store(y_row + places, (share * by_y).to(one.dtype.element_ty), mask=inside)
 

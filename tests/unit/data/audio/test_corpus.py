@@ -118,7 +118,12 @@ def test_json_lines_with_seconds_and_a_translation(three: Path) -> None:
     row = {"audio": "a.wav", "from": 0.25, "to": 1, "fr": "un", "mb": "abc"}
     (three / "sounds" / "list.jsonl").write_text(json.dumps(row) + "\n")
     corpus = Recordings(
-        file="sounds/list.jsonl", audio="audio", target="fr", said="mb", start="from", end="to"
+        file="sounds/list.jsonl",
+        audio="audio",
+        target="fr",
+        transcript="mb",
+        start="from",
+        end="to",
     )
     (pair,) = read_pairs(corpus, str(three))
     assert pair.source == f"{three / 'sounds' / 'a.wav'}#t=0.25,1"
@@ -149,7 +154,7 @@ def test_a_plain_name_is_a_whole_file() -> None:
 
 def test_two_texts_need_two_vocabularies(three: Path) -> None:
     (three / "train.tsv").write_text("path\ttext\tsaid\nsounds/a.wav\tx\tabc\n")
-    said = "data.train={file: train.tsv, audio: path, said: said}"
+    said = "data.train={file: train.tsv, audio: path, transcript: said}"
     recipe = recipe_in(three, said)
     with pytest.raises(DataError, match="give each its tokens"):
         check_kind(recipe.data.train, recipe)
@@ -295,7 +300,7 @@ def test_hours_of_sound_are_not_read_to_be_thrown_away(
 def test_a_manifest_that_points_nowhere(tmp_path: Path) -> None:
     write(tmp_path, {"gone.wav": "abc", "lost.wav": "de"})
     with pytest.raises(
-        DataError, match=r"no pair of train\.tsv is left to use: 2 pairs whose soun"
+        DataError, match=r"no pair of train\.tsv is left to use: 2 pairs whose audio"
     ):
         encoded(tmp_path)
 

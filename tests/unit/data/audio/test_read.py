@@ -64,7 +64,7 @@ def test_every_format_gives_the_sound_that_was_written(tmp_path: Path, suffix: s
     path = write(tmp_path / f"a.{suffix}", tone(rate), rate)
     audio = read_audio(path)
     assert audio.samples.dtype == np.float32
-    assert audio.sample_rate == 16_000
+    assert audio.rate == 16_000
     assert audio.remarks == ()
     assert len(audio.samples) == pytest.approx(32_000, abs=1)
     inner = slice(4_000, 28_000)

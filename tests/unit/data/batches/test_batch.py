@@ -147,7 +147,7 @@ FIRST_ROWS = [112, 458, 394, 191, 101, 408, 454, 23, 446, 337, 457, 356, 256, 23
 
 
 def stream_of(
-    folder: Path, pool: int, count: int = 100, share: Share | None = None, **keys: object
+    folder: Path, shuffle_buffer: int, count: int = 100, share: Share | None = None, **keys: object
 ) -> Stream:
     random = np.random.default_rng(5)
     lines = ["x" * int(n) + f" {i}" for i, n in enumerate(random.integers(1, 30, count))]
@@ -156,14 +156,19 @@ def stream_of(
     corpus = recipe.ParallelFiles(source="a.en", target="a.de")
     tokens = recipe.TokensOfSides(both=recipe.Tokens(level="character"))
     data = recipe.Data(
-        folder=str(folder), train=corpus, valid=corpus, tokens=tokens, pool=pool, **keys
+        folder=str(folder),
+        train=corpus,
+        valid=corpus,
+        tokens=tokens,
+        shuffle_buffer=shuffle_buffer,
+        **keys,
     )
     return Stream(corpus, data, *train_tokens(data), share)
 
 
 @pytest.mark.parametrize("kind", ["whole", "stream"])
 def test_resuming_anywhere_goes_on_exactly(kind: str, tmp_path: Path) -> None:
-    corpus = some_corpus(60) if kind == "whole" else stream_of(tmp_path, pool=33)
+    corpus = some_corpus(60) if kind == "whole" else stream_of(tmp_path, shuffle_buffer=33)
     whole = list(islice(Batches(corpus, 150, seed=4).iterate(), 45))
     assert whole[-1][1].epoch >= 2
     for stop in range(len(whole) - 1):
@@ -174,28 +179,28 @@ def test_resuming_anywhere_goes_on_exactly(kind: str, tmp_path: Path) -> None:
             assert following == after
 
 
-@pytest.mark.parametrize("pool", [1, 7, 50, 99, 100, 101])
-def test_a_stream_gives_every_pair_once_an_epoch(tmp_path: Path, pool: int) -> None:
-    stream = stream_of(tmp_path, pool)
+@pytest.mark.parametrize("shuffle_buffer", [1, 7, 50, 99, 100, 101])
+def test_a_stream_gives_every_pair_once_an_epoch(tmp_path: Path, shuffle_buffer: int) -> None:
+    stream = stream_of(tmp_path, shuffle_buffer)
     batches = Batches(stream, 200)
     for number in (0, 1):
         lines = [line for batch in epoch(batches, number) for line in batch.lines]
         assert sorted(lines) == list(range(1, 101))
     pools = list(stream.pools(0))
-    assert max(len(encoded) for encoded, _ in pools) <= pool
+    assert max(len(encoded) for encoded, _ in pools) <= shuffle_buffer
     assert [last for _, last in pools] == [False] * (len(pools) - 1) + [True]
     assert np.concatenate([e.numbers for e, _ in pools]).tolist() == list(range(100))
-    if pool >= 50:  # fewer may be one batch, in order of length
+    if shuffle_buffer >= 50:  # fewer may be one batch, in order of length
         orders = [[batch.lines for batch in epoch(batches, number)] for number in (0, 1)]
         assert orders[0] != orders[1]
 
 
 def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
-    stream = stream_of(tmp_path, pool=5, max_length=12)
+    stream = stream_of(tmp_path, shuffle_buffer=5, max_length=12)
     lines = [line for batch in epoch(Batches(stream, 200)) for line in batch.lines]
     assert 0 < len(lines) < 60
     assert len(lines) + stream.report.overlong == 100
-    empty = stream_of(tmp_path, pool=5, max_length=1)
+    empty = stream_of(tmp_path, shuffle_buffer=5, max_length=1)
     with pytest.raises(
         DataError, match=r"no pair of a\.en and a\.de is left to use: 100 pairs longer than 1"
     ):
@@ -205,7 +210,7 @@ def test_a_stream_passes_over_pools_of_overlong_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count: int) -> None:
     """Each tokenises its part; threads stand for the processes."""
-    whole = stream_of(tmp_path, pool=33, max_length=20)
+    whole = stream_of(tmp_path, shuffle_buffer=33, max_length=20)
     expected = list(whole.pools(1))
     assert sum(len(encoded) for encoded, _ in expected) < 67
     meeting, parts = Barrier(count, timeout=30), [b""] * count
@@ -221,7 +226,8 @@ def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count
         return Share(rank, count, exchange)
 
     shared = [
-        stream_of(tmp_path, pool=33, share=share_of(rank), max_length=20) for rank in range(count)
+        stream_of(tmp_path, shuffle_buffer=33, share=share_of(rank), max_length=20)
+        for rank in range(count)
     ]
     with ThreadPoolExecutor(count) as threads:
         for found in threads.map(lambda stream: list(stream.pools(1)), shared):
@@ -253,7 +259,7 @@ def test_processes_share_the_batches_of_an_update(size: int, count: int) -> None
 
 
 def test_an_error_in_a_stream_reaches_the_trainer(tmp_path: Path) -> None:
-    stream = stream_of(tmp_path, pool=10)
+    stream = stream_of(tmp_path, shuffle_buffer=10)
     with (tmp_path / "a.en").open("ab") as file:
         file.write(b"\n\xff")
     with (tmp_path / "a.de").open("ab") as file:

@@ -205,7 +205,7 @@ def test_processes_share_an_update_as_one_would_do_it() -> None:
 
 def test_a_streamed_text_is_cut_pool_by_pool(tmp_path: Path) -> None:
     text = "".join(f"line {number} of a long text\n" for number in range(60))
-    data = data_of(tmp_path, text, streaming=True, pool=20)
+    data = data_of(tmp_path, text, streaming=True, shuffle_buffer=20)
     tokens, _ = train_tokens(data)
     batches = Batches(Stream(data.train, data, tokens, tokens, Share()), 64, block=16)
     pools: dict[int, list[str]] = {}

@@ -17,8 +17,13 @@ BYTES = Tokens.train(recipe.Tokens(level="byte"), [])
 LINES = 60
 
 
-def stream(folder: Path, corpus: object, pool: int = 10, seed: int = 1) -> Stream:
-    values = {"folder": str(folder), "train": corpus, "valid": corpus, "pool": pool}
+def stream(folder: Path, corpus: object, shuffle_buffer: int = 10, seed: int = 1) -> Stream:
+    values = {
+        "folder": str(folder),
+        "train": corpus,
+        "valid": corpus,
+        "shuffle_buffer": shuffle_buffer,
+    }
     data = recipe.Data.model_validate(values)
     return Stream(data.train, data, BYTES, BYTES, seed=seed)
 

@@ -61,7 +61,7 @@ def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
     assert (skipped.lines.tolist(), skipped.numbers.tolist()) == ([1, 4], [0, 2])
     assert (report.overlong, report.overlong_examples) == (2, ["a.tsv:3", "a.tsv:5"])
     assert "2 pairs longer than 3 tokens skipped (a.tsv:3, a.tsv:5)" in report.sentences()
-    cut, report = encode(data_in(tmp_path, max_length=3, overlong="cut"))
+    cut, report = encode(data_in(tmp_path, max_length=3, overlong="truncate"))
     assert cut.lines.tolist() == [1, 3, 4, 5]
     assert rows(cut)[1] == (CHARACTERS.encode("abc"), CHARACTERS.encode("f"))
     assert rows(cut)[3] == (CHARACTERS.encode("b"), CHARACTERS.encode("fed"))
@@ -71,7 +71,7 @@ def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
 def test_nothing_left_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
-        match=r"no pair of a\.tsv is left to use: .*than 1 tokens.*, or set data\.overlong=cut$",
+        match=r"no pair of a\.tsv is left to use: .*than 1 token.*, or set data\.overlong=truncate$",
     ):
         encode(data_in(tmp_path, [("ab", "ab")], max_length=1))
 
@@ -91,7 +91,7 @@ def test_anything_that_matters_makes_another_file(tmp_path: Path) -> None:
     changes: list[recipe.Data] = [
         data_in(tmp_path),
         data_in(tmp_path, max_length=4),
-        data_in(tmp_path, max_length=4, overlong="cut"),
+        data_in(tmp_path, max_length=4, overlong="truncate"),
     ]
     for data in changes:
         encode(data, kept)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from transduce.nn.loss import cross_entropy as losses
-from transduce.nn.loss import r_drop as agreement
+from transduce.nn.loss import r_drop as r_drop
 from transduce.nn.loss.r_drop import r_drop_cross_entropy
 
 B, T, D, V = 4, 5, 8, 11
@@ -18,7 +18,7 @@ B, T, D, V = 4, 5, 8, 11
 def test_loss_and_gradients_are_those_of_the_formula(
     with_bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (agreement, losses):
+    for module in (r_drop, losses):
         monkeypatch.setattr(module, "CHUNK", {"cpu": chunk})
     torch.manual_seed(0)
     features_BTD = torch.randn(2 * B, T, D, dtype=torch.float64, requires_grad=True)

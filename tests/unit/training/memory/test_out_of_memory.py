@@ -18,7 +18,7 @@ from transduce.training.memory.out_of_memory import MemoryShortage, out_of_memor
 from transduce.training.optimizer import build_optimizer
 from transduce.training.update import Update
 
-SETTINGS = Train(clip=0.0)
+SETTINGS = Train(clip_norm=0.0)
 LENGTHS = [(3, 2), (1, 5), (6, 1), (2, 2), (4, 4), (5, 3), (1, 1), (2, 6)]
 
 

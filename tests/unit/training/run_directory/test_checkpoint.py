@@ -66,7 +66,13 @@ class Run:
     def __init__(self, seed: int = 1, width: int = 8, layers: int = 1, ema: bool = True) -> None:
         torch.manual_seed(seed)
         part = {"layers": layers, "heads": 2, "feed_forward": 16}
-        model = {"width": width, "dropout": 0.3, "encoder": part, "decoder": part, "tie": "all"}
+        model = {
+            "width": width,
+            "dropout": 0.3,
+            "encoder": part,
+            "decoder": part,
+            "tie_embeddings": "all",
+        }
         self.network: EncoderDecoder = build(recipe.Model.model_validate(model), Vocabulary(9, 9))
         self.optimizer = build_optimizer(self.network, recipe.Train())
         self.average = MovingAverage(self.network, 0.9) if ema else None
