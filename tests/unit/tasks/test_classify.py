@@ -84,7 +84,7 @@ def test_attention_is_how_much_of_the_average_each_word_is() -> None:
 def test_what_training_cut_is_cut_in_use() -> None:
     long = "fine film " * 10 + "dull"
     cut, whole = (
-        classifier({"max_length": 2, "overlong": overlong}) for overlong in ("cut", "skip")
+        classifier({"max_length": 2, "overlong": overlong}) for overlong in ("truncate", "skip")
     )
     assert cut.run([long])[0].score == cut.run(["fine film"])[0].score
     assert whole.run([long])[0].score != whole.run(["fine film"])[0].score

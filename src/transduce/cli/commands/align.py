@@ -42,7 +42,7 @@ def align(
     device: Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Find where each line of a transcript is spoken (forced alignment)."""
+    """Forced alignment of a transcript with a long recording."""
     from transduce.alignment.show import align_and_tell
 
     align_and_tell(
