@@ -110,7 +110,7 @@ def _die_while_writing(death: Death) -> None:
                 death.strike_within(path.name, text.encode("utf-8"), file)
         return write_text(path, text, encoding=encoding)
 
-    write_arrays = transduce.data.cache.write_arrays
+    write_arrays = transduce.data.cache.tokenised.write_arrays
 
     def cache(path: Path, arrays: Any, metadata: Any) -> None:
         write_arrays(path, arrays, metadata)
@@ -120,7 +120,7 @@ def _die_while_writing(death: Death) -> None:
                 death.strike_within(path.name, data, file)
 
     safetensors.torch.save_file = save
-    transduce.data.cache.write_arrays = cache
+    transduce.data.cache.tokenised.write_arrays = cache
     Path.write_text = write  # type: ignore[method-assign, assignment]
 
 

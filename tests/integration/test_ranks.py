@@ -306,7 +306,7 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
     wait_for(process, "step 15/60")
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=60)
-    assert "everything is saved" in told
+    assert "a checkpoint is saved" in told
     finish(task, folder, 2, LONG, "--resume")
     identical(folder, whole)
 
@@ -318,7 +318,7 @@ def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     for _ in range(2):
         os.kill(group.processes[1].pid or 0, signal.SIGTERM)
     assert group.end(60) == [130, 130], group.said(0)
-    assert "everything is saved" in group.said(0)
+    assert "a checkpoint is saved" in group.said(0)
     assert group.said(1) == ""
     _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
     assert 15 <= facts["standing"]["step"] < 60

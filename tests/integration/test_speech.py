@@ -61,7 +61,7 @@ def test_it_learns_to_hear(run: Path) -> None:
     assert joint < 5
     alone = evaluate_folder(model, run, split="test", ctc_weight=0.0, beam=1).metrics["cer"].value
     assert alone < 15
-    assert "Sound: rate 4000" in (run / "README.md").read_text("utf-8")
+    assert "Audio: sample_rate 4000" in (run / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_model_says_how_sure_it_is(run: Path, folder: Path, tmp_path: Path) 
     values = json.loads(transduce("run", run, names[0], "--json").stdout)
     assert values["confidence"] < sure / 2
     assert len(values["probabilities"]) == len(values["tokens"])
-    assert "does not audio" in values["warning"]
+    assert "does not sound" in values["warning"]
 
 
 def test_confidence_is_the_same_however_it_is_asked_for(run: Path, folder: Path) -> None:

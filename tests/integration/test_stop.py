@@ -39,7 +39,7 @@ def test_asked_to_stop(task: Path, undisturbed: Path, lives: Lives, tmp_path: Pa
         assert lives.end() == 130, lives.told
         step = step_saved(folder)
         assert step >= 0.8 * lines
-        assert f"Stopped at update {step}; everything is saved" in lives.told
+        assert f"Stopped at update {step}; a checkpoint is saved" in lives.told
     lives.start(*command(task, folder))
     assert lives.end() == 0, lives.told
     check_same(folder, undisturbed)
