@@ -26,9 +26,17 @@ from transduce.runtime.c.recurrent import RECURRENT_STRUCTURES
 from transduce.runtime.c.stack import STRUCTURES, layout
 from transduce.storage import default_cache_folder
 
-SOURCES = ("products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
-HEADERS = ("native.h", "kernels.h", "vectors.h", "parts.h")
-FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+SOURCES = ("threads.c", "products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
+HEADERS = ("native.h", "threads.h", "kernels.h", "vectors.h", "parts.h")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+)
 FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one, some the other
 REMEMBERED = 24 * 60 * 60  # seconds that a failure is
 TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux

@@ -24,6 +24,7 @@ typedef struct {
     const float *bias;
     int64_t outputs, inputs;
     const float *numbers; /* in float32, in place of levels: [outputs / 16][inputs][16] */
+    int64_t threads;      /* that may share a product in float32 */
 } Weight;
 
 static inline int64_t padded(int64_t count, int64_t step) {

@@ -42,6 +42,7 @@ class Weight(ctypes.Structure):
         ("outputs", ctypes.c_int64),
         ("inputs", ctypes.c_int64),
         ("numbers", Address),
+        ("threads", ctypes.c_int64),
     )
 
 
@@ -79,16 +80,26 @@ class Product:
             F.pad(scale_F.float(), (0, more)).contiguous(),
             _padded_bias(bias_F, outputs, more),
         )
-        weight = Weight(*(part.data_ptr() for part in kept), outputs, inputs, None)
+        weight = Weight(*(part.data_ptr() for part in kept), outputs, inputs, None, 1)
         return cls(library, weight, kept, kernel)
 
     @classmethod
-    def float32(cls, library: ctypes.CDLL, weight_FD: Tensor, bias_F: Tensor | None) -> Product:
+    def float32(
+        cls,
+        library: ctypes.CDLL,
+        weight_FD: Tensor,
+        bias_F: Tensor | None,
+        threads: int | None = None,
+    ) -> Product:
+        """threads: how many share a large product; by default as many as torch has now."""
+        threads = torch.get_num_threads() if threads is None else threads
         outputs, inputs = weight_FD.shape
         more = -outputs % PADDED
         blocks = F.pad(weight_FD.float(), (0, 0, 0, more)).view(-1, BLOCK, inputs)
         numbers, bias_F = blocks.transpose(1, 2).contiguous(), _padded_bias(bias_F, outputs, more)
-        weight = Weight(None, None, None, bias_F.data_ptr(), outputs, inputs, numbers.data_ptr())
+        weight = Weight(
+            None, None, None, bias_F.data_ptr(), outputs, inputs, numbers.data_ptr(), threads
+        )
         return cls(library, weight, (numbers, bias_F), Kernel.BEST)
 
     def __call__(self, x: Tensor, relu: bool = False, added: Tensor | None = None) -> Tensor:

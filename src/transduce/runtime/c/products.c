@@ -6,6 +6,7 @@
 #include "native.h"
 
 #include "kernels.h"
+#include "threads.h"
 #include "vectors.h"
 
 #if defined(__AMX_INT8__) && defined(__linux__)
@@ -17,6 +18,7 @@
 #define TILE 16    /* rows of an AMX tile; levels of inputs are padded to them */
 #define AMX_FROM 8 /* rows; fewer are done before the tiles are set up */
 #define NEAR 64    /* rows of float32 that weights are read once for */
+#define LEAST_WORK 65536 /* products of two numbers that are worth a thread */
 
 /* ------------------------------------------------------------------------- levels of inputs */
 
@@ -168,13 +170,14 @@ WALK(by_vnni_of_one, vnni_of_one, 1)
 
 /* The same in float32. Some rows at a time, which stay near while all weights go by. */
 #define WALK_FLOAT32(name, BREADTH)                                                              \
-    static void name(const Ending *ending, const float *x, int64_t rows) {                       \
+    static void name(const Ending *ending, const float *x, int64_t rows, int64_t first,          \
+                     int64_t last) {                                                             \
         const Weight *weight = ending->weight;                                                   \
         const int64_t depth = weight->inputs;                                                    \
         float sums[ROWS * BREADTH * BLOCK];                                                      \
         for (int64_t start = 0; start < rows; start += NEAR) {                                   \
             const int64_t stop = rows - start < NEAR ? rows : start + NEAR;                      \
-            for (int64_t b = 0; b * BLOCK < weight->outputs; b += BREADTH) {                     \
+            for (int64_t b = first; b < last; b += BREADTH) {                                    \
                 const float *w = weight->numbers + b * BLOCK * depth;                            \
                 for (int64_t r = start, some; r < stop; r += some) {                             \
                     const float *from = x + r * depth;                                           \
@@ -203,14 +206,32 @@ WALK_FLOAT32(by_float32, 1)
 #endif
 
 /* One row alone waits for its sums unless there are many of them. */
-static void by_float32_of_one(const Ending *ending, const float *x) {
+static void by_float32_of_one(const Ending *ending, const float *x, int64_t first, int64_t last) {
     const int64_t depth = ending->weight->inputs;
     float sums[BLOCKS * BLOCK];
-    for (int64_t b = 0; b * BLOCK < ending->weight->outputs; b += BLOCKS) {
+    for (int64_t b = first; b < last; b += BLOCKS) {
         float32(x, ending->weight->numbers + b * BLOCK * depth, depth, 1, BLOCKS, sums);
         for (int64_t i = 0; i < BLOCKS; i++)
             finish_float32(ending, sums + i * BLOCK, BLOCK, 0, 1, b + i);
     }
+}
+
+/* A product in float32 and its rows; its blocks are shared by threads, BLOCKS at a time. */
+typedef struct {
+    const Ending *ending;
+    const float *x;
+    int64_t rows;
+} Float32;
+
+static void share_of_float32(const void *context, int64_t first, int64_t last) {
+    const Float32 *all = context;
+    const int64_t blocks = padded(all->ending->weight->outputs, BLOCK) / BLOCK;
+    first *= BLOCKS;
+    last = last * BLOCKS < blocks ? last * BLOCKS : blocks;
+    if (all->rows == 1)
+        by_float32_of_one(all->ending, all->x, first, last);
+    else
+        by_float32(all->ending, all->x, all->rows, first, last);
 }
 
 /* ---------------------------------------------------------------------------------------- AMX */
@@ -356,10 +377,10 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
               float *y, void *room, int32_t kernel) {
     if (weight->numbers) {
         const Ending ending = {weight, 0, added, y, then};
-        if (rows == 1)
-            by_float32_of_one(&ending, x);
-        else
-            by_float32(&ending, x, rows);
+        const Float32 all = {&ending, x, rows};
+        const int64_t parts = padded(weight->outputs, BLOCK * BLOCKS) / (BLOCK * BLOCKS);
+        const int64_t useful = rows * weight->inputs * weight->outputs / LEAST_WORK;
+        divide(share_of_float32, &all, parts, useful < weight->threads ? useful : weight->threads);
         return;
     }
     const int64_t depth = padded(weight->inputs, 64);

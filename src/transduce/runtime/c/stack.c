@@ -292,7 +292,7 @@ void encode(const Stack *stack, Sources *sources) {
 #define AT(type, field) (int64_t)offsetof(type, field)
 const int64_t layout[] = {
     sizeof(Weight), AT(Weight, levels), AT(Weight, totals), AT(Weight, scale), AT(Weight, bias),
-    AT(Weight, outputs), AT(Weight, inputs), AT(Weight, numbers),
+    AT(Weight, outputs), AT(Weight, inputs), AT(Weight, numbers), AT(Weight, threads),
     sizeof(Norm), AT(Norm, weight), AT(Norm, bias), AT(Norm, epsilon),
     sizeof(Sublayer), AT(Sublayer, kind), AT(Sublayer, norm_before), AT(Sublayer, activation),
     AT(Sublayer, gated), AT(Sublayer, layer), AT(Sublayer, norm), AT(Sublayer, into),
