@@ -21,6 +21,7 @@ from transduce.models import EncoderDecoder
 from transduce.models.lens import Gates, Lens
 from transduce.nn.attention.attention import Attention, Dot
 from transduce.nn.attention.kv_cache import KVCache
+from transduce.nn.attention.kv_slots import CrossAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.gate import Gate
@@ -118,6 +119,22 @@ def test_a_gate_holds_from_step_to_step() -> None:
         whole = attention(x_BTD, mask=causal())
         steps = [attention(x_B1D, mask=causal(), cache=cache) for x_B1D in x_BTD.split(1, dim=1)]
     close(torch.cat(steps, dim=1), whole)
+
+
+def test_steps_over_slots_have_gates_on_heads_and_none_on_positions() -> None:
+    torch.manual_seed(1)
+    attention, x_BTD = MultiHeadAttention(8, 2), torch.randn(2, 5, 8)
+    with torch.no_grad():
+        memory_BS2D = attention.project(x_BTD)
+        source = CrossAttentionSlots(memory_BS2D, torch.tensor([5, 5], dtype=torch.int32))
+        plain = attention.step(x_BTD[:, :1], source)
+        attention.gate = Gate(output=0.5, heads={1: 0.2})
+        gated = attention.step(x_BTD[:, :1], source)
+        close(gated, attention.attend(x_BTD[:, :1], memory_BS2D))
+        assert not torch.allclose(gated, plain)
+        attention.gate = Gate(positions={1: 0.0})
+        with pytest.raises(ValueError, match="not on positions"):
+            attention.step(x_BTD[:, :1], source)
 
 
 def test_attention_of_one_head_has_gates_too() -> None:

@@ -85,7 +85,8 @@ def attribute(
     which there may be settings of `run`. Of a language model, source is the prompt. contrast: True
     for the likeliest other token at each step, or a token. baseline: what inputs are compared with:
     unknown words between the same BEGIN and END; the mean of all embeddings; zero. Of audio it is
-    always a sound of average features. steps: of integrated gradients. Raises ModelError where the model cannot tell.
+    always a sound of average features. steps: of integrated gradients. Raises ModelError where the
+    model cannot tell.
     """
     if method not in METHODS:
         raise ModelError(f"method is {method}; it must be one of {', '.join(METHODS)}")
@@ -100,7 +101,7 @@ def attribute(
         foils = _foils(subject, contrast)
         parts = [
             _rows(subject, rows, foils, method, steps)
-            for rows in torch.arange(len(subject.wanted)).split(_rows_at_once(subject))
+            for rows in torch.split(torch.arange(len(subject.wanted)), _rows_at_once(subject))
         ]
     found, values, gaps = zip(*parts, strict=True)
     by_input = dict(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.lens import Seen
@@ -162,11 +163,7 @@ class _Found:
 
     def turned(self) -> _Found:
         """Of a model that translates back: its links with the source first."""
-        turned = [
-            {head: [{(t, s) for s, t in one} for one in pairs] for head, pairs in some.items()}
-            for some in (self.links, self.back)
-        ]
-        return _Found(*turned, self.sums)
+        return _Found(_turned(self.links), _turned(self.back), self.sums)
 
     def score(self, head: Head, gold: Sequence[Gold] | None, back: _Found | None) -> HeadScore:
         own = self.links[head]
@@ -186,7 +183,11 @@ class _Found:
         return max(every, key=lambda one: one[0])
 
 
-def _heads(seen: Seen) -> Iterator[tuple[Head, np.ndarray]]:  # type: ignore[type-arg]
+def _turned(links: dict[Head, list[set[Link]]]) -> dict[Head, list[set[Link]]]:
+    return {head: [{(t, s) for s, t in one} for one in pairs] for head, pairs in links.items()}
+
+
+def _heads(seen: Seen) -> Iterator[tuple[Head, NDArray[np.float32]]]:
     """Each head's attention [target, source] for the words, END's row last."""
     for name, weights_HTS in seen.weights.items():
         for number, weights_TS in enumerate(weights_HTS):

@@ -134,7 +134,7 @@ def test_integrated_gradients_of_a_model_add_up(kind: str) -> None:
     found = attribute(model, source, target, steps=32)
     size = sum(np.abs(one).sum(axis=1) for one in found_in(found))
     assert found.gap is not None
-    assert (np.abs(found.gap) < 0.02 * size).all()
+    assert (np.abs(found.gap) < 0.05 * size).all()
     assert len(found.values) == len(found.target_tokens)
     names = (found.source_tokens or found.times, found.prefix_tokens)
     for part, labels in zip((found.source, found.prefix), names, strict=True):
@@ -155,19 +155,19 @@ def test_values_are_the_log_probabilities_and_contrasts_their_differences(
 ) -> None:
     build, source, target = MODELS[kind]
     model = build()
-    plain = attribute(model, source, target, method=method, steps=20)
+    plain = attribute(model, source, target, method=method, steps=8)
     if kind in ("transformer", "continue"):
         (score,) = model.score([source], [target])
         values = score.token_log_probabilities[: len(plain.values)]
         np.testing.assert_allclose(plain.values, values, atol=1e-4)
     foil = "good" if kind in ("classify", "tag") else "c"
-    against = attribute(model, source, target, method=method, contrast=foil, steps=20)
+    against = attribute(model, source, target, method=method, contrast=foil, steps=8)
     assert set(against.foils) == {foil}
-    other = attribute(model, source, target, method=method, contrast=True, steps=20)
+    other = attribute(model, source, target, method=method, contrast=True, steps=8)
     assert all(one != foil for one, foil in zip(other.target_tokens, other.foils, strict=True))
     if kind == "transformer":
         # Attribution is linear in the value: that of a difference is the difference of two.
-        alone = attribute(model, source, "c" * (len(plain.values) - 1), method=method, steps=20)
+        alone = attribute(model, source, "c" * (len(plain.values) - 1), method=method, steps=8)
         np.testing.assert_allclose(
             against.source[0],
             plain.source[0] - alone.source[0],
