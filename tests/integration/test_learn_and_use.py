@@ -11,7 +11,8 @@ import pytest
 
 import transduce
 from transduce.data.text.pairs import read_pairs
-from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.evaluation.evaluate import evaluate
+from transduce.evaluation.items import items_of
 from transduce.recipe import load_recipe
 from transduce.tasks.folder import OF_A_RUN
 from transduce.training import train
