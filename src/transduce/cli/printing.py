@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transduce.cli.tables import aligned, slice_table
 from transduce.errors import DataError, ModelError, RecipeError
 from transduce.recipe import nearest, sections, shipped
 from transduce.terminal import console as make_console
@@ -241,8 +242,12 @@ def print_metrics(evaluation: Evaluation) -> None:
             print(f"  {signature}")
         for line in _table(metric):
             print(f"  {line}")
-    for line in _group_table(evaluation):
-        print(line)
+    if evaluation.by_slice is None:
+        for line in _group_table(evaluation):
+            print(line)
+    else:
+        for line in slice_table(evaluation.by_slice):
+            print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
     if evaluation.skipped:
@@ -273,7 +278,7 @@ def _group_table(evaluation: Evaluation) -> list[str]:
         values = ["" if metric is None else f"{metric.value:.2f}" for metric in found]
         rows.append([group or "no tag", f"{counts[group]:,}", *values])
     rows.append(["mean", "", *(f"{metric.value:.2f}" for metric in evaluation.mean.values())])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _table(metric: Metric) -> list[str]:
@@ -282,22 +287,14 @@ def _table(metric: Metric) -> list[str]:
     if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
         counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
         head = ["right, then said", *labels]
-        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
+        return aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
     if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
         rows = [["label", "precision", "recall", "F1", "count"]]
         for label, of_label in labels.items():
             shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
             rows.append([label, *shown, f"{of_label['count']:,}"])
-        return _aligned(rows)
+        return aligned(rows)
     return []
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as columns, the first to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

@@ -80,8 +80,8 @@ def paired_difference(
 
     Paired bootstrap resampling (Koehn 2004, https://aclanthology.org/W04-3250): every resample
     draws the same items for both. The interval is the middle 95 % of the differences. The p-value
-    is two-sided: the share of resamples whose difference is as far from the mean of all as the
-    measured one is from zero, with 1 added to both counts. Where the rows are not one an item there
+    is two-sided: the share of resamples whose difference is as far from the measured one as that is
+    from zero, with 1 added to both counts. Where the rows are not one an item there
     is neither.
     """
     value = second[1](second[0].sum(axis=0)) - first[1](first[0].sum(axis=0))
@@ -91,7 +91,7 @@ def paired_difference(
     found = resampled(*second, resamples, seed) - resampled(*first, resamples, seed)
     low, high = middle(found)
     # Two sums of the same numbers in another order may differ by a rounding error.
-    as_far = np.abs(found - found.mean()) >= abs(value) - 1e-9
+    as_far = np.abs(found - value) >= abs(value) - 1e-9
     return Difference(value, low, high, (int(as_far.sum()) + 1) / (resamples + 1))
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.decoding.output import Output
+from transduce.errors import DataError
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured
+from transduce.evaluation.result import Evaluation
 from transduce.evaluation.slices import Slices, plain_source
-from transduce.storage import write_text
+from transduce.storage import make_folder, write_text
 from transduce.tasks.transduce import Model
 
 
@@ -62,12 +64,19 @@ def unknown_words(model: Model, source: str) -> list[str]:
     return [word for word, ids in zip(words, encoded, strict=True) if UNKNOWN in ids or not ids]
 
 
-def write_items(path: Path, records: Iterator[dict[str, Any]]) -> None:
-    """One JSON object a line."""
-    lines = (json.dumps(record, ensure_ascii=False) for record in records)
-    # In JSON these need no escape, but some readers of lines take them for the end of one.
-    text = "".join(f"{line}\n" for line in lines)
-    write_text(path, text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+def write_item_results(path: Path, model: Model, evaluation: Evaluation) -> None:
+    """One JSON object a line. Raises DataError where a text was measured as a whole."""
+    if not evaluation.items:
+        raise DataError("a language model is measured on a whole text: there are no items to write")
+    records = item_results(
+        model, evaluation.items, evaluation.outputs, evaluation.rows, evaluation.slices
+    )
+    text = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+    # JSON may hold these as they are, but some readers of lines take them for the end of one.
+    for sign in "\x85\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    make_folder(path.parent)
+    write_text(path, text)
 
 
 def _lengths(source: str, reference: str, prediction: str, audio: bool) -> dict[str, int]:

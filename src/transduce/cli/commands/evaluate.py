@@ -16,6 +16,7 @@ from transduce.cli.commands.options import (
     EnsembleOption,
     LengthPenalty,
     ModelArgument,
+    Overwrite,
     Precision,
     Workers,
     count_processes,
@@ -36,21 +37,36 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="Slices: the scores by length, tag, group, label, (word) frequency, or a COLUMN.",
+        ),
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", help="Write the result of every item to this file (JSON Lines)."),
+    ] = None,
     ensemble: EnsembleOption = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.evaluation.item_results import write_item_results
     from transduce.hardware import pick_device
     from transduce.inspection.model_card import write_card
     from transduce.interop.engine import exported_folder, open_model
+    from transduce.storage import check_free
     from transduce.tasks.transduce import load
 
+    check_free([] if items is None else [items], overwrite)
     place = str(pick_device(device))
     transducer = open_model(model, engine, device, precision)
     transducer.workers = processes
@@ -60,6 +76,7 @@ def evaluate(
         folder,
         tell=print_metrics,
         overrides=overrides or [],
+        by=by,
         split=split,
         files=(source, target),
         metrics=metrics,
@@ -68,6 +85,8 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
     )
+    if items is not None:
+        write_item_results(items, transducer, evaluation)
     if evaluation.name != split:
         print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
     if transducer.engine is None and (told := write_card(transducer, model)):
