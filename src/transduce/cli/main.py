@@ -12,6 +12,7 @@ import typer
 
 from transduce import __version__
 from transduce.cli.commands import corpus
+from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.check import check
 from transduce.cli.commands.compare import compare
@@ -35,7 +36,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, train, run, score, prompts, evaluate, compare, export, align, check, recipes):
+for command in (
+    demo,
+    train,
+    run,
+    score,
+    prompts,
+    evaluate,
+    compare,
+    ablate,
+    export,
+    align,
+    check,
+    recipes,
+):
     app.command()(command)
 app.add_typer(corpus.app, name="corpus", help="List the corpora known by name, get or make one.")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from transduce.evaluation.compare import ModelComparison
     from transduce.evaluation.metrics import Metric
     from transduce.evaluation.slices import SliceScores
+    from transduce.inspection.ablation.measure import Ablation
 
 
 def aligned(rows: list[list[str]], left: int = 1) -> list[str]:
@@ -101,3 +104,43 @@ def change_told(found: Difference, decimals: int = 2) -> str:
 
 def _p_of(found: Difference) -> str:
     return "" if found.p is None else told_p(found.p)
+
+
+def print_ablation(found: Ablation) -> None:
+    """Every head, the most needed first, and how many can go."""
+    from transduce.evaluation.metrics import TITLES
+    from transduce.inspection.ablation.measure import KINDS
+    from transduce.inspection.ablation.show import digits_of, unit
+
+    digits, title = digits_of(found), TITLES.get(found.metric, found.metric)
+    print(f"{title} of the whole model: {found.value:.{digits}f} ({found.items:,} items)")
+    rows = [["without", "layer", "head", f"change of {title} [95 %]"]]
+    for worth in sorted(found.worths, key=lambda one: -found.harm(one.change)):
+        head = worth.head
+        told = change_told(worth.change, digits)
+        rows.append([KINDS[head.kind], str(head.layer), str(head.head), told])
+    for line in aligned(rows):
+        print(line)
+    if not found.removals:
+        return
+    total, last = len(found.worths), found.removals[-1]
+    print(
+        f"pruned greedily to {last.kept} of {total} heads: {change_told(last.change, digits)}; "
+        f"the first to go: {'; '.join(str(step.head) for step in found.removals[:5])}"
+    )
+    for budget, count in found.affordable.items():
+        print(f"heads that can go for {budget:g} {unit(found)}: {count} of {total}")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Says on a terminal how far something is; elsewhere nothing."""
+    shown = sys.stderr.isatty()
+
+    def tell(done: int, of: int) -> None:
+        if shown:
+            print(f"\r{what}: {done} of {of} ", end="", file=sys.stderr, flush=True)
+
+    yield tell
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)

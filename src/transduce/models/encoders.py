@@ -53,15 +53,16 @@ class ConformerEncoder(nn.Module):
         self.blocks = nn.ModuleList(
             ConformerBlock(
                 width,
-                settings.heads,
+                heads,
                 settings.feed_forward,
+                head_width=width // settings.heads,
                 kernel=settings.kernel,
                 positions=positions,
                 dropout=dropout,
                 attention_dropout=settings.attention_dropout,
                 activation_dropout=settings.activation_dropout,
             )
-            for _ in range(settings.layers)
+            for heads in settings.kept_heads
         )
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:

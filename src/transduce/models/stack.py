@@ -19,12 +19,18 @@ def build_stack(
     width: int,
     dropout: float,
 ) -> nn.ModuleList:
-    rotary = Rotary(width // settings.heads) if settings.positions == "rotary" else None
+    head_width = width // settings.heads
+    rotary = Rotary(head_width) if settings.positions == "rotary" else None
+    kept = [{"heads": heads} for heads in settings.kept_heads]
+    if isinstance(settings, recipe.TransformerDecoder) and settings.cross_heads is not None:
+        for layer, heads in zip(kept, settings.cross_heads, strict=False):
+            layer["cross_heads"] = heads
     return nn.ModuleList(
         block(
             width,
-            settings.heads,
-            settings.feed_forward,
+            hidden=settings.feed_forward,
+            head_width=head_width,
+            **layer,
             activation=settings.activation,
             norm=settings.norm,
             norm_position=settings.norm_position,
@@ -33,7 +39,7 @@ def build_stack(
             activation_dropout=settings.activation_dropout,
             rotary=rotary,
         )
-        for _ in range(settings.layers)
+        for layer in kept
     )
 
 

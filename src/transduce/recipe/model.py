@@ -18,10 +18,26 @@ else:
     ActivationName = Literal[tuple(ACTIVATIONS)]
 
 
+LAYER_HEADS = (
+    "the self-attention heads of each layer where some were pruned, such as [8, 5]; each is "
+    "width / heads wide"
+)
+
+
+def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> None:
+    if kept is None:
+        return
+    if len(kept) != layers:
+        raise InvalidValue(key, f"has {len(kept)} numbers for {layers} layers; give one for each")
+    if max(kept) > heads:
+        raise InvalidValue(key, f"has {max(kept)}, which is more than heads: {heads}")
+
+
 class _Transformer(Section):
     kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
     layers: PositiveInt = Field(6, description="blocks one upon the other")
     heads: PositiveInt = Field(8, description="attention heads; they divide the width")
+    layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
     activation: ActivationName = Field("relu", description="between them; swiglu has a gate")
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
@@ -40,6 +56,21 @@ class _Transformer(Section):
         1024, description="longest sequence for learned, half the period for fourier positions"
     )
 
+    @property
+    def kept_heads(self) -> list[int]:
+        """Of the self-attention of each layer."""
+        return (self.layer_heads or [self.heads] * self.layers)[: self.layers]
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether layers have fewer heads than they were trained with."""
+        return self.layer_heads is not None or getattr(self, "cross_heads", None) is not None
+
+    @model_validator(mode="after")
+    def _heads_of_each_layer(self) -> Self:
+        _check_heads("layer_heads", self.layer_heads, self.layers, self.heads)
+        return self
+
     @model_validator(mode="after")
     def _something_to_combine(self) -> Self:
         if self.positions in ("rotary", "none") and self.combine == "concatenate":
@@ -57,6 +88,15 @@ class TransformerEncoder(_Transformer):
 
 class TransformerDecoder(_Transformer):
     """Decoder: masked self-attention, and attention to the source."""
+
+    cross_heads: list[PositiveInt] | None = Field(
+        None, description="the cross-attention heads of each layer where some were pruned"
+    )
+
+    @model_validator(mode="after")
+    def _cross_heads_of_each_layer(self) -> Self:
+        _check_heads("cross_heads", self.cross_heads, self.layers, self.heads)
+        return self
 
 
 Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
@@ -90,6 +130,7 @@ class ConformerEncoder(Section):
     kind: Literal["conformer"] = Field("conformer", description="blocks of both")
     layers: PositiveInt = Field(12, description="blocks one upon the other")
     heads: PositiveInt = Field(4, description="attention heads; they divide the width")
+    layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
     kernel: PositiveInt = Field(31, description="states that a convolution sees; odd")
     positions: Literal["relative", "rotary", "sinusoidal", "none"] = Field(
@@ -99,6 +140,16 @@ class ConformerEncoder(Section):
     )
     attention_dropout: Share = Field(0.0, description="of attention weights")
     activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
+
+    @property
+    def kept_heads(self) -> list[int]:
+        """Of the self-attention of each layer."""
+        return (self.layer_heads or [self.heads] * self.layers)[: self.layers]
+
+    @model_validator(mode="after")
+    def _heads_of_each_layer(self) -> Self:
+        _check_heads("layer_heads", self.layer_heads, self.layers, self.heads)
+        return self
 
     @model_validator(mode="after")
     def _kernel_has_a_middle(self) -> Self:

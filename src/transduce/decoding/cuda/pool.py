@@ -15,6 +15,7 @@ from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
+from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned
 
@@ -27,6 +28,9 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     """Whether a network's steps can be recorded: Transformers as recipes ask for, on a GPU."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
+    attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
+    if any(attention.inner != attention.width for attention in attentions):
+        return False  # pruned: places of layers are not alike
     transformers = (TransformerEncoder, TransformerDecoder)
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
 
