@@ -87,6 +87,7 @@ def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
         "target.tokens.json",
         "metrics.json",
         "README.md",
+        "report.html",
         "log.jsonl",
         "state",
     } <= names

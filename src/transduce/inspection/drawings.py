@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def heat_map(
-    values_TS: NDArray[np.float32],
+    values_TS: NDArray[np.floating[Any]],
     rows: Sequence[str],
     columns: Sequence[str],
     caption: str = "",
@@ -103,8 +104,8 @@ def curves(
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
         )
         drawn += [
-            '<circle cx="{:.1f}" cy="{:.1f}" r="2.5" fill="{}"/>'.format(*at(x, y), colour)
-            for x, y in (points if len(points) <= 40 else points[-1:])
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
+            for x, y in (at(*point) for point in (points if len(points) <= 40 else points[-1:]))
         ]
         y = 22 + 16 * place
         drawn.append(

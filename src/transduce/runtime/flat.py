@@ -39,7 +39,7 @@ def has_flat_steps(network: TrainableNetwork) -> bool:
     if not (on_cpu and transformer and network.as_built):
         return False
     # All layers keep their keys and values in one tensor.
-    return not any(is_pruned(block) for block in network.decoder.stack)
+    return not any(isinstance(m, DecoderBlock) and is_pruned(m) for m in network.modules())
 
 
 def is_pruned(block: DecoderBlock) -> bool:

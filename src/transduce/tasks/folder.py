@@ -33,6 +33,7 @@ from transduce.storage import locked, make_folder, write_json
 WEIGHTS = "model.safetensors"
 RECIPE = "recipe.yaml"
 CARD = "README.md"
+RUN_REPORT = "report.html"
 CARD_BESIDE = "MODEL_CARD.md"
 """Has the card where README.md is a person's."""
 TOKENS = ("source.tokens.json", "target.tokens.json")
@@ -51,12 +52,22 @@ OF_A_RUN = (
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,
+    RUN_REPORT,
     "attention.png",
     "training.png",
     SUMS,
 )
 EXPORTED = "*/parity.json"
-EDITABLE = (RECIPE, CARD, CARD_BESIDE, "metrics.json", "*.hypotheses.txt", "parity.json", "*.md")
+EDITABLE = (
+    RECIPE,
+    CARD,
+    CARD_BESIDE,
+    RUN_REPORT,
+    "metrics.json",
+    "*.hypotheses.txt",
+    "parity.json",
+    "*.md",
+)
 
 
 class Frame(NamedTuple):
@@ -152,15 +163,15 @@ def in_the_way(path: Path) -> Path | None:
     """Something in a folder without a run that has the name of a file which a run writes."""
     if holds_run(path):
         return None
-    # These two have rules of their own: they stay.
-    names = [name for name in OF_A_RUN if name not in (RECIPE, CARD)]
+    # These have rules of their own: they stay.
+    names = [name for name in OF_A_RUN if name not in (RECIPE, CARD, RUN_REPORT)]
     return next((found for name in names for found in sorted(path.glob(name))), None)
 
 
 def discard_run(path: Path) -> None:
     """Remove a run from its folder; what else is there is somebody's own, and stays."""
     exports = [report.parent for report in path.glob(EXPORTED)]
-    own = [path / name for name in (CARD, CARD_BESIDE) if not is_ours(path / name)]
+    own = [path / name for name in (CARD, CARD_BESIDE, RUN_REPORT) if not is_ours(path / name)]
     own += [] if _is_written(path / RECIPE) else [path / RECIPE]
     for found in [*exports, *(found for name in OF_A_RUN for found in path.glob(name))]:
         if found in own:

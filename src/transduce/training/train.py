@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from transduce.checksums import SUMS
+from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import remember
 from transduce.errors import TrainingError
 from transduce.hardware import describe
@@ -28,6 +29,7 @@ from transduce.training.prepare import Say, prepare
 from transduce.training.progress import Progress, Silence, console
 from transduce.training.run_directory.checkpoint import has_state, settle_state
 from transduce.training.run_directory.resume import check_changes
+from transduce.training.run_report import write_run_report
 
 __all__ = ["Trained", "train"]
 
@@ -175,7 +177,24 @@ def _write_down(run: Run, say: Say) -> None:
         "processes": run.ranks.count,
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
+        "data": {
+            name: _counts(corpus)
+            for name, corpus in (
+                ("train", run.prepared.train.corpus),
+                ("valid", run.prepared.valid),
+            )
+        },
     }
     update_metrics(run.folder, "training", facts)
     if told := write_card(run.model, run.folder):
         say(told)
+    if told := write_run_report(run.model, run.folder, run.prepared.items):
+        say(told)
+
+
+def _counts(corpus: object) -> dict[str, int]:
+    """Pairs and tokens, as far as they are known: a stream has no end that it knows of."""
+    if not isinstance(corpus, Encoded):
+        return {}
+    sides = {"source_tokens": corpus.source_ids, "target_tokens": corpus.target_ids}
+    return {"pairs": len(corpus), **{name: len(ids) for name, ids in sides.items()}}

@@ -48,6 +48,12 @@ def evaluate(
         Path | None,
         typer.Option("--items", help="Write the result of every item to this file (JSON Lines)."),
     ] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report", help="Write report.html into the model's folder: all in one page."
+        ),
+    ] = False,
     ensemble: EnsembleOption = None,
     engine: EngineOption = None,
     device: Device = "auto",
@@ -76,7 +82,7 @@ def evaluate(
         folder,
         tell=print_metrics,
         overrides=overrides or [],
-        by=by,
+        by=by or ("length" if report and transducer.recipe.task != "continue" else None),
         split=split,
         files=(source, target),
         metrics=metrics,
@@ -89,5 +95,10 @@ def evaluate(
         write_item_results(items, transducer, evaluation)
     if evaluation.name != split:
         print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
+    if report and transducer.engine is None:
+        from transduce.inspection.report import write_report
+
+        said = write_report(transducer, model, evaluation, overwrite)
+        print(f"transduce: {said or f'the report is {model}/report.html'}", file=sys.stderr)
     if transducer.engine is None and (told := write_card(transducer, model)):
         print(f"transduce: {told}", file=sys.stderr)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from transduce.inspection.ablation.measure import Head, heads_of
 from transduce.inspection.model_card import write_card
 from transduce.models.lens.attention import attentions
 from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.recipe import ConformerEncoder, Recipe, TransformerDecoder, TransformerEncoder
 from transduce.tasks.folder import WEIGHTS, holds_run, update_metrics
 from transduce.tasks.transduce import Model
 
@@ -58,12 +58,12 @@ def _kept(model: Model, off: Collection[Head]) -> dict[str, list[int]]:
     return kept
 
 
-def _pruned_recipe(model: Model, kept: dict[str, list[int]]) -> Any:
+def _pruned_recipe(model: Model, kept: dict[str, list[int]]) -> Recipe:
     """The recipe with the heads that each layer has left, where some are gone."""
     parts = {}
     for side in ("encoder", "decoder"):
         part = model.recipe.model.parts.get(side)
-        if part is None or not any(name.startswith(f"{side}.") for name in kept):
+        if not isinstance(part, TransformerEncoder | ConformerEncoder | TransformerDecoder):
             continue
         changed = {}
         for key, attention in (
