@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -60,7 +60,7 @@ def heat_map(
 
 
 def curves(
-    lines: dict[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
+    lines: Mapping[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
 ) -> Markup:
     """Lines over one axis, each named at the side; points that are no numbers are left out."""
     real = {
