@@ -178,7 +178,7 @@ def test_values_are_the_log_probabilities_and_contrasts_their_differences(
 def test_few_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny(banned=True)
     whole = attribute(model, "a cup", "tea", steps=4)
-    monkeypatch.setattr("transduce.inspection.analysis.attribute.PLACES", 20)
+    monkeypatch.setattr("transduce.inspection.analysis.model_attribution.PLACES", 20)
     parts = attribute(model, "a cup", "tea", steps=4)
     for one, other in zip(found_in(whole), found_in(parts), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
