@@ -268,8 +268,9 @@ def build_decoder(
 
 def _gives_states(encoder: recipe.Encoder | None, decoder: recipe.RecurrentDecoder) -> bool:
     """Whether a decoder can begin with the final states of the encoder as they are."""
-    recurrent = isinstance(encoder, recipe.RecurrentEncoder)
-    return recurrent and (encoder.cell, encoder.layers) == (decoder.cell, decoder.layers)
+    if not isinstance(encoder, recipe.RecurrentEncoder):
+        return False
+    return (encoder.cell, encoder.layers) == (decoder.cell, decoder.layers)
 
 
 def _blocks(settings: recipe.TransformerEncoder | recipe.TransformerDecoder) -> dict[str, Any]:

@@ -6,8 +6,6 @@ from collections.abc import Collection
 
 from transduce.data.tokens.tokenizer import SPECIALS
 
-TIES = ("all", "target", "none")
-
 
 def check_sizes(**sizes: int) -> None:
     """Every size is a whole number, 1 or more."""
@@ -25,6 +23,17 @@ def check_vocabularies(**vocabularies: int) -> None:
                 f"{name} is {size}, but ids 0 to {len(SPECIALS) - 1} are the special tokens "
                 f"{', '.join(SPECIALS)}: count them too, and at least one token more."
             )
+
+
+def check_both_sides(source_vocabulary: int, target_vocabulary: int, tie_embeddings: str) -> None:
+    """The vocabularies of an encoder-decoder, and whether they can share embeddings."""
+    check_vocabularies(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
+    check_choice("tie_embeddings", tie_embeddings, ("all", "target", "none"))
+    if tie_embeddings == "all" and source_vocabulary != target_vocabulary:
+        raise ValueError(
+            f'tie_embeddings is "all", which needs one vocabulary, but source_vocabulary is '
+            f'{source_vocabulary} and target_vocabulary {target_vocabulary}: use "target".'
+        )
 
 
 def check_shares(**shares: float) -> None:

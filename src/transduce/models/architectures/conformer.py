@@ -76,7 +76,14 @@ def Conformer(
     transcript = vocabulary if transcript_vocabulary is None else transcript_vocabulary
     check_vocabularies(vocabulary=vocabulary, transcript_vocabulary=transcript)
     check_width(width)
-    check_sizes(layers=layers, feed_forward=feed_forward, sample_rate=sample_rate)
+    decoder_hidden = feed_forward if decoder_feed_forward is None else decoder_feed_forward
+    check_sizes(
+        layers=layers,
+        feed_forward=feed_forward,
+        decoder_layers=decoder_layers,
+        decoder_feed_forward=decoder_hidden,
+        sample_rate=sample_rate,
+    )
     check_odd("kernel", kernel)
     check_choice("positions", positions, ("rotary", "relative", "sinusoidal", "none"))
     check_heads(width, heads, positions)
@@ -90,7 +97,7 @@ def Conformer(
         width=width,
         heads=decoder_heads,
         layers=decoder_layers,
-        feed_forward=feed_forward if decoder_feed_forward is None else decoder_feed_forward,
+        feed_forward=decoder_hidden,
         dropout=dropout,
         attention_dropout=attention_dropout,
         activation_dropout=activation_dropout,
@@ -119,7 +126,7 @@ def Conformer(
     )
     embedding = shape.embedding(vocabulary)
     ctc = nn.Linear(width, transcript) if ctc_weight else None
-    decoder = shape.decoder(embedding)
+    decoder = shape.decoder(embedding, decoder_layers)
     head = output_head(embedding, width, "target" if tie_embeddings else "none")
     return SpeechEncoderDecoder(front, encoder, decoder, head, ctc, ctc_weight).built()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transduce.models.architectures.checks import (
-    TIES,
+    check_both_sides,
     check_choice,
     check_odd,
     check_shares,
@@ -41,11 +41,10 @@ def ConvolutionalSeq2Seq(
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
-    check_vocabularies(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
+    check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     decoder_layers = layers if decoder_layers is None else decoder_layers
     check_sizes(layers=layers, decoder_layers=decoder_layers)
     check_odd("kernel", kernel)
-    check_choice("tie_embeddings", tie_embeddings, TIES)
     source = _embedding(source_vocabulary, width, positions, max_positions, dropout)
     target = _embedding(target_vocabulary, width, positions, max_positions, dropout)
     encoder = ConvolutionalEncoder(width, layers, kernel, dropout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transduce.models.architectures.checks import (
-    TIES,
+    check_both_sides,
     check_choice,
     check_odd,
     check_shares,
@@ -55,7 +55,7 @@ def RecurrentSeq2Seq(
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
-    check_vocabularies(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
+    check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     check_width(width)
     decoder_layers = layers if decoder_layers is None else decoder_layers
     check_sizes(
@@ -67,7 +67,6 @@ def RecurrentSeq2Seq(
     check_choice("cell", cell, tuple(CELLS))
     check_choice("attention", attention, (None, "location-aware", *SCORES))
     check_choice("context", context, ("input", "output", "both"))
-    check_choice("tie_embeddings", tie_embeddings, TIES)
     check_odd("location_kernel", location_kernel)
     check_shares(dropout=dropout)
     source = TokenEmbedding(source_vocabulary, width, None, dropout)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 from transduce.models.architectures.checks import (
-    TIES,
+    check_both_sides,
     check_choice,
     check_heads,
     check_positions_width,
@@ -84,11 +84,12 @@ def Transformer(
         combine=combine,
         max_positions=max_positions,
     )
-    check_vocabularies(source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary)
-    check_choice("tie_embeddings", tie_embeddings, TIES)
+    check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
+    decoder_layers = layers if decoder_layers is None else decoder_layers
+    check_sizes(decoder_layers=decoder_layers)
     source, target = shape.embedding(source_vocabulary), shape.embedding(target_vocabulary)
     encoder = shape.encoder()
-    decoder = shape.decoder(target, layers=decoder_layers)
+    decoder = shape.decoder(target, decoder_layers)
     return assemble(source, encoder, decoder, width, tie_embeddings)
 
 
@@ -121,7 +122,7 @@ def TransformerLanguageModel(
     """
     shape = Shape(**numbers)
     check_vocabularies(vocabulary=vocabulary)
-    decoder = shape.decoder(shape.embedding(vocabulary), alone=True)
+    decoder = shape.decoder(shape.embedding(vocabulary), shape.layers, alone=True)
     return assemble_language_model(decoder, shape.width, "target" if tie_embeddings else "none")
 
 
@@ -205,10 +206,8 @@ class Shape:
         return TransformerEncoder(layers=self.layers, **self._blocks())
 
     def decoder(
-        self, embedding: TokenEmbedding, layers: int | None = None, alone: bool = False
+        self, embedding: TokenEmbedding, layers: int, alone: bool = False
     ) -> TransformerDecoder:
-        layers = self.layers if layers is None else layers
-        check_sizes(decoder_layers=layers)
         return TransformerDecoder(embedding, layers=layers, alone=alone, **self._blocks())
 
     def _blocks(self) -> dict[str, Any]:
