@@ -254,7 +254,7 @@ from pathlib import Path
 import torch
 from transduce import recipe
 from transduce.data.batches.batch import collate
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.recipe.presets import PRESETS
 from transduce.recipe import Train
 from transduce.training.optimizer import build_optimizer

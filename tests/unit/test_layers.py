@@ -67,6 +67,10 @@ def package_of(module: str) -> str:
     return module.split(".")[1]
 
 
+def package_of_path(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
 def test_every_package_has_a_layer() -> None:
     packages = {package_of(name) for name in MODULES if "." in name}
     assert packages <= set(LAYER), f"add {packages - set(LAYER)} to LAYERS"
@@ -81,6 +85,19 @@ def test_nothing_imports_upward(path: Path) -> None:
         other, mine = package_of(name), package_of(own)
         lower = LAYER[other] < LAYER[mine]
         assert lower or other == mine, f"{own} must not import {name}"
+
+
+NETWORKS = [path for path in FILES if package_of_path(path) in ("models", "nn")]
+
+
+@pytest.mark.parametrize("path", NETWORKS, ids=module_name)
+def test_networks_are_made_of_plain_numbers(path: Path) -> None:
+    """Only models/build.py turns a recipe into networks."""
+    if path.parent.name == "models" and path.name.startswith("build"):
+        return
+    for name in imports_of(path):
+        message = f"{module_name(path)} must not import {name}; let models/build.py"
+        assert package_of(name) not in ("recipe", "storage", "corpora"), message
 
 
 def test_no_folder_is_crowded() -> None:

@@ -206,6 +206,37 @@ class Positioned(nn.Module):
         return torch.cat((x_BTD, positions_BTD), dim=-1)
 
 
+def build_positions(
+    kind: str, width: int, *, combine: str = "add", max_length: int = 1024, std: float = 0.02
+) -> Positioned | None:
+    """Positional embeddings for vectors that are `width` wide afterwards, or None.
+
+    kind: "sinusoidal", "fourier" (of which `max_length` is half the period), "learned"
+    (`max_length` of them, drawn with `std`). "rotary" and "relative" positions act inside the
+    attention, and "none" does nowhere: None. Raises ValueError for any other kind.
+    """
+    inner = width // 2 if combine == "concatenate" else width
+    if kind == "sinusoidal":
+        return Positioned(Sinusoidal(inner), combine)
+    if kind == "fourier":
+        return Positioned(Fourier(inner, max_length), combine)
+    if kind == "learned":
+        return Positioned(Learned(inner, max_length, std), combine)
+    if kind not in ("rotary", "relative", "none"):
+        raise ValueError(
+            f'positions must be "sinusoidal", "fourier", "learned", "rotary", "relative" or '
+            f'"none", not "{kind}".'
+        )
+    return None
+
+
+def width_of_content(positions: Positioned | None, width: int) -> int:
+    """How wide vectors may be, so that they are `width` wide with their positions."""
+    if positions is None or positions.combine == "add":
+        return width
+    return width - positions.positions.width
+
+
 def _geometric_frequencies(width: int) -> Tensor:
     two_k = torch.arange(0, width, 2, dtype=torch.float64)
     return 10000.0 ** (-two_k / width)

@@ -59,6 +59,11 @@ def build_norm(kind: str, width: int) -> nn.Module:
     raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
 
 
+def build_last_norm(kind: str, norm_position: str, width: int) -> nn.Module:
+    """The norm after the last block: pre-norm leaves the sum of all sublayers unnormalised."""
+    return build_norm(kind, width) if norm_position == "pre" else nn.Identity()
+
+
 class Residual(nn.Module):
     """Adds what a sublayer f computes to its input, with a norm before f or after the sum.
 

@@ -21,7 +21,8 @@ from transduce.decoding.score.labels import (
     pooling_weights,
 )
 from transduce.errors import ModelError
-from transduce.models import Labeller, build_labeller
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import room_of
 from transduce.tasks.model import Model, checked, ready

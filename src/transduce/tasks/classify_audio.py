@@ -13,7 +13,8 @@ from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, pooling_weights
 from transduce.errors import ModelError
-from transduce.models.speech_labeller import SpeechLabeller, build_audio_labeller
+from transduce.models.build import build_audio_labeller
+from transduce.models.speech_labeller import SpeechLabeller
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSource, CutRecording, groups
 from transduce.tasks.classify import Classifier

@@ -21,7 +21,8 @@ from transduce.decoding.score.language_model import Rows
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
-from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.models.build import build_language_model
+from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
 from transduce.runtime.c_transformer import reader_of
 from transduce.tasks.generate import GenerativeModel, Ids
@@ -51,7 +52,7 @@ class LanguageModel(GenerativeModel, task="continue"):
     def build(
         cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
     ) -> LanguageModelNetwork:
-        return build_language(recipe.model, len(target_tokens))
+        return build_language_model(recipe.model, len(target_tokens))
 
     @property
     def window(self) -> int:

@@ -23,8 +23,8 @@ from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.speech.timing import Account, accounts, moved_along, words_of
 from transduce.decoding.speech.warnings import find_loop, skipped_stretches, visited_by_tokens
 from transduce.errors import DataError, ModelError
-from transduce.models.encoder_decoder import Vocabulary
-from transduce.models.speech import SpeechEncoderDecoder, build_audio
+from transduce.models.build import Vocabulary, build_audio
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSource, Group, Piece, groups

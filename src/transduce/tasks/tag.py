@@ -17,7 +17,8 @@ from transduce.decoding.attention import Weights
 from transduce.decoding.encode import Encoding, encoder_states, joined
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, attention_weights, label_probabilities
-from transduce.models import Labeller, build_labeller
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
 from transduce.recipe import Columns, Recipe
 from transduce.recipe.max_positions import room_of
 from transduce.tasks.model import Model, checked, ready

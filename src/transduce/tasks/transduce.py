@@ -23,8 +23,9 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.hardware import pick_device, pick_precision
-from transduce.models import EncoderDecoder, TrainableNetwork, Vocabulary
-from transduce.models import build as build_network
+from transduce.models import EncoderDecoder, TrainableNetwork
+from transduce.models.build import Vocabulary
+from transduce.models.build import build as build_network
 from transduce.recipe import Recipe, read_recipe
 from transduce.recipe.max_positions import room_of, source_room
 from transduce.runtime.c_transformer import steps_of

@@ -12,7 +12,8 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, greedy
-from transduce.models import EncoderDecoder, Lens, Vocabulary, build
+from transduce.models import EncoderDecoder, Lens
+from transduce.models.build import Vocabulary, build
 from transduce.runtime import c_transformer as native
 from transduce.runtime import packed_weight as products
 from transduce.runtime.c import library, why_not

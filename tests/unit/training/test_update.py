@@ -10,7 +10,8 @@ import torch
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.packing import pack
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.nan_guard import unusable

@@ -43,6 +43,7 @@ class LogMel(nn.Module):
         snip_edges: bool = True,
     ) -> None:
         super().__init__()
+        self.rate = rate
         self.frame = int(rate * 0.001 * frame_ms)
         self.hop = int(rate * 0.001 * hop_ms)
         self.bands = bands

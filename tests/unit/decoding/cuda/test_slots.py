@@ -14,7 +14,8 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Job, Shape, Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.nn.masks import padding
 
 V = 13

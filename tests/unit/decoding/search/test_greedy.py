@@ -20,7 +20,8 @@ from transduce.decoding import Hypothesis, beam
 from transduce.decoding.search import beam as beams
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.greedy import best, penalty, remaining
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.runtime.c import library, why_not
 
 TOKENS = 7  # the four specials and three more

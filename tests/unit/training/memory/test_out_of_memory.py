@@ -10,7 +10,8 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS

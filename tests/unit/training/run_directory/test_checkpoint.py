@@ -14,7 +14,8 @@ import torch
 from transduce import recipe
 from transduce.data.batches.batch import Position
 from transduce.errors import CheckpointError
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.storage import write_tensors
 from transduce.training.log_window import Outcome, Passed, Window
 from transduce.training.nan_guard import Guard
