@@ -15,7 +15,7 @@ import pytest
 
 from transduce.storage import read_tensors
 
-STEPS = 240
+STEPS = 200
 # All that has a memory: dropout's generator, moments, the moving average, kept checkpoints,
 # patience, sums over updates that have not been logged, a place in the middle of an epoch.
 SETTINGS = [

@@ -68,6 +68,27 @@ def command(lives: Lives) -> Command:
 
 
 @pytest.fixture(scope="session")
+def trained_tiny(task: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned the task; to be copied by whoever writes into its folder."""
+
+    def make(folder: Path) -> None:
+        settings = ["train.steps=250", "validation.every=125"]
+        ended = command("train", task / "tiny.yaml", *settings, "--output", folder / "run")
+        assert ended.returncode == 0, ended.stderr
+        assert "transduce run" in ended.stdout
+
+    return made_once(tmp_path_factory, "tiny", make) / "run"
+
+
+@pytest.fixture(scope="session")
+def tones_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sounds, their recipe, and in run/ a model that hears them; to be copied to be written to."""
+    from tones import write_run
+
+    return made_once(tmp_path_factory, "tones", write_run)
+
+
+@pytest.fixture(scope="session")
 def undisturbed(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the settings in `lives.py` that nobody disturbed."""
     return made_once(tmp_path_factory, "undisturbed", lambda of: finish(task, of / "run")) / "run"

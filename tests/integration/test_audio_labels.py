@@ -14,14 +14,13 @@ import pytest
 import soundfile
 
 from lives import Command
-from tones import LETTERS, RATE, tones, write_tones
+from tones import COUNTS, LETTERS, RATE, tones, write_tones
 from transduce import load
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.recipe import load_recipe
 from transduce.tasks import AudioClassifier, SpeechModel
 from transduce.training import train
 
-COUNTS = {"train": 240, "valid": 30, "test": 30}
 OTHER = dict(zip(LETTERS, reversed(LETTERS), strict=True))  # a letter of the second language
 
 
@@ -129,9 +128,9 @@ def corpora(split: str) -> str:
 def tagged(folder: Path) -> Path:
     lists = [corpora(split) for split in COUNTS]
     steps = [
-        "train.steps=450",
+        "train.steps=300",
         "train.batch_tokens=3000",
-        "validation.every=450",
+        "validation.every=300",
         "validation.limit=60",
     ]
     recipe = load_recipe(folder / "tones.yaml", [*lists, *steps, "data.folder=" + str(folder)])

@@ -18,7 +18,7 @@ from lives import Lives, check_same, command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
-BYTES = 2000  # about 10 lines of the log: a run is killed then, however fast it is
+BYTES = 1400  # about 7 lines of the log: a run is killed then, however fast it is
 
 STATE, WEIGHTS, KEPT = "training.safetensors", "model.safetensors", "kept-*.safetensors"
 WRITES: list[dict[str, Any]] = [
@@ -145,7 +145,7 @@ def test_killed_in_bfloat16_and_ended_by_patience(task: Path, lives: Lives, tmp_
         "train.average=null",
         "train.lr=1e-4",
         "validation.metric=exact",
-        "validation.patience=12",
+        "validation.patience=8",
     ]
     whole, folder = tmp_path / "whole", tmp_path / "run"
     lives.start(*command(task, whole, *settings))

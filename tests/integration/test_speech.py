@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import soundfile
 import torch
 
 from lives import Command
-from tones import RATE, tones, write_tones
+from tones import RATE, tones
 from transduce import load
 from transduce.data.audio.textgrid import parse_textgrid
 from transduce.evaluation.evaluate import evaluate_folder
@@ -21,14 +22,15 @@ from transduce.tasks import SpeechModel
 from transduce.training import train
 from transduce.training.log import read_log
 
-COUNTS = {"train": 240, "valid": 30, "test": 30}
 BRIEF = ["train.steps=12", "validation.every=6", "validation.limit=3", "train.log_every=3"]
 HARD = ["audio.speed_perturbation=[0.9, 1.0, 1.1]", "model.dropout=0.1", "train.schedule=constant"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tones(tmp_path_factory.mktemp("tones"), COUNTS)
+def folder(tones_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tones") / "tones"
+    shutil.copytree(tones_run, folder)
+    return folder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,7 +41,6 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
-    train(load_recipe(folder / "tones.yaml"), folder / "run")
     return folder / "run"
 
 
