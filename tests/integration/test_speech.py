@@ -177,7 +177,7 @@ def test_the_model_says_how_sure_it_is(
     values = json.loads(command("run", run, names[0], "--json").stdout)
     assert values["confidence"] < sure / 2
     assert len(values["probabilities"]) == len(values["tokens"])
-    assert "does not audio" in values["warning"]
+    assert "does not sound" in values["warning"]
 
 
 def test_confidence_is_the_same_however_it_is_asked_for(run: Path, folder: Path) -> None:
