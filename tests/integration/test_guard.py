@@ -253,7 +253,7 @@ import resource
 from pathlib import Path
 import torch
 from transduce import recipe
-from transduce.data.batches import collate
+from transduce.data.batches.batch import collate
 from transduce.models import Vocabulary, build
 from transduce.recipe.presets import PRESETS
 from transduce.recipe import Train

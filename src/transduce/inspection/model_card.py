@@ -76,7 +76,7 @@ def write_card(model: Model, folder: Path) -> str:
 def _tokens(model: Model) -> list[str]:
     if isinstance(model, AudioInputModel):
         tokens = f"- Tokens: {len(model.target_tokens):,} ({model.target_tokens.level})"
-        return [f"- Sound: {_part(model.audio)}", tokens]
+        return [f"- Audio: {_part(model.audio)}", tokens]
     source, target = (f"{len(t):,} ({t.level})" for t in (model.source_tokens, model.target_tokens))
     if isinstance(model, LanguageModel):
         return [f"- Tokens: {target}; reads {model.window} of them at once"]
