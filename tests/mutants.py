@@ -242,7 +242,9 @@ def survivors(mutants: list[Mutant], project: Copy) -> list[Mutant]:
 
 def _load_libraries() -> None:
     """All that the package imports of others, so that no mutant has to wait for it."""
-    listed = "import sys, matplotlib.figure, pytest, hypothesis, transduce.cli.main, transduce.training"
+    listed = (
+        "import sys, matplotlib.figure, pytest, hypothesis, transduce.cli.main, transduce.training"
+    )
     printed = f"{listed}; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     found = subprocess.run(
