@@ -128,9 +128,9 @@ def corpora(split: str) -> str:
 def tagged(folder: Path) -> Path:
     lists = [corpora(split) for split in COUNTS]
     steps = [
-        "train.steps=300",
+        "train.steps=450",
         "train.batch_tokens=3000",
-        "validation.every=300",
+        "validation.every=450",
         "validation.limit=60",
     ]
     recipe = load_recipe(folder / "tones.yaml", [*lists, *steps, "data.folder=" + str(folder)])

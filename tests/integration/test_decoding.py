@@ -58,7 +58,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def words() -> list[str]:
-    return list(dict.fromkeys(word for word, _ in cmudict("test")))[:80]
+    return list(dict.fromkeys(word for word, _ in cmudict("test")))[:50]
 
 
 def lists(outputs: list[Output]) -> list[list[list[str]]]:

@@ -124,6 +124,7 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
         open_model(trained, "onnx")
 
 
+@pytest.mark.slow
 def test_in_fewer_bits_by_the_command_line(command: Command, trained: Path) -> None:
     """Measured in processes of its own, as exports are; the test below measures here."""
     ended = command("export", trained, "--to", "native", "--quantize", "int8", "--limit", 40)
