@@ -275,6 +275,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, facts
 
 
+def read_tensor_facts(path: Path) -> dict[str, Any]:
+    """The facts of a file of `write_tensors`, without its tensors; nothing where it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get(METADATA, "{}"))["facts"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
 def _checksum(tensor: Tensor) -> int:
     import torch
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
+from lives import Command
 from transduce.cli.main import app
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
 from transduce.interop.measure import Sayings, measure_here
-from transduce.recipe import load_recipe
 from transduce.tasks.transduce import Transducer, load
-from transduce.training import train
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")
@@ -28,9 +26,9 @@ pytest.importorskip("onnxruntime")
 
 
 @pytest.fixture(scope="module")
-def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(trained_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    train(load_recipe(str(task / "tiny.yaml"), ["train.steps=250"]), folder)
+    shutil.copytree(trained_tiny, folder)
     return folder
 
 
@@ -45,16 +43,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export, "measure_apart", here)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "transduce", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
-
-
 def here(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in arguments])
 
 
-def test_export_run_and_evaluate_by_the_command_line(trained: Path) -> None:
+def test_export_run_and_evaluate_by_the_command_line(command: Command, trained: Path) -> None:
     ended = command("export", trained, "--to", "ctranslate2", "--limit", 40)
     assert ended.returncode == 0, ended.stderr
     assert "Compared on 40 pairs of the recipe's validation set" in ended.stdout
@@ -131,7 +124,8 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
         open_model(trained, "onnx")
 
 
-def test_in_fewer_bits_by_the_command_line(trained: Path) -> None:
+@pytest.mark.slow
+def test_in_fewer_bits_by_the_command_line(command: Command, trained: Path) -> None:
     """Measured in processes of its own, as exports are; the test below measures here."""
     ended = command("export", trained, "--to", "native", "--quantize", "int8", "--limit", 40)
     assert ended.returncode == 0, ended.stderr

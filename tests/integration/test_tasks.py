@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -173,25 +171,6 @@ def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, 
     trained = train(load_recipe(corpora / f"{name}.yaml", settings), tmp_path / "run")
     assert trained.standing.step == 20
     assert trained.standing.tokens % 256 == 0
-
-
-def test_two_processes_have_the_losses_of_one(corpora: Path, tmp_path: Path) -> None:
-    settings = ["train.steps=6", "train.accumulate=2", "train.log_every=1", "validation.every=6"]
-    settings += ["train.batch_tokens=128", "model.dropout=0", "model.word_dropout=0"]
-    values = []
-    for count in (1, 2):
-        folder = tmp_path / str(count)
-        launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={count}", "--standalone"]
-        command = [sys.executable, *(launcher if count > 1 else []), "-m", "transduce", "train"]
-        command += [str(corpora / "tags.yaml"), *settings, "--output", str(folder)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, check=True, capture_output=True, env=environment, timeout=240)
-        log = read_log(folder / "log.jsonl")
-        values.append([record["loss"] for record in log if record["kind"] == "train"])
-        values.append([record["accuracy"] for record in log if record["kind"] == "valid"])
-    assert len(values[0]) == 6
-    assert values[2] == pytest.approx(values[0], rel=1e-4)
-    assert values[3] == pytest.approx(values[1], abs=0.3)
 
 
 # ------------------------------------------------------------------------------------- the page

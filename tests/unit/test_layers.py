@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,32 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("heavy", ["torch", "numpy", "pydantic", "rich", "matplotlib"])
 def test_importing_transduce_is_light(heavy: str) -> None:
     run("-c", f"import sys, transduce; assert {heavy!r} not in sys.modules")
+
+
+NOT_FOR_TEXT = ["matplotlib", "tensorboard", "pyarrow", "pandas", "onnx", "onnxruntime"]
+NOT_FOR_TEXT += ["ctranslate2", "soundfile", "soxr", "espeakng_loader", "datasets", "fastapi"]
+
+
+def test_using_a_model_of_text_loads_nothing_that_it_does_not_need() -> None:
+    model = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
+    use = f"import sys, transduce; assert transduce.load({str(model)!r})('abc')"
+    shown = run("-c", f"{use}; print(*(set({NOT_FOR_TEXT!r}) & set(sys.modules)))").stdout
+    assert shown.split() == [], "import these where they are used, not at the top of a file"
+
+
+def test_no_private_name_of_torch_is_used_outside_of_its_module() -> None:
+    private = re.compile(
+        r"torch\._[a-zA-Z]|torch\.ops\.|[a-z]\._(version|buffers|parameters)\b"
+        r'|[."]_(forward_(pre_)?hooks|non_persistent_buffers_set)'
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in FILES
+        if path.name != "torch_private.py"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if private.search(line)
+    ]
+    assert found == [], "torch may change these: put a function into nn/torch_private.py"
 
 
 def test_the_command_line_does_not_load_torch_to_say_what_it_can() -> None:

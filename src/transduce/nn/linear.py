@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.torch_private import addmm_relu, copy_all, relu_backward, version_of
 from transduce.nn.triton import early, kernels
 
 COLUMNS = 64  # that one program adds up
@@ -42,7 +43,7 @@ def linear(
     elif _are_few(x_BTD, weight_FD):
         y_BTF = _few_rows(x_BTD, weight_FD, bias_F, relu)
     elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
-        y_NF = torch._addmm_activation(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
+        y_NF = addmm_relu(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
         y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
     else:
         y_BTF = F.linear(x_BTD, weight_FD, bias_F)
@@ -100,7 +101,7 @@ def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> Iterat
     The copies are of the weights as the block begins: whoever changes them does so outside.
     """
     with torch.no_grad():
-        torch._foreach_copy_(list(copies), list(weights))
+        copy_all(list(copies), list(weights))
     for weight, copy in zip(weights, copies, strict=True):
         weight.cast_copy = copy  # type: ignore[attr-defined]
     try:
@@ -125,7 +126,7 @@ class _Linear(torch.autograd.Function):
         x_ND = x.to(dtype).flatten(0, -2)
         cast_FD, cast_F = cast(weight, dtype), cast(bias, dtype)
         if relu and x.is_cuda:  # max(0, ·) costs nothing there
-            y_NF = torch._addmm_activation(cast_F, x_ND, cast_FD.t())
+            y_NF = addmm_relu(cast_F, x_ND, cast_FD.t())
         else:
             y_NF = torch.addmm(cast_F, x_ND, cast_FD.t())
             y_NF = y_NF.relu_() if relu else y_NF
@@ -147,7 +148,7 @@ class _Linear(torch.autograd.Function):
             by_weight_FD = torch.mm(grad_NF.t(), x_ND, out_dtype=weight_dtype)
         else:
             if y_NF is not None:
-                grad_NF = torch.ops.aten.threshold_backward(grad_NF, y_NF, 0)
+                grad_NF = relu_backward(grad_NF, y_NF)
             by_bias_F = column_sums(grad_NF)
             by_weight_FD = (grad_NF.t() @ x_ND).to(weight_dtype)
         by_x_ND = (grad_NF @ cast_FD).to(x_dtype)
@@ -169,13 +170,13 @@ def remember_sums(gradient: Tensor, sums_F: Tensor) -> None:
 
     Whoever computes a gradient has it at hand; later it would have to be read again.
     """
-    gradient.sums_and_version = (sums_F, gradient._version)  # type: ignore[attr-defined]
+    gradient.sums_and_version = (sums_F, version_of(gradient))  # type: ignore[attr-defined]
 
 
 def _remembered_sums(gradient: Tensor) -> Tensor | None:
     """None where there are none, or the gradient was changed since."""
     sums_F, version = getattr(gradient, "sums_and_version", (None, None))
-    return sums_F if version == gradient._version else None
+    return sums_F if version == version_of(gradient) else None
 
 
 def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Tensor]:

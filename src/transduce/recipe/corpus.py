@@ -52,7 +52,10 @@ class ParallelFiles(Section):
 class Columns(Section):
     """TSV, JSONL, Parquet or CoNLL-U files that hold both sides; plain, .gz or .xz."""
 
-    file: Files = Field(description="their names end in .tsv, .jsonl, .parquet or .conllu")
+    file: Files = Field(
+        description="their names end in .tsv, .jsonl, .parquet or .conllu; Parquet needs an extra: "
+        "pip install 'transduce[parquet]'"
+    )
     source: Column = Field(
         0, description="the column of the source; numbers are for TSV only; in CoNLL-U: form"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import kept_tensors
+
 
 class Fingerprint:
     """The product of each row of each weight with a random vector; vectors as they are.
@@ -54,7 +56,5 @@ def _parts(network: nn.Module) -> tuple[list[object], list[Tensor]]:
     tensors: list[Tensor] = []
     for module in network.modules():
         parts.append(module)
-        computed = module._non_persistent_buffers_set
-        kept = [buffer for name, buffer in module._buffers.items() if name not in computed]
-        tensors += [t for t in (*module._parameters.values(), *kept) if t is not None]
+        tensors += kept_tensors(module)
     return [*parts, *tensors], tensors

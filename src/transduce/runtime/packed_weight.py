@@ -13,6 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.torch_private import (
+    can_reorder,
+    has_bfloat16_on_cpu,
+    linear_pointwise,
+    reorder_linear_weight,
+)
 from transduce.runtime.c import Product, library
 
 KINDS = ("float32", "bfloat16", "int8")
@@ -72,9 +78,8 @@ def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """In the blocks that oneDNN reads, its product followed by what else is asked for."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight_FD.contiguous(), None)
-    product = torch.ops.mkldnn._linear_pointwise.default
-    summed = torch.ops.mkldnn._linear_pointwise.binary
+    packed = reorder_linear_weight(weight_FD)
+    product, summed = linear_pointwise()
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         y: Tensor
@@ -97,7 +102,7 @@ def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 def float32_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     plain = as_it_is(weight_FD, bias_F)
-    if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if weight_FD.dtype != torch.float32 or not can_reorder():
         return plain
     packed = reordered(weight_FD, bias_F)
 
@@ -126,7 +131,7 @@ def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies such numbers itself."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return can_reorder() and has_bfloat16_on_cpu()
 
 
 # ------------------------------------------------------------------------------------- in 8 bits

@@ -28,9 +28,12 @@ from transduce.checksums import (
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError, TokensError, TransduceWarning
 from transduce.recipe import Recipe, dump_recipe, parse_recipe
-from transduce.storage import locked, make_folder, write_json
+from transduce.storage import locked, make_folder, read_tensor_facts, write_json
 
 WEIGHTS = "model.safetensors"
+FORMAT = 1
+"""The version of model folders, in the facts of the weights as "transduce 1". Raise it only where a
+folder written from now on cannot be used by the transduce of before."""
 RECIPE = "recipe.yaml"
 CARD = "README.md"
 CARD_BESIDE = "MODEL_CARD.md"
@@ -126,6 +129,22 @@ def read_frame(path: Path) -> Frame:
             f"one in {SUMS}): the model is used as the recipe says now"
         )
     return Frame(recipe, source_tokens, target_tokens)
+
+
+def format_fact() -> dict[str, str]:
+    """What the weights say of the format of their folder."""
+    return {"format": f"transduce {FORMAT}"}
+
+
+def check_format(path: Path) -> None:
+    """Raise ModelError where a newer transduce wrote the folder, in a format of its own."""
+    told = str(read_tensor_facts(path / WEIGHTS).get("format", f"transduce {FORMAT}"))
+    version = told.removeprefix("transduce ")
+    if not version.isdecimal() or int(version) > FORMAT:
+        raise ModelError(
+            f"the model folder {path} has the format {told[:40]!r}, and this transduce reads "
+            f"formats up to 'transduce {FORMAT}': use the transduce that wrote it, or a newer one"
+        )
 
 
 def check_sums(path: Path, *names: str) -> None:

@@ -25,7 +25,7 @@ from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import RULES
 from transduce.runtime.int8_file import unpack_levels
 from transduce.storage import read_tensors, write_tensors
-from transduce.tasks.folder import WEIGHTS, Frame, write_frame
+from transduce.tasks.folder import WEIGHTS, Frame, format_fact, write_frame
 
 Change = Callable[[Any], Any]
 """Changes a network in place, or gives another one in its stead."""
@@ -229,7 +229,7 @@ class Model:
         """Write the weights, with what else is to be known of them."""
         if self.engine:
             raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        whole = {"format": "transduce 1", **self.facts(), **(facts or {})}
+        whole = {**format_fact(), **self.facts(), **(facts or {})}
         whole |= {"changed": self.changed} if self.changed else {}
         with listed(folder / WEIGHTS) as announce:
             write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)

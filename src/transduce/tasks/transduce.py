@@ -31,7 +31,7 @@ from transduce.recipe.max_positions import room_of, source_room
 from transduce.runtime.c_transformer import steps_of
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model, SpeechModel
-from transduce.tasks.folder import WEIGHTS, check_sums, read_frame, why_no_weights
+from transduce.tasks.folder import WEIGHTS, check_format, check_sums, read_frame, why_no_weights
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import Change, Origin, checked, ready
 from transduce.tasks.model_size import check_weights
@@ -305,6 +305,7 @@ def load(
     path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
         raise ModelError(why_no_weights(path))
+    check_format(path)
     frame = read_frame(path)
     check_weights(kind_of(frame.recipe), *frame, (path / WEIGHTS).stat().st_size)
     with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none

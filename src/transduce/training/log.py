@@ -53,6 +53,11 @@ class Log:
             self._tensorboard = SummaryWriter(
                 str(self.folder / "tensorboard"), purge_step=after, flush_secs=20
             )
+        except ModuleNotFoundError:
+            self._say(
+                f"The log is {self.path}; for TensorBoard files beside it: "
+                f"pip install 'transduce[tensorboard]'"
+            )
         except Exception as error:
             self._without_tensorboard(error)
 

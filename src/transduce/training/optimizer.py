@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import add_all, differences, multiply_all
 from transduce.recipe import Train
 
 
@@ -64,9 +65,9 @@ class MovingAverage:
         """Move towards the weights; `share` 0, on the device, where an update was skipped."""
         decay = min(self.decay, (1 + step) / (10 + step))
         own = list(self.weights.values())
-        away = torch._foreach_sub([p.detach() for p in network.parameters()], own)
-        torch._foreach_mul_(away, (1.0 - decay) * share)
-        torch._foreach_add_(own, away)
+        away = differences([p.detach() for p in network.parameters()], own)
+        multiply_all(away, (1.0 - decay) * share)
+        add_all(own, away)
 
 
 def mean_of(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:

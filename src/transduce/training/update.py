@@ -21,6 +21,7 @@ from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
 from transduce.models import TrainableNetwork
 from transduce.nn.linear import cast_together
 from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.torch_private import add_all, copy_all
 from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import Passed
@@ -235,9 +236,9 @@ class PackedUpdate(Update):
             )
         found = torch.autograd.grad(loss.total * scale, self._weights)
         if self._empty:
-            torch._foreach_copy_(self._gradients, found)
+            copy_all(self._gradients, found)
         else:
-            torch._foreach_add_(self._gradients, found)
+            add_all(self._gradients, found)
         self._empty = False
         return _sums(loss)
 

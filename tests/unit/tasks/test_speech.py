@@ -374,3 +374,11 @@ def test_the_doctor_looks_at_headers(sounds: Path) -> None:
     told = " ".join(finding.what for finding in diagnosis.findings)
     assert "train: 1 recording that cannot be read" in told
     assert "train: 1 pair longer than data.max_length = 80" in told
+    parts = "path\ttext\tfrom\tto\none.wav\tabc\t0.1\t0.3\ntwo.wav\ta\t0.2\t99\n"
+    (sounds / "parts.tsv").write_text(parts)
+    manifest = "{file: parts.tsv, audio: path, start: from, end: to}"
+    corpora = [f"data.{split}={manifest}" for split in ("train", "valid")]
+    diagnosis = examine(audio_recipe(*corpora, *shape))
+    (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
+    assert frames.least == 20
+    assert frames.greatest == pytest.approx(100 * (len(tones("de a b")) / RATE - 0.2), abs=1)

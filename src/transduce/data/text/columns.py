@@ -112,8 +112,14 @@ def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -
 
 
 def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
-    import pyarrow
-    import pyarrow.parquet
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(
+            f"{name} is a Parquet file, which needs the package pyarrow, and that cannot be loaded "
+            f"here ({error}): pip install 'transduce[parquet]'"
+        ) from None
 
     line = 0
     kinds = pyarrow.types

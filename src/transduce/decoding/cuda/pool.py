@@ -17,6 +17,7 @@ from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned
+from transduce.nn.torch_private import copy_all
 
 MOST_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most this part of the memory that is free
@@ -80,7 +81,7 @@ class CudaSearch:
 
     def _copy_weights(self) -> None:
         with torch.no_grad():
-            torch._foreach_copy_(self._copied, list(self.network.parameters()))
+            copy_all(self._copied, list(self.network.parameters()))
 
     def free(self) -> None:
         """Give back the memory of all pools."""

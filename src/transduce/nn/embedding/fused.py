@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.nn.residual import WIDEST, tile_of_rows
+from transduce.nn.torch_private import embedding_backward
 from transduce.nn.triton import early, kernels
 
 
@@ -100,5 +101,5 @@ class _Embedded(torch.autograd.Function):
             DROPS=seed is not None,
             **tile,
         )
-        by_table = torch.ops.aten.embedding_dense_backward(by_rows, tokens, vocabulary, -1, False)
+        by_table = embedding_backward(by_rows, tokens, vocabulary)
         return None, by_table, None, None, None, None

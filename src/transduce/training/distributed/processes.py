@@ -24,6 +24,7 @@ from torch import Tensor
 
 from transduce.errors import HardwareError, TrainingError
 from transduce.hardware import pick_device
+from transduce.nn.torch_private import copy_all
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ class Processes:
             dist.all_reduce(flat)
             parts = torch.split(flat, [tensor.numel() for tensor in bucket])
             summed = [part.view_as(tensor) for part, tensor in zip(parts, bucket, strict=True)]
-            torch._foreach_copy_(bucket, summed)
+            copy_all(bucket, summed)
 
     # --------------------------------------------------------------------------- small things
 

@@ -128,6 +128,9 @@ def test_json_lines_with_seconds_and_a_translation(three: Path) -> None:
     (pair,) = read_pairs(corpus, str(three))
     assert pair.source == f"{three / 'sounds' / 'a.wav'}#t=0.25,1"
     assert (pair.target, pair.said) == ("un", "abc")
+    (three / "sounds" / "list.jsonl").write_text(json.dumps({**row, "from": True}) + "\n")
+    with pytest.raises(DataError, match=r"list\.jsonl:1: the value of from is true, not text"):
+        list(read_pairs(corpus, str(three)))
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf", ""])
@@ -297,6 +300,25 @@ def test_hours_of_sound_are_not_read_to_be_thrown_away(
     assert report.overlong == 1
 
 
+def test_long_texts_are_skipped_as_long_sounds_are(three: Path) -> None:
+    long = "a" * 301
+    write(three, {"sounds/a.wav": "abc", "sounds/b.flac": long, "sounds/c.wav": "b"})
+    corpus, report = encoded(three)
+    assert corpus.numbers.tolist() == [0, 2]
+    assert report.sentences() == ["1 pair longer than 300 frames skipped (train.tsv:3)"]
+    np.testing.assert_array_equal(
+        corpus.wave(1), sixteen_bits(read_audio(three / "sounds" / "c.wav", RATE).samples)
+    )
+
+
+def test_more_said_than_ctc_has_states_for(three: Path) -> None:
+    states = encoded(three)[0].lengths[0] // 4
+    texts = ["a" * int(states[0]), "a" * (int(states[1]) + 1), "b"]
+    names = ["sounds/a.wav", "sounds/b.flac", "sounds/c.wav"]
+    write(three, dict(zip(names, texts, strict=True)))
+    assert encoded(three)[0].too_fast() == 1
+
+
 def test_a_manifest_that_points_nowhere(tmp_path: Path) -> None:
     write(tmp_path, {"gone.wav": "abc", "lost.wav": "de"})
     with pytest.raises(
@@ -367,6 +389,7 @@ def test_sounds_alone_make_a_batch() -> None:
     assert batch.source_BS.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 0, 0]]
     assert batch.source_lengths_B.tolist() == [5, 3]
     assert batch.target_BT is None
+    assert (batch.lines, batch.rows) == ([1, 2], [0, 1])
 
 
 def test_sixteen_bits_keep_within_full_scale() -> None:

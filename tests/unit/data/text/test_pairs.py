@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import sys
 from pathlib import Path
 
 import pyarrow
@@ -225,6 +226,13 @@ def test_parquet_by_name(tmp_path: Path) -> None:
         texts(Columns(file="a.parquet", target="de"), str(tmp_path))
     with pytest.raises(DataError, match=r"a\.parquet: the column n holds int64, not text"):
         texts(Columns(file="a.parquet", target="n"), str(tmp_path))
+
+
+def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path, a_parquet=b"PAR1 no")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"a\.parquet is a Parquet file.*'transduce\[parquet\]'"):
+        texts(Columns(file="a.parquet"), folder)
 
 
 def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
