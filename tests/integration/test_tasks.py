@@ -241,7 +241,7 @@ def test_the_recipes_and_commands_of_the_page_work(
 def test_a_task_of_ones_own_is_as_short_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.recipe.tasks import RULES
+    from transduce.recipe.tasks import TASK_RULES
     from transduce.tasks import Model
 
     monkeypatch.chdir(tmp_path)
@@ -257,5 +257,5 @@ def test_a_task_of_ones_own_is_as_short_as_the_page_says(
         assert read_metrics(Path("runs/segment"))["training"]["best"]["exact"] > 90
         assert model.run(["", "adog"])[1].text == "a dog"
     finally:
-        RULES.pop("segment", None)
+        TASK_RULES.pop("segment", None)
         Model.tasks.pop("segment", None)

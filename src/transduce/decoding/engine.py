@@ -15,7 +15,7 @@ class Engine(Protocol):
     """Decodes and scores; a Transducer that has one has a network of shapes without numbers."""
 
     name: str
-    source_room: int
+    max_source_length: int
     target_room: int
     """The longest sequences, END counted, that it has positions for."""
     at_once: int

@@ -23,7 +23,7 @@ from transduce.decoding.score.labels import (
 from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
 from transduce.recipe import Recipe
-from transduce.recipe.max_positions import room_of
+from transduce.recipe.max_positions import max_length_of
 from transduce.tasks.model import Model, checked, ready
 from transduce.tasks.source_limit import LEAST_LABELLED, encode_cut, unread
 
@@ -79,7 +79,7 @@ class Classifier(Model, task="classify"):
 
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
         """The ids of sources; what training has cut too is cut without a warning."""
-        data, room = self.recipe.data, room_of(self.recipe.model.encoder)
+        data, room = self.recipe.data, max_length_of(self.recipe.model.encoder)
         rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room, LEAST_LABELLED)
         if data.overlong == "truncate" and data.max_length <= room:
             return [ids[: data.max_length] for ids in rows], {}

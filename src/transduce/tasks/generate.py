@@ -31,7 +31,7 @@ from transduce.errors import ModelError
 from transduce.models import Lens, TrainableNetwork
 from transduce.models.hooks import is_watched, silent_hooks
 from transduce.models.trainable import modules_of
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.c_transformer import has_steps
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
@@ -248,7 +248,8 @@ class GenerativeModel(Model):
     def _as_language(self, settings: Settings) -> tuple[Stepper, bool]:
         """The same of a language model that judges another's words, and whether it is endless."""
         raise ModelError(
-            f"a {RULES[self.recipe.task].about} is no language model: give one of task: continue"
+            f"a {TASK_RULES[self.recipe.task].about} cannot serve as a language model; give a "
+            f"model of task: continue"
         )
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
@@ -450,7 +451,7 @@ class GenerativeModel(Model):
 def check_generates(model: Model, use: str) -> None:
     """Raise ModelError where a model cannot score the tokens of another."""
     if not isinstance(model, GenerativeModel):
-        about = RULES[model.recipe.task].about
+        about = TASK_RULES[model.recipe.task].about
         raise ModelError(f"a {about} cannot be used {use}: it writes no tokens")
 
 

@@ -22,7 +22,7 @@ from transduce.models import TrainableNetwork
 from transduce.models.lens import attentions
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import unpack_levels
 from transduce.storage import read_tensors, write_tensors
 from transduce.tasks.folder import WEIGHTS, Frame, write_frame
@@ -184,10 +184,12 @@ class Model:
         """Raise ModelError for a setting that this task does not know."""
         for name in settings:
             knows = f"knows {' and '.join(known)} alone" if known else "has no settings"
-            raise ModelError(f"{name} is not for a {RULES[self.recipe.task].about}: it {knows}")
+            raise ModelError(
+                f"{name} is not for a {TASK_RULES[self.recipe.task].about}: it {knows}"
+            )
 
     def _cannot(self, what: str) -> NoReturn:
-        raise ModelError(f"a {RULES[self.recipe.task].about} does not {what}")
+        raise ModelError(f"a {TASK_RULES[self.recipe.task].about} does not {what}")
 
     @property
     def device(self) -> torch.device:

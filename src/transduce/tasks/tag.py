@@ -19,7 +19,7 @@ from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, attention_weights, label_probabilities
 from transduce.models import Labeller, build_labeller
 from transduce.recipe import Columns, Recipe
-from transduce.recipe.max_positions import room_of
+from transduce.recipe.max_positions import max_length_of
 from transduce.tasks.model import Model, checked, ready
 from transduce.tasks.source_limit import LEAST_LABELLED, longest_source, unread, why
 
@@ -46,7 +46,7 @@ class Tagger(Model, task="tag"):
         """
         self.refuse(others, known=())
         texts = [source.split() for source in checked(sources)]
-        room = room_of(self.recipe.model.encoder)
+        room = max_length_of(self.recipe.model.encoder)
         longest = min(longest_source(self.recipe, LEAST_LABELLED), room)
         warnings = unread(
             {

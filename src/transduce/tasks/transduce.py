@@ -26,7 +26,7 @@ from transduce.hardware import pick_device, pick_precision
 from transduce.models import EncoderDecoder, TrainableNetwork, Vocabulary
 from transduce.models import build as build_network
 from transduce.recipe import Recipe, read_recipe
-from transduce.recipe.max_positions import room_of, source_room
+from transduce.recipe.max_positions import max_length_of, max_source_length
 from transduce.runtime.c_transformer import steps_of
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model, SpeechModel
@@ -217,9 +217,12 @@ def _strange(ids: Sequence[int]) -> str:
 
 def _rooms(model: GenerativeModel) -> tuple[int, int]:
     """The longest source and the longest target that a model has positions for, END counted."""
-    source, target = source_room(model.recipe.model), room_of(model.recipe.model.decoder)
+    source, target = (
+        max_source_length(model.recipe.model),
+        max_length_of(model.recipe.model.decoder),
+    )
     if model.engine:
-        return min(source, model.engine.source_room), min(target, model.engine.target_room)
+        return min(source, model.engine.max_source_length), min(target, model.engine.target_room)
     return source, target
 
 

@@ -15,7 +15,7 @@ from transduce.data.text.trust import remember
 from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.inspection.model_card import write_card
-from transduce.recipe import Recipe, placed, read_recipe
+from transduce.recipe import Recipe, read_recipe, resolve_data_folder
 from transduce.storage import held, make_folder, sweep
 from transduce.tasks.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.tasks.model import Change
@@ -54,7 +54,7 @@ def train(
     TransduceError with one sentence; the folder then still holds the last good state.
     """
     # A recipe made in Python too knows where its files are.
-    chosen = placed(read_recipe(recipe, overrides), Path.cwd())
+    chosen = resolve_data_folder(read_recipe(recipe, overrides), Path.cwd())
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     with join(chosen.train.device) as ranks, ExitStack() as kept:
         return _train(chosen, place, resume, overwrite, change, ranks, kept)

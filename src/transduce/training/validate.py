@@ -9,7 +9,7 @@ from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.speech import LISTENED_TO, SpeechModel
 from transduce.tasks.transduce import Model
@@ -54,7 +54,7 @@ def _answers(
 ) -> tuple[list[Answer], float]:
     """To every item, each by one of the processes; and the percent that have a warning."""
     sources = [item.source for item in prepared.items]
-    searches = "validation.beam" not in RULES[recipe.task].without
+    searches = "validation.beam" not in TASK_RULES[recipe.task].unused_keys
     settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []

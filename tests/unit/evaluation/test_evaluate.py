@@ -257,8 +257,8 @@ def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.width=8", "model.width is settled once a model is trained; what can be set here"),
-        ("data.test={file: x.tsv}", "data.test is settled once a model is trained"),
+        ("model.width=8", "model.width cannot be changed after training; what can be set here"),
+        ("data.test={file: x.tsv}", "data.test cannot be changed after training"),
         ("decoder=1", "decoder is settled"),
         ("decode.beem=3", "unknown key decode.beem; did you mean decode.beam?"),
         ("metrics=[blue]", "metrics is blue; it must be bleu"),

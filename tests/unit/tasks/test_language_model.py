@@ -199,8 +199,8 @@ data: {train: {text: a.txt}, valid: {text: b.txt}, tokens: {both: {level: charac
     [
         ("model.encoder={kind: transformer}", "not for a language model"),
         ("data.train={source: a, target: b}", "data.train does not fit task: continue"),
-        ("task=transduce", "data.train does not fit task: transduce, which learns from sources"),
-        ("data.valid.lines=apart", "data.valid.lines is apart; it must be as in data.train"),
+        ("task=transduce", "data.train does not fit task: transduce, which trains on sources"),
+        ("data.valid.lines=apart", "data.valid.lines is apart; it must equal data.train.lines"),
         ("data.tokens={source: {}, target: {}}", "data.tokens has two sides"),
         ("model.decoder={kind: recurrent}", "model.decoder.attention is general, but a language"),
         ("metrics=[bleu]", "bleu, which does not judge a language model"),

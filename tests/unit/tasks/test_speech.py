@@ -299,7 +299,7 @@ def test_a_language_model_must_speak_the_same_tokens(model: SpeechModel, sounds:
     other = language_model()
     with pytest.raises(ModelError, match="has other tokens than what is written"):
         model.run([str(sounds / "one.wav")], language_model=other)
-    with pytest.raises(ModelError, match="is no language model"):
+    with pytest.raises(ModelError, match="cannot serve as a language model"):
         model.run([str(sounds / "one.wav")], language_model=model)
     with pytest.raises(ModelError, match="give a language_model instead"):
         model.run([str(sounds / "one.wav")], rerank=other)
