@@ -270,4 +270,4 @@ def test_subtitles_and_a_textgrid_of_a_long_recording(run: Path, tmp_path: Path)
 def test_formats_of_sound_are_not_for_text(run: Path, folder: Path) -> None:
     result = transduce("run", run, folder / "sounds" / "test0.wav", "--format", "mp3")
     assert result.returncode == 2
-    assert "of this model it can be text, json, srt, vtt, textgrid" in result.stderr
+    assert "for this model it must be text, json, srt, vtt, textgrid" in result.stderr

@@ -226,7 +226,7 @@ def test_the_recipes_and_commands_of_the_page_work(
         assert cli_status(*typed) == 0, capfd.readouterr().err
         printed[command] = capfd.readouterr().out
     out = [printed[command] for command in commands]
-    assert "right, then said" in out[1]
+    assert "reference \\ prediction" in out[1]
     assert re.fullmatch(r"1\t0\.\d+\tpos\n1\t0\.\d+\tneg\n", out[2])
     assert "accuracy on known words 100.00 %" in out[4]
     assert out[5] == "The/DET dog/NOUN runs/VERB ./PUNCT\n"

@@ -139,7 +139,7 @@ def test_lines_of_json(transduce: Transduce, recipe: Path, line: str, said: str)
 def test_lines_of_json_to_run(transduce: Transduce, model: Path, tmp_path: Path, line: str) -> None:
     (tmp_path / "in.jsonl").write_text(line + "\n", "utf-8")
     ended = transduce("run", model, "--input", tmp_path / "in.jsonl")
-    assert "in.jsonl:1: this line is no JSON" in sentence(ended)
+    assert "in.jsonl:1: not valid JSON" in sentence(ended)
 
 
 def test_two_columns_of_one_name(transduce: Transduce, recipe: Path) -> None:

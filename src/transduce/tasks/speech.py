@@ -155,7 +155,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
                 [cast("list[int]", piece.wave) for piece in pieces],
                 [output.ids for output in outputs],
                 ctc=self.has_same_ctc,
-                follows=self.says_what_is_said,
+                follows=self.transcribes,
             )
         judge = asked.get("language_model")
         timed = []
@@ -214,7 +214,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
 
     def _lost(self, piece: Piece, account: Account) -> str:
         """What to say of attention that did not move along the audio as the text grew."""
-        if not self.says_what_is_said or account.diagonal is None or not account.lost:
+        if not self.transcribes or account.diagonal is None or not account.lost:
             return ""
         return (
             f"{parse_place(piece)[0]}: attention did not move along the audio (diagonal "
@@ -227,7 +227,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
 
         The mean over some of the recordings, of the head that has the highest.
         """
-        if not self.says_what_is_said or not isinstance(sources, Recorded):
+        if not self.transcribes or not isinstance(sources, Recorded):
             return None
         known = list(self.source_tokens.tags)
         by_tags: dict[tuple[str, ...], list[int]] = {}
@@ -246,14 +246,14 @@ class SpeechModel(AudioInputModel, GenerativeModel):
     # ------------------------------------------------------------------------- what a task says
 
     @property
-    def says_what_is_said(self) -> bool:
+    def transcribes(self) -> bool:
         """Whether what it writes follows the audio: a translation need not."""
         return self.recipe.data.tokens.both is not None
 
     @property
     def has_same_ctc(self) -> bool:
         """Whether CTC says what is written, in the same tokens."""
-        return self.network.ctc is not None and self.says_what_is_said
+        return self.network.ctc is not None and self.transcribes
 
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()

@@ -65,7 +65,7 @@ def test_times_that_are_not_by_ctc_are_told_of_once(
     for ctc, times in ((0.3, 0), (0.0, 1)):
         model = audio_model(f"model.ctc_weight={ctc}")
         print_recordings(model, [names], "json", None, {}, scores=False, numbered=False)
-        assert capsys.readouterr().err.count("word times come from attention") == times
+        assert capsys.readouterr().err.count("word timestamps come from attention") == times
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     print_recordings(audio_model(apart), [names], "json", None, {}, scores=False, numbered=False)
     assert "words have none: a translation" in capsys.readouterr().err

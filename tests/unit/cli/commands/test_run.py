@@ -96,11 +96,11 @@ def test_run_takes_wishes_for_all_and_by_line(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ab", ":2: this line is no JSON"),
-        ("[1]", ':2: each line is an object with a text "source"'),
-        ('{"text": "a"}', ':2: each line is an object with a text "source"'),
-        ('{"source": "a", "prefxi": "A"}', ":2: there is no prefxi here; did you mean prefix?"),
-        ('{"source": "a", "include": "A"}', ":2: include must be a list of texts"),
+        ("ab", ":2: not valid JSON"),
+        ("[1]", ':2: each line must be an object with a string "source"'),
+        ('{"text": "a"}', ':2: each line must be an object with a string "source"'),
+        ('{"source": "a", "prefxi": "A"}', ":2: unknown field prefxi; did you mean prefix?"),
+        ('{"source": "a", "include": "A"}', ":2: include must be a list of strings"),
         ('{"source": "a", "include": ["Q"]}', "include 'Q' has what this model has no token for"),
     ],
 )
