@@ -44,7 +44,7 @@ TRAINING = [
     f"{RUNS}::test_what_the_state_before_the_newest_had_kept_stays",
 ]
 BATCHES = ["unit/data/test_batches.py", "unit/data/test_blocks.py"]
-EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "surprise")]
+EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
 EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_hearing.py"]
 SEARCH = ["unit/decoding/test_search.py", "unit/decoding/test_parts.py"]
 # What chooses, averages, counts, pairs and draws; the tests of each, the quickest first.

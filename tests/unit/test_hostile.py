@@ -199,7 +199,9 @@ def test_a_downloaded_recipe_of_a_giant(
 def test_long_sources_have_a_sentence(transduce: Transduce, model: Path) -> None:
     ended = transduce("run", model, "--beam", 1, stdin=b"tea\n" + b"e" * 1_000_000 + b"\n")
     assert ended.status == 0
-    assert "source 2: the source has 1,000,000 letters; this model learnt from at most" in ended.err
+    assert (
+        "source 2: the source has 1,000,000 letters; this model was trained on at most" in ended.err
+    )
     assert len(ended.lines) == 2
 
 

@@ -337,10 +337,10 @@ def _evaluate_text(
     given = given_text(pairs, model.target_tokens, running)
     if not given.tokens:
         raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
-    total, tokens = model.surprise(given.texts)
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
-        plain, _ = model.surprise(in_blocks(given, model.window))
+        plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
     return Evaluation(measured, [], []), tokens

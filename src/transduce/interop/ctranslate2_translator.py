@@ -88,7 +88,7 @@ class Translator:
         self._target_names = target_tokens.names()
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
         self.max_source_length = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # --------------------------------------------------------------------------- decoding
 

@@ -53,7 +53,7 @@ class Session:
             _session(runtime, folder / name, options) for name in (ENCODER, DECODER)
         )
         self.max_source_length = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # ------------------------------------------------------------------- what search asks for
 

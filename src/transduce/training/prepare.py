@@ -23,7 +23,7 @@ from transduce.evaluation.perplexity import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
 
 MOST_NAMED = 10
@@ -101,7 +101,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
     if isinstance(valid, Recorded):  # what cannot be heard is told of once, and not decoded
         pairs = [
             # Validations hear what is in the cache already: no file is read again.
-            replace(pairs[number], source=Piece.of(pairs[number].source, valid.wave(row)))
+            replace(pairs[number], source=AudioSegment.of(pairs[number].source, valid.wave(row)))
             for row, number in enumerate(valid.numbers.tolist())
         ]
         valid_numbers = range(len(pairs))

@@ -60,5 +60,5 @@ def test_a_recipe_of_ones_own_is_not_replaced(transduce: Transduce, tmp_path: Pa
     for arguments in ([], ["--overwrite"], ["--resume"]):
         where = ("--output", tmp_path, *arguments)
         said = sentence(transduce("train", tmp_path, "train.steps=7", *where))
-        assert f"{tmp_path / 'recipe.yaml'} is a recipe of your own" in said
+        assert f"{tmp_path / 'recipe.yaml'} is your own recipe" in said
     assert (tmp_path / "recipe.yaml").read_text() == f"# mine\n{TINY}"
