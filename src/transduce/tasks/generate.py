@@ -332,8 +332,8 @@ class GenerativeModel(Model):
         engine = next((model.engine for model in models if model.engine), None)
         others = ensemble or language_model
         if engine and (others or settings.coverage_penalty):
-            what = "ensembles and shallow fusion" if others else "coverage_penalty"
-            raise ModelError(f"{engine.name} has no {what}; leave it out, or the engine")
+            what = "ensembles or shallow fusion" if others else "coverage_penalty"
+            raise ModelError(f"{engine.name} does not support {what}; leave it out, or the engine")
         watched = any(not m.engine and m._is_watched() for m in models)
         steppers = [model._stepper(settings) for model in models]
         stepper = steppers[0]

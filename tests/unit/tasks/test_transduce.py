@@ -576,7 +576,7 @@ def test_an_ensemble_needs_the_same_tokens() -> None:
         (tokens, one.target_tokens, "source tokens"),
     ):
         other = Transducer.create(one.recipe, source, target)
-        with pytest.raises(ModelError, match=f"model 2 .* other {said}") as error:
+        with pytest.raises(ModelError, match=f"model 2 .* another {said}") as error:
             one.run(["tea"], ensemble=[other])
         assert sentence(error)
 

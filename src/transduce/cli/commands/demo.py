@@ -24,7 +24,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
 ) -> None:
-    """Train a model in minutes, on words or on speech, and plot its attention."""
+    """Train a small model in minutes and plot its attention."""
     if what is Demo.SPEECH:
         from transduce.cli.demo.listen import listen
 

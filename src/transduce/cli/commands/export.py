@@ -40,7 +40,7 @@ def export(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Convert a model for another engine or quantize it, and compare the outputs."""
+    """Export a model to another engine, or quantize it."""
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(
