@@ -572,8 +572,8 @@ def test_an_ensemble_needs_the_same_tokens() -> None:
     one = make()
     tokens = Tokens.train(recipe.Tokens(level="character"), ["abc"])
     for source, target, said in (
-        (one.source_tokens, tokens, "target tokens"),
-        (tokens, one.target_tokens, "source tokens"),
+        (one.source_tokens, tokens, "target vocabulary"),
+        (tokens, one.target_tokens, "source vocabulary"),
     ):
         other = Transducer.create(one.recipe, source, target)
         with pytest.raises(ModelError, match=f"model 2 .* another {said}") as error:
