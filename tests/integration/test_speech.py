@@ -249,7 +249,7 @@ def test_subtitles_and_a_textgrid_of_a_long_recording(run: Path, tmp_path: Path)
     both = (tmp_path / "talk.flac", f"{tmp_path / 'talk.flac'}#t=0,3")
     result = transduce("run", run, *both, "--format", "vtt")
     assert result.returncode == 2
-    assert "name --output DIR" in result.stderr
+    assert "give --output DIR" in result.stderr
     result = transduce("run", run, both[0], "--format", "textgrid", "--output", tmp_path / "grids")
     assert result.returncode == 0, result.stderr
     again = ("run", run, both[0], "--format", "textgrid", "--output", tmp_path / "grids")

@@ -240,7 +240,7 @@ def test_what_a_change_may_not_give() -> None:
 
     with pytest.raises(ModelError, match=r"returned a Linear; it must .*TrainableNetwork"):
         tiny().change(lambda network: nn.Linear(2, 2))
-    with pytest.raises(ModelError, match=r"buffer seen, which is not stored.*requires_grad=False"):
+    with pytest.raises(ModelError, match=r"buffer seen, which is not saved.*requires_grad=False"):
         tiny().change(buffered)
     tiny().change(lambda n: n.register_buffer("seen", torch.zeros(2), persistent=False))
 

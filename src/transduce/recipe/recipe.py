@@ -296,8 +296,8 @@ class Recipe(Section):
         for key, (given, why) in without.items():
             if given:
                 part, _, name = key.partition(".")
-                value = str(getattr(getattr(self, part), name)).lower()
-                raise InvalidValue(key, f"is {value}, but {why}")
+                shown = str(getattr(getattr(self, part), name)).lower()
+                raise InvalidValue(key, f"is {shown}, but {why}")
         if self.decode.ctc_weight and not self.model.ctc_weight:
             raise InvalidValue(
                 "decode.ctc_weight",

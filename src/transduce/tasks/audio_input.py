@@ -52,9 +52,9 @@ class AudioSegment(str):
 
     @classmethod
     def of(cls, name: str, wave: Wave) -> Self:
-        piece = cls(name)
-        piece.wave = wave
-        return piece
+        segment = cls(name)
+        segment.wave = wave
+        return segment
 
     @classmethod
     def of_samples(cls, samples: NDArray[Any] | Tensor, native: int, rate: int) -> Self:
@@ -65,12 +65,12 @@ class AudioSegment(str):
         try:
             audio = audio_from_samples(samples, native, rate, name)
         except DataError as error:
-            piece = cls.of(name, np.zeros(0, np.int16))
-            piece.remark, piece.failed = str(error), True
-            return piece
-        piece = cls.of(name, sixteen_bits(audio.samples))
-        piece.remark, piece.silent = " ".join(audio.remarks), audio.silent
-        return piece
+            segment = cls.of(name, np.zeros(0, np.int16))
+            segment.remark, segment.failed = str(error), True
+            return segment
+        segment = cls.of(name, sixteen_bits(audio.samples))
+        segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
+        return segment
 
     def part(self, start: float, end: float, rate: int) -> AudioSegment:
         wave = self.wave[round(start * rate) : round(end * rate)]
@@ -253,16 +253,16 @@ class AudioInputModel(Model):
         ):
             recording = entry[0]
             if wave is not None:
-                pieces, entries = by_tags.setdefault(recording.tags, ([], []))
-                pieces.append(AudioSegment.of(name, wave))
+                segments, entries = by_tags.setdefault(recording.tags, ([], []))
+                segments.append(AudioSegment.of(name, wave))
                 entries.append(entry)
                 recording.remarks += [remark] if remark else []
             elif silent:
                 recording.remarks += [remark] if recording.whole else []
             else:
                 recording.error = remark
-        for tags, (pieces, entries) in by_tags.items():
-            yield tags, pieces, entries
+        for tags, (segments, entries) in by_tags.items():
+            yield tags, segments, entries
 
     @contextmanager
     def tagged(self, tags: Sequence[str], *others: Model) -> Iterator[None]:

@@ -67,8 +67,8 @@ class AudioClassifier(AudioInputModel, Classifier):
         found: dict[int, list[tuple[float, LogProbabilities]]] = {}
         maps: dict[int, NDArray[np.float32]] = {}
         for group in groups(recordings):
-            for own, pieces, entries in self.readable_segments(group):
-                rows = [cast("list[int]", piece.wave) for piece in pieces]
+            for own, segments, entries in self.readable_segments(group):
+                rows = [cast("list[int]", segment.wave) for segment in segments]
                 with self.tagged(own), inference(self):
                     labels = label_probabilities(self.network, rows)
                     weights = pooling_weights(self.network, rows) if attention else None
@@ -84,17 +84,19 @@ class AudioClassifier(AudioInputModel, Classifier):
     def _labelled(
         self,
         recording: SegmentedRecording,
-        pieces: list[tuple[float, LogProbabilities]],
+        segments: list[tuple[float, LogProbabilities]],
         map_LHTS: NDArray[np.float32] | None,
         nbest: int,
     ) -> Output:
         if recording.error:
             return Output("", float("-inf"), warning=recording.error, failed=True)
         notes = list(recording.remarks)
-        if not pieces:
+        if not segments:
             return Output("", 0.0, warning="; ".join(dict.fromkeys(notes)))
-        shares = np.array([seconds for seconds, _ in pieces])
-        each = np.stack([np.exp(log_probs_1V[0].astype(np.float64)) for _, log_probs_1V in pieces])
+        shares = np.array([seconds for seconds, _ in segments])
+        each = np.stack(
+            [np.exp(log_probs_1V[0].astype(np.float64)) for _, log_probs_1V in segments]
+        )
         mean_V = shares @ each / shares.sum()
         log_probs_1V = np.log(np.maximum(mean_V, 1e-30))[None].astype(np.float32)
         output = self._output([], log_probs_1V, nbest)
@@ -103,6 +105,6 @@ class AudioClassifier(AudioInputModel, Classifier):
         return replace(
             output,
             confidence=output.score,
-            attention=map_LHTS if len(pieces) == 1 else None,
+            attention=map_LHTS if len(segments) == 1 else None,
             warning="; ".join(dict.fromkeys(notes)),
         )

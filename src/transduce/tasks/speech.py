@@ -98,12 +98,12 @@ class SpeechModel(AudioInputModel, GenerativeModel):
     def _transcribe(self, group: Group, times: bool, asked: Any) -> None:
         """Transcribe the segments of a group, in one search for each set of tags."""
         others = [*asked.get("ensemble", ()), asked.get("rerank")]
-        for tags, pieces, entries in self.readable_segments(group):
+        for tags, segments, entries in self.readable_segments(group):
             with self.tagged(tags, *(other for other in others if other is not None)):
-                outputs = super().run(pieces, **asked)
+                outputs = super().run(segments, **asked)
                 # Confidence must not include the language model's share: score again without it.
                 rescored = times or asked.get("language_model") is not None
-                timed = self._timed(pieces, outputs, asked) if rescored else outputs
+                timed = self._timed(segments, outputs, asked) if rescored else outputs
             for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
                 output = full if times else replace(plain, confidence=full.confidence)
                 recording.outputs.append(with_times(output, start, end))
@@ -151,7 +151,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         with self.tagged(recording.tags, *settings.get("ensemble", ())):
             yield from super().stream(recording.source, **settings)
 
-    def _timed(self, pieces: list[AudioSegment], outputs: list[Output], asked: Any) -> list[Output]:
+    def _timed(
+        self, segments: list[AudioSegment], outputs: list[Output], asked: Any
+    ) -> list[Output]:
         """The outputs with word timestamps, confidence, and the score of each scorer."""
         known = [one.name for one in fields(Settings)]
         settings = self._settings({name: asked[name] for name in known if name in asked})
@@ -159,14 +161,14 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         with inference(self):
             timings = time_tokens(
                 self.network,
-                [cast("list[int]", piece.wave) for piece in pieces],
+                [cast("list[int]", segment.wave) for segment in segments],
                 [output.ids for output in outputs],
                 ctc=self.has_same_ctc,
                 follows=self.transcribes,
             )
         language_model = asked.get("language_model")
         timed = []
-        for piece, output, timing in zip(pieces, outputs, timings, strict=True):
+        for segment, output, timing in zip(segments, outputs, timings, strict=True):
             parts = {"attention": sum(timing.attention)}
             if timing.ctc is not None:
                 parts["ctc"] = timing.ctc
@@ -179,8 +181,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             tokens = range(len(timing.attention))
             warning = (
                 output.warning
-                or self._skipped_warning(piece, timing)
-                or self._attention_warning(piece, timing)
+                or self._skipped_warning(segment, timing)
+                or self._attention_warning(segment, timing)
             )
             timed.append(
                 replace(
@@ -206,15 +208,15 @@ class SpeechModel(AudioInputModel, GenerativeModel):
                 timing.confidence(start, end, share),
             )
 
-    def _skipped_warning(self, piece: AudioSegment, timing: TokenTiming) -> str:
+    def _skipped_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
         """A warning for skipped speech, from the positions of the tokens in the audio."""
         if len(timing.first) < len(timing.attention) - 1:
             return ""
-        file, start, _ = parse_place(piece)
+        file, start, _ = parse_place(segment)
         loud = sounding(
-            piece.wave.astype(np.float32) / np.float32(FULL_SCALE), self.audio.sample_rate
+            segment.wave.astype(np.float32) / np.float32(FULL_SCALE), self.audio.sample_rate
         )
-        states = self.network.states_of(len(piece.wave))
+        states = self.network.states_of(len(segment.wave))
         seconds = [self.network.front.seconds_of(state) for state in range(states + 1)]
         at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
         first_U, last_U = torch.tensor(timing.first), torch.tensor(timing.last)
@@ -223,12 +225,12 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
         return f"{file}: speech without a transcript at {', '.join(spans)}" if spans else ""
 
-    def _attention_warning(self, piece: AudioSegment, timing: TokenTiming) -> str:
+    def _attention_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
         """A warning for attention that is not monotonic: it did not move along the audio."""
         if not self.transcribes or timing.diagonal is None or not timing.is_lost:
             return ""
         return (
-            f"{parse_place(piece)[0]}: attention did not move along the audio (diagonality "
+            f"{parse_place(segment)[0]}: attention did not move along the audio (diagonality "
             f"{100 * timing.diagonal:.0f} of 100); the transcript may be wrong"
         )
 
