@@ -168,7 +168,7 @@ def test_tags_by_the_command_line(command: Command, tagged: Path, folder: Path) 
     result = command("run", tagged, audio, "--tag", "y")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == model(audio, tags=["y"])
-    assert "knows no tag z" in command("run", tagged, audio, "--tag", "z").stderr
+    assert "has no tag z" in command("run", tagged, audio, "--tag", "z").stderr
 
 
 def test_tags_in_a_column(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from transduce import Transducer, load
 from transduce.corpora.generated import cmudict
 from transduce.decoding.batch import decode
 from transduce.recipe import load_recipe
-from transduce.tasks.source_limit import LEAST_WRITTEN
+from transduce.tasks.source_limit import MIN_GENERATE
 from transduce.tasks.transduce import Output
 from transduce.training import train
 
@@ -100,9 +100,9 @@ def test_a_line_of_ten_thousand_tokens_among_short_ones(
     monkeypatch.setattr(model, "recipe", model.recipe.model_copy(update={"decode": short}))
     some = words[:20]
     outputs = model.run([*some[:10], "a" * 10_000, *some[10:]], beam=2)
-    assert model.recipe.data.max_length < LEAST_WRITTEN
-    assert len(outputs[10].source_tokens) == LEAST_WRITTEN + 1
-    assert f"and reads {LEAST_WRITTEN}: the rest was not read" in outputs[10].warning
+    assert model.recipe.data.max_length < MIN_GENERATE
+    assert len(outputs[10].source_tokens) == MIN_GENERATE + 1
+    assert f"and reads {MIN_GENERATE}; it was truncated" in outputs[10].warning
     assert 0 < len(outputs[10].tokens) <= 121
     expected = model.run(some, beam=2)
     assert lists(outputs[:10] + outputs[11:]) == lists(expected)

@@ -13,7 +13,7 @@ from lives import Command
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate, items_of
 from transduce.recipe import load_recipe
-from transduce.tasks.folder import OF_A_RUN
+from transduce.tasks.folder import RUN_FILES
 from transduce.training import train
 
 
@@ -75,7 +75,7 @@ def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
         "log.jsonl",
         "state",
     } <= names
-    assert names <= {*OF_A_RUN, "test.hypotheses.txt"}
+    assert names <= {*RUN_FILES, "test.hypotheses.txt"}
 
 
 def test_check_finds_the_data_fit(command: Command, task: Path) -> None:

@@ -205,7 +205,7 @@ def test_the_recipes_and_commands_of_the_page_work(
         assert cli_status(*typed) == 0, capfd.readouterr().err
         printed[command] = capfd.readouterr().out
     out = [printed[command] for command in commands]
-    assert "right, then said" in out[1]
+    assert "reference \\ prediction" in out[1]
     assert re.fullmatch(r"1\t0\.\d+\tpos\n1\t0\.\d+\tneg\n", out[2])
     assert "accuracy on known words 100.00 %" in out[4]
     assert out[5] == "The/DET dog/NOUN runs/VERB ./PUNCT\n"
@@ -220,7 +220,7 @@ def test_the_recipes_and_commands_of_the_page_work(
 def test_a_task_of_ones_own_is_as_short_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.recipe.tasks import RULES
+    from transduce.recipe.tasks import TASK_RULES
     from transduce.tasks import Model
 
     monkeypatch.chdir(tmp_path)
@@ -236,5 +236,5 @@ def test_a_task_of_ones_own_is_as_short_as_the_page_says(
         assert read_metrics(Path("runs/segment"))["training"]["best"]["exact"] > 90
         assert model.run(["", "adog"])[1].text == "a dog"
     finally:
-        RULES.pop("segment", None)
+        TASK_RULES.pop("segment", None)
         Model.tasks.pop("segment", None)

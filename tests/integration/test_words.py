@@ -126,8 +126,8 @@ def test_a_tag_that_was_not_learnt(
 ) -> None:
     folder, _ = said
     for model, sentence in (
-        ("languages", "knows no tag spam; did you mean spa?"),
-        ("romanise", "knows no tags, spam among them; leave --tag out"),
+        ("languages", "has no tag spam; did you mean spa?"),
+        ("romanise", "was trained without tags, so spam is unknown; omit --tag"),
     ):
         typed = ["run", str(folder / "runs" / model), "--tag", "spam", "jazi"]
         monkeypatch.setattr(sys, "argv", ["transduce", *typed])

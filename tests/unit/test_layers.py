@@ -186,3 +186,24 @@ def test_help_answers_at_once() -> None:
 def test_the_page_of_results_says_what_was_measured() -> None:
     root = ROOT.parent.parent
     subprocess.run([sys.executable, str(root / "docs" / "make_results.py"), "--check"], check=True)
+
+
+def test_the_figure_of_the_layers_is_up_to_date(tmp_path: Path) -> None:
+    docs = ROOT.parent.parent / "docs"
+    check = [sys.executable, str(docs / "make_layers.py"), "--check"]
+    assert subprocess.run(check, check=False).returncode == 0, "run python docs/make_layers.py"
+    # A package that is in no figure yet, and a figure that does not exist.
+    copy = tmp_path / "docs"
+    (copy / "figures").mkdir(parents=True)
+    script = copy / "make_layers.py"
+    script.write_text((docs / "make_layers.py").read_text("utf-8"), "utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "transduce").symlink_to(ROOT)
+    missing = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert missing.returncode == 1
+    drawn = (docs / "figures" / "layers.svg").read_text("utf-8")
+    other = drawn.replace("<title>cli (layer ", "<title>cli (layer 1")
+    assert other != drawn
+    (copy / "figures" / "layers.svg").write_text(other, "utf-8")
+    changed = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert changed.returncode == 1

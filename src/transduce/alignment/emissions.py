@@ -18,7 +18,7 @@ from transduce.data.audio.corpus import Wave, sixteen_bits
 from transduce.data.audio.read import audio_blocks
 from transduce.data.audio.recording import Samples
 from transduce.nn.speech.subsampling import FACTOR
-from transduce.tasks.model import ready
+from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
 CORE = 8.0  # seconds that are kept of a window, or less where a model has learnt from less
@@ -34,7 +34,7 @@ def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
     core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
     cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)
     found = []
-    with ready(model):
+    with inference(model):
         while some := list(islice(cut, AT_ONCE)):
             lengths_B = torch.tensor([len(wave) for wave, _, _ in some])
             source_BW = np.zeros((len(some), int(lengths_B.max())), np.int16)

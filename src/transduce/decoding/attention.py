@@ -1,8 +1,8 @@
-"""What a model attended to while it ran: the weights of each output that was returned.
+"""Attention weights of the outputs of a run.
 
-Search drops, copies and reorders its hypotheses, and on a CPU or a GPU works on packed copies that
-have no weights to show. So it is left alone. Its outputs are then given to the network in one pass,
-which computes the very weights that led to them; to look changes no output and slows no step.
+Search drops, copies and reorders hypotheses, and uses fused kernels and packed copies that compute
+no attention weights. So the weights are computed afterwards, in one teacher-forced pass of the
+network over the outputs. This changes no output and slows no step of search.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from transduce.models import Lens
 WEIGHTS_AT_ONCE = 1 << 20  # of one head
 
 Weights = dict[str, NDArray[np.float32]]
-"""By the name of an attention part: [heads, queries, keys]."""
+"""By the name of an attention module: [heads, queries, keys]."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One output that a model returned, and what it attended to."""
+class AttentionRecord:
+    """One output of a model and its attention weights."""
 
     source: str
     output: Output
@@ -38,28 +38,28 @@ class Seen:
 
 
 class RunLens:
-    """Collects, while it is entered, what every `run` of a model attended to.
+    """Collects, while it is entered, the attention weights of every `run` of a model.
 
         with model.lens("decoder.*.cross_attention") as lens:
             model.run(sources, beam=5)
         lens[0].weights["decoder.blocks.0.cross_attention"]     # [heads, target, source]
 
-    An entry for each output, source by source, in the order of the sources; of several hypotheses
-    of one source (nbest) the best first. A source that nothing was written for has none.
+    One record per output, in the order of the sources; for several hypotheses of one source
+    (nbest) the best first. A source without an output has none.
     """
 
     def __init__(
         self, active: list[RunLens], names: Sequence[str], patterns: Sequence[str]
     ) -> None:
-        """names: of all attention parts; `active` has the lenses that are entered."""
+        """names: of all attention modules; `active`: the lenses that are entered."""
         chosen = patterns or ("*",)
         self.names = [n for n in names if any(fnmatchcase(n, pattern) for pattern in chosen)]
         if not self.names:
             there = f"has {', '.join(names)}" if names else "has none"
             raise ModelError(
-                f"no attention part is called {' or '.join(chosen)}; the model {there}"
+                f"no attention module is called {' or '.join(chosen)}; the model {there}"
             )
-        self.seen: list[Seen] = []
+        self.seen: list[AttentionRecord] = []
         self._active = active
 
     def __enter__(self) -> Self:
@@ -75,13 +75,13 @@ class RunLens:
     ) -> None:
         self._active.remove(self)
 
-    def __getitem__(self, index: int) -> Seen:
+    def __getitem__(self, index: int) -> AttentionRecord:
         return self.seen[index]
 
     def __len__(self) -> int:
         return len(self.seen)
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[AttentionRecord]:
         return iter(self.seen)
 
 
@@ -92,10 +92,10 @@ def weights_by_part(
     call: Callable[[list[int]], object],
     extent: Callable[[str, int], tuple[int, int]],
 ) -> list[Weights]:
-    """The weights of named parts, row by row, padding left out.
+    """The weights of named attention modules, row by row, without padding.
 
-    sizes: what each row takes of WEIGHTS_AT_ONCE; `call` runs the network on the rows at some
-    indices; `extent` says how many queries and keys of a part are a row's own.
+    sizes: the share of each row in WEIGHTS_AT_ONCE; `call` runs the network on the rows at some
+    indices; `extent` gives the number of queries and keys of a module for a row.
     """
     found: list[Weights] = [{} for _ in sizes]
     for indices in pack(range(len(sizes)), sizes, WEIGHTS_AT_ONCE):

@@ -35,7 +35,7 @@ from transduce.recipe import (
     nearest,
     with_overrides,
 )
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.folder import entry_name, update_metrics
 from transduce.tasks.transduce import Model, Output
@@ -90,7 +90,7 @@ def _group(pair: Pair) -> str:
 
 def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
     """The pairs that can be judged: where each token has a label, those with as many of both."""
-    if RULES[task].labels != "words":
+    if TASK_RULES[task].labels != "words":
         return pairs
     sources = source_tokens.encode_batch([pair.source for pair in pairs])
     return [
@@ -120,7 +120,7 @@ def judge(
     bootstrap: int = 1000,
 ) -> dict[str, Metric]:
     """Measure answers against the items' references, as text or label by label: see the task."""
-    labels = RULES[model.recipe.task].labels
+    labels = TASK_RULES[model.recipe.task].labels
     if labels == "none":
         references = [item.references for item in items]
         texts = [answer.text for answer in answers]
@@ -246,7 +246,7 @@ def loss_and_tokens(
     seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
+    for batch in ordered(corpus, tokens, rank, count, TASK_RULES[model.recipe.task].ends):
         total += model.network.batch_loss(batch.to(model.device)).nll.double()
         seen += batch.target_tokens
     model.network.train(training)
@@ -337,10 +337,10 @@ def _evaluate_text(
     given = given_text(pairs, model.target_tokens, running)
     if not given.tokens:
         raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
-    total, tokens = model.surprise(given.texts)
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
-        plain, _ = model.surprise(in_blocks(given, model.window))
+        plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
     return Evaluation(measured, [], []), tokens
@@ -371,7 +371,7 @@ def evaluate_folder(
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
     corpus: Corpus
-    known = RULES[model.recipe.task].metrics
+    known = TASK_RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
     of: dict[str, list[str]] = {}  # what results of the same name are told apart by
     if any(files):

@@ -79,7 +79,7 @@ def decimals(name: str) -> int:
 class Metric:
     """One measured number, with its 95 % bootstrap interval where there is one.
 
-    It is from 0 to 100, but where a language model's surprise is measured.
+    It is from 0 to 100, but where a language model's negative log-likelihood is measured.
     """
 
     name: str

@@ -10,7 +10,7 @@ from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import called, text_of
 from transduce.evaluation.metrics import decimals
 from transduce.recipe import Corpus, Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.folder import CARD, CARD_BESIDE, read_metrics
 from transduce.tasks.transduce import Model
@@ -34,7 +34,7 @@ def write_card(model: Model, folder: Path) -> str:
     lines = [
         f"# {recipe.name}",
         "",
-        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
+        f"A {TASK_RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
         "",
         "## Use",
         "",
@@ -100,7 +100,7 @@ def _whole(recipe: Recipe) -> str:
         "ctc_weight": "CTC weight",
         "pooling": "pooling:",
     }
-    without = RULES[recipe.task].without
+    without = TASK_RULES[recipe.task].unused_keys
     told = [
         f"{name} {getattr(recipe.model, key)}"
         for key, name in names.items()

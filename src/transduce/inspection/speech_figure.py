@@ -21,7 +21,7 @@ from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, sav
 from transduce.nn.ctc.alignment import align
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
-from transduce.tasks.model import ready
+from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ def draw_hearing(
             f"{source}: there is no attention to draw; give a model that attends a "
             f"recording of at most {model.longest:g} s"
         )
-    (recording,) = model.listen_to([source], rate, tags)
+    (recording,) = model.split_recordings([source], rate, tags)
     ((wave, trouble, _),) = model.waves_of([recording.source])
     if wave is None:
         raise DataError(trouble)
     front = model.network.front
     samples_BW = torch.from_numpy(wave[None]).to(model.device)
     lengths_B = torch.tensor([len(wave)])
-    with model.tagged(recording.tags), ready(model):
+    with model.tagged(recording.tags), inference(model):
         mel_BFM, _ = front.mel(samples_BW.float() / FULL_SCALE, lengths_B.to(model.device))
         ctc = None
         if model.has_same_ctc and output.ids:

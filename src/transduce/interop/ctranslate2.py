@@ -45,7 +45,7 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
     specification.optimize(quantization=quantize)
     make_folder(folder)
     specification.save(str(folder))
-    model.save_frame(folder)
+    model.save_definition(folder)
 
 
 def check(settings: recipe.Model) -> None:

@@ -87,8 +87,8 @@ class Translator:
         self._source_names = source_tokens.names()
         self._target_names = target_tokens.names()
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
-        self.source_room = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_source_length = positions(recipe.model.encoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # --------------------------------------------------------------------------- decoding
 

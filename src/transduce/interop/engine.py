@@ -11,7 +11,7 @@ from transduce.errors import ModelError
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.ctranslate2_translator import Translator
 from transduce.interop.onnx_session import Session
-from transduce.tasks.folder import WEIGHTS, check_sums, read_frame
+from transduce.tasks.folder import WEIGHTS, check_sums, read_definition
 from transduce.tasks.model import Origin
 from transduce.tasks.model_size import check_layers
 from transduce.tasks.transduce import Model, Transducer, load
@@ -39,7 +39,7 @@ def open_model(
             f"`transduce export {folder} --to {engine}`"
         )
     path = exported_folder(folder, engine)
-    recipe, source_tokens, target_tokens = read_frame(path)
+    recipe, source_tokens, target_tokens = read_definition(path)
     check_sums(path)
     check_layers(recipe)
     with torch.device("meta"):

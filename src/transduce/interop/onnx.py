@@ -76,7 +76,7 @@ def export(model: Transducer, folder: Path) -> None:
         },
         {"log_probabilities": {0: "batch"}, "new_past": {1: "batch", 2: "new_time"}},
     )
-    model.save_frame(folder)
+    model.save_definition(folder)
 
 
 def _write(

@@ -52,8 +52,8 @@ class Session:
         self._encoder, self._decoder = (
             _session(runtime, folder / name, options) for name in (ENCODER, DECODER)
         )
-        self.source_room = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_source_length = positions(recipe.model.encoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # ------------------------------------------------------------------- what search asks for
 

@@ -31,7 +31,7 @@ def export(model: Transducer, folder: Path, quantize: str | None) -> None:
         weights = pack_levels(weights)
     else:
         weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
-    model.save_frame(folder)
+    model.save_definition(folder)
     facts = {**format_fact(), "precision": quantize}
     with listed(folder / WEIGHTS) as announce:
         write_tensors(folder / WEIGHTS, weights, facts, announce=announce)

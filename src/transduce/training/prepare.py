@@ -21,9 +21,9 @@ from transduce.errors import DataError
 from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
 from transduce.evaluation.perplexity import Given, given_text
 from transduce.recipe import Corpus, Data, Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
 
 MOST_NAMED = 10
@@ -50,7 +50,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
 
     Of several processes the first learns the tokens, and one on each machine fills the cache.
     """
-    data, rules = recipe.data, RULES[recipe.task]
+    data, rules = recipe.data, TASK_RULES[recipe.task]
     aligned = rules.labels == "words"
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
@@ -101,7 +101,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
     if isinstance(valid, Recorded):  # what cannot be heard is told of once, and not decoded
         pairs = [
             # Validations hear what is in the cache already: no file is read again.
-            replace(pairs[number], source=Piece.of(pairs[number].source, valid.wave(row)))
+            replace(pairs[number], source=AudioSegment.of(pairs[number].source, valid.wave(row)))
             for row, number in enumerate(valid.numbers.tolist())
         ]
         valid_numbers = range(len(pairs))
@@ -120,7 +120,7 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
-    ends = RULES[recipe.task].ends
+    ends = TASK_RULES[recipe.task].ends
     block = recipe.data.max_length if is_running(recipe.data.train) else None
     if recipe.train.batch_tokens == "auto":  # the run sets the budget once it has a network
         return Batches(corpus, seed=recipe.seed, ends=ends, block=block)

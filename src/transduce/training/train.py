@@ -15,9 +15,15 @@ from transduce.data.text.trust import remember
 from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.inspection.model_card import write_card
-from transduce.recipe import Recipe, placed, read_recipe
+from transduce.recipe import Recipe, read_recipe, resolve_data_folder
 from transduce.storage import held, make_folder, sweep
-from transduce.tasks.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
+from transduce.tasks.folder import (
+    WEIGHTS,
+    conflicting_file,
+    discard_run,
+    keeps_recipe,
+    update_metrics,
+)
 from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of
@@ -54,7 +60,7 @@ def train(
     TransduceError with one sentence; the folder then still holds the last good state.
     """
     # A recipe made in Python too knows where its files are.
-    chosen = placed(read_recipe(recipe, overrides), Path.cwd())
+    chosen = resolve_data_folder(read_recipe(recipe, overrides), Path.cwd())
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     with join(chosen.train.device) as ranks, ExitStack() as kept:
         return _train(chosen, place, resume, overwrite, change, ranks, kept)
@@ -100,7 +106,7 @@ def _train(
     if ranks.first:
         for place in (folder, folder / "state"):
             sweep(place)  # what a kill has left, before it takes space from what follows
-        run.model.save_frame(folder)  # also when resumed: its recipe may have changed
+        run.model.save_definition(folder)  # also when resumed: its recipe may have changed
         make_folder(folder / "state")
         remember(recipe, say)
     for sentence in run.about():
@@ -144,7 +150,7 @@ def _check_folder(
             f"{folder} holds a trained model without the state of its training, so that it cannot "
             f"be resumed: choose another --output, or start anew with --overwrite"
         )
-    if not overwrite and (found := in_the_way(folder)) is not None:
+    if not overwrite and (found := conflicting_file(folder)) is not None:
         raise TrainingError(
             f"{found} is not of a run and would be replaced: choose another --output, move it, or "
             f"give --overwrite"

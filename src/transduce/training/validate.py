@@ -9,9 +9,9 @@ from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
-from transduce.tasks.speech import LISTENED_TO, SpeechModel
+from transduce.tasks.speech import DIAGONAL_SAMPLE, SpeechModel
 from transduce.tasks.transduce import Model
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import Prepared
@@ -29,7 +29,9 @@ def validate(
         model.calibration = None  # an earlier one is no longer true, and must raise no alarm
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
-        parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
+        parts = ranks.gather(
+            model.negative_log_likelihood(prepared.given.texts, ranks.rank, ranks.count)
+        )
         total = sum(nll for nll, _ in parts)
         measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
         values |= {name: metric.value for name, metric in measured.items()}
@@ -54,12 +56,12 @@ def _answers(
 ) -> tuple[list[Answer], float]:
     """To every item, each by one of the processes; and the percent that have a warning."""
     sources = [item.source for item in prepared.items]
-    searches = "validation.beam" not in RULES[recipe.task].without
+    searches = "validation.beam" not in TASK_RULES[recipe.task].unused_keys
     settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []
     if isinstance(model, SpeechModel):  # some of them with all that can be told of them
-        outputs += model.run(own[:LISTENED_TO], times=True, **settings)
+        outputs += model.run(own[:DIAGONAL_SAMPLE], times=True, **settings)
     outputs += model.run(own[len(outputs) :], **settings)
     answers = [Answer("", [], [])] * len(sources)
     for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):

@@ -8,7 +8,7 @@ from typing import Any
 
 from transduce.data.batches.batch import Batch
 from transduce.data.text.pairs import called
-from transduce.decoding.speech.timing import DIAGONAL
+from transduce.decoding.speech.timing import MIN_DIAGONALITY
 from transduce.errors import TrainingError
 from transduce.recipe import Corpus, Recipe
 from transduce.training.nan_guard import Guard
@@ -78,7 +78,7 @@ class Watch:
         """What to say of a validation that shows that audio is not followed."""
         if standing.step < self.recipe.train.warmup:
             return
-        if (moved := values.get("diagonal", 100.0)) < 100 * DIAGONAL:
+        if (moved := values.get("diagonal", 100.0)) < 100 * MIN_DIAGONALITY:
             by_ctc = (
                 "; what CTC hears may be right all the same" if self.recipe.model.ctc_weight else ""
             )

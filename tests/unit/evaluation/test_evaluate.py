@@ -257,9 +257,9 @@ def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.width=8", "model.width is settled once a model is trained; what can be set here"),
-        ("data.test={file: x.tsv}", "data.test is settled once a model is trained"),
-        ("decoder=1", "decoder is settled"),
+        ("model.width=8", "model.width cannot be changed after training; keys that can"),
+        ("data.test={file: x.tsv}", "data.test cannot be changed after training"),
+        ("decoder=1", "decoder cannot be changed after training"),
         ("decode.beem=3", "unknown key decode.beem; did you mean decode.beam?"),
         ("metrics=[blue]", "metrics is blue; it must be bleu"),
         ("data.folder", "data.folder' is not of the form"),

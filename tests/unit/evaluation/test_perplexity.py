@@ -40,7 +40,7 @@ def flat(model: LanguageModel) -> LanguageModel:
 def test_a_model_that_knows_nothing_needs_the_bits_of_its_vocabulary(level: str) -> None:
     model = flat(language_model(level))
     given = given_text(pairs("tea é\n" * 40), model.target_tokens, running=True)
-    total, tokens = model.surprise(given.texts)
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(NAMES, total, given, model.window)
     V = len(model.target_tokens)
     assert measured["perplexity"].value == pytest.approx(V)
@@ -54,7 +54,7 @@ def test_a_model_that_knows_nothing_needs_the_bits_of_its_vocabulary(level: str)
 def test_the_sum_is_that_of_every_token_after_its_window(level: str) -> None:
     model = language_model(level)
     given = given_text(pairs(), model.target_tokens, running=True)
-    total, tokens = model.surprise(given.texts)
+    total, tokens = model.negative_log_likelihood(given.texts)
     ids = model.target_tokens.encode(TEXT)
     assert given.texts[0].tolist() == ids
     assert tokens == len(ids) == given.tokens
@@ -68,8 +68,8 @@ def test_the_sum_is_that_of_every_token_after_its_window(level: str) -> None:
 def test_processes_share_the_windows() -> None:
     model = language_model()
     given = given_text(pairs(), model.target_tokens, running=True)
-    whole = model.surprise(given.texts)
-    parts = [model.surprise(given.texts, rank, 3) for rank in range(3)]
+    whole = model.negative_log_likelihood(given.texts)
+    parts = [model.negative_log_likelihood(given.texts, rank, 3) for rank in range(3)]
     assert min(tokens for _, tokens in parts) > 0
     assert sum(tokens for _, tokens in parts) == whole[1]
     assert sum(total for total, _ in parts) == pytest.approx(whole[0], abs=1e-6)
@@ -83,7 +83,7 @@ def test_texts_that_end_are_charged_for_it_and_a_line_break_is_its_character(
     corpus = Text(text="tea.txt", lines="apart")
     given = given_text(read_pairs(corpus, str(tmp_path)), model.target_tokens, running=False)
     assert (given.characters, given.bytes, given.tokens) == (10, 10, 10)
-    total, _ = model.surprise(given.texts)
+    total, _ = model.negative_log_likelihood(given.texts)
     expected = -sum(score.log_probability for score in model.score(["tea", "a cup"]))
     assert total == pytest.approx(expected, abs=1e-5)
 
@@ -94,7 +94,7 @@ def test_blocks_begin_with_nothing_before_them() -> None:
     blocks = in_blocks(given, 8)
     assert [len(block) for block in blocks][:-1] == [8] * (given.tokens // 8)
     assert np.concatenate(blocks).tolist() == given.texts[0].tolist()
-    total, _ = model.surprise(blocks)
+    total, _ = model.negative_log_likelihood(blocks)
     expected = -sum(values.sum() for values in model.log_probabilities(blocks))
     assert total == pytest.approx(expected, abs=1e-5)
 
@@ -110,7 +110,7 @@ def test_a_folder_is_evaluated_on_its_text_or_another(folder: Path) -> None:
     evaluation = evaluate_folder(model, folder, split="valid")
     assert list(evaluation.metrics) == ["loss", *NAMES]
     given = given_text(pairs(TEA), model.target_tokens, running=True)
-    expected = model.surprise(in_blocks(given, 8))[0] / given.tokens
+    expected = model.negative_log_likelihood(in_blocks(given, 8))[0] / given.tokens
     assert evaluation.metrics["loss"].value == pytest.approx(expected)
     (folder / "other.txt").write_text("tea ☕")
     other = evaluate_folder(

@@ -216,7 +216,7 @@ def test_samples_follow_the_model(tmp_path: Path) -> None:
     [
         ({"include": ["tea"]}, "cannot be told what to include"),
         ({"beam": 4, "groups": 2}, "knows no groups"),
-        ({"coverage_penalty": 0.2}, "cannot count coverage"),
+        ({"coverage_penalty": 0.2}, "does not support coverage_penalty"),
         ({"attention": True}, "does not show attention"),
     ],
 )
@@ -230,7 +230,7 @@ def test_no_stream_no_partner_no_weights(tmp_path: Path) -> None:
     other = exported(tiny(), tmp_path)
     with pytest.raises(ModelError, match="no stream"):
         list(other.stream("tea"))
-    with pytest.raises(ModelError, match="cannot write together"):
+    with pytest.raises(ModelError, match="does not support ensembles"):
         other.run(SOURCES, ensemble=[tiny()])
     with pytest.raises(ModelError, match="copy the exported folder"):
         other.save(tmp_path / "copy")

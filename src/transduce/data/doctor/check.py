@@ -17,7 +17,7 @@ from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, TokensError
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 
 
 @dataclass
@@ -85,7 +85,7 @@ def examine(recipe: Recipe) -> Diagnosis:
             if name in splits and splits[name].is_text:
                 diagnosis.findings += text_against(splits["train"], splits[name])
             elif name in splits:
-                labels = RULES[recipe.task].labels != "none"
+                labels = TASK_RULES[recipe.task].labels != "none"
                 diagnosis.findings += pairs_against(splits["train"], splits[name], labels)
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))

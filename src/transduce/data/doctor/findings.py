@@ -13,7 +13,7 @@ from transduce.data.doctor.survey import Survey, excerpt
 from transduce.data.text.files import LONGEST
 from transduce.data.text.pairs import EXAMPLES
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 
 Severity = Literal["error", "warning", "note"]
 MANY_UNKNOWN = 0.01  # a larger share of unknown tokens is worth a warning
@@ -60,7 +60,7 @@ def _too_long(split: Survey) -> list[Finding]:
 
 def pairs_alone(split: Survey, recipe: Recipe) -> list[Finding]:
     """What is odd in pairs by themselves."""
-    name, tally, labels = split.name, split.tally, RULES[recipe.task].labels
+    name, tally, labels = split.name, split.tally, TASK_RULES[recipe.task].labels
     max_length, overlong = recipe.data.max_length, recipe.data.overlong
     found = _too_long(split)
     for side, count in (("source", tally.empty_source), ("target", tally.empty_target)):

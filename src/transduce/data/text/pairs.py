@@ -226,7 +226,7 @@ def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
     try:
         return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
     except InvalidValue as misfit:
-        raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
+        raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
 
 
 def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:

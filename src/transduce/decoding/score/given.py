@@ -1,4 +1,4 @@
-"""Given targets through a network in one pass: what they are worth, and what they attend to."""
+"""Teacher forcing: log-probabilities and attention weights of given targets, in one pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transduce.models import EncoderDecoder
 from transduce.models.lens import attentions
 
 ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
-LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 
 Rows = Sequence[Sequence[int]]
 
@@ -49,14 +49,14 @@ def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> 
 def attention_to_source(
     network: EncoderDecoder, sources: Rows, targets: Rows
 ) -> list[NDArray[np.float32]] | None:
-    """What each target attends to, [layers, heads, target, source], END included on both sides.
+    """Attention to the source, [layers, heads, target, source], END included on both sides.
 
     None where the network has no attention to the source.
     """
     names = [name for name in attentions(network) if is_to_source(name)]
     if not names:
         return None
-    # Layers may differ in heads only by kind of decoder, never inside one: they stack.
+    # All layers of a decoder have the same number of heads, so they can be stacked.
     return [
         np.stack(list(weights.values()))
         for weights in attention_weights(network, names, sources, targets)
@@ -66,7 +66,7 @@ def attention_to_source(
 def attention_weights(
     network: EncoderDecoder, names: Sequence[str], sources: Rows, targets: Rows
 ) -> list[Weights]:
-    """The weights of named parts for each source and its target, END included on both sides."""
+    """The weights of named modules for each source and target, END included on both sides."""
     device = network.head.bias.device
     lengths = [
         (network.states_of(len(s)), len(t) + 1) for s, t in zip(sources, targets, strict=True)
@@ -88,5 +88,5 @@ def attention_weights(
 
 
 def is_to_source(name: str) -> bool:
-    """Whether the attention part of this name attends to the source."""
+    """Whether the attention module of this name attends to the source."""
     return any(fnmatchcase(name, pattern) for pattern in ATTENTION_TO_SOURCE)

@@ -28,4 +28,4 @@ def test_prompts_of_a_file(
     (tmp_path / "empty").write_text("")
     assert "there is no prompt" in sentence(transduce("prompts", speaker, tmp_path / "empty"))
     strange = transduce("prompts", speaker, tmp_path / "prompts", "--top-k", 3)
-    assert "ask for sample too" in sentence(strange)
+    assert "set sample as well" in sentence(strange)

@@ -169,7 +169,7 @@ def test_two_texts_need_two_vocabularies(three: Path) -> None:
 
 
 def test_a_recipe_of_text_takes_no_sound(three: Path) -> None:
-    with pytest.raises(RecipeError, match=r"data\.valid does not fit the others"):
+    with pytest.raises(RecipeError, match=r"data\.valid does not match the other corpora"):
         recipe_in(three, "data.valid={file: train.tsv}")
 
 

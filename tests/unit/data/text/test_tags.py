@@ -185,7 +185,7 @@ def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
     ("corpus", "said"),
     [
         ("{file: a.tsv, tag: a b}", "data.train.tag is 'a b'; it must be one word without < and >"),
-        ("{file: a.tsv, tag: s}", "data.train.tag is s, which means something else"),
+        ("{file: a.tsv, tag: s}", "data.train.tag is s, the name of a special token"),
         ("[{file: a.tsv, tga: x}]", "unknown key data.train.of.0.tga; did you mean"),
         ("[{fil: a.tsv}]", "the key data.train.of.0.source is missing"),
         ("[]", "data.train.of"),

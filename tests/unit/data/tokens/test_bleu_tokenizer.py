@@ -49,7 +49,7 @@ def test_the_language_of_targets_decides(corpus: str, tokenizer: str) -> None:
 def test_a_tokenizer_that_there_is_not_is_told() -> None:
     with pytest.raises(RecipeError, match="bleu_tokenizer is zg; it must be auto, 13a, zh"):
         read("{file: a.tsv}", "bleu_tokenizer=zg")
-    with pytest.raises(RecipeError, match="bleu_tokenizer is zh, but that is not for a classifier"):
+    with pytest.raises(RecipeError, match="bleu_tokenizer is zh, but a classifier"):
         read("{file: a.tsv}", "data.valid={file: a.tsv}", "task=classify", "bleu_tokenizer=zh")
 
 

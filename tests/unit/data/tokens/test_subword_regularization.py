@@ -106,5 +106,5 @@ def test_batches_see_other_pieces_each_epoch_and_after_a_break_the_same(tmp_path
 @pytest.mark.parametrize("level", ["character", "word"])
 def test_what_is_not_made_of_others(level: str) -> None:
     assert (Tokens.train(recipe.Tokens(level=level), TEXTS).halves() == -1).all()
-    with pytest.raises(ValueError, match="only subwords of BPE come apart"):
+    with pytest.raises(ValueError, match="it needs level: subword and algorithm: bpe"):
         recipe.Tokens(level=level, bpe_dropout=0.1)

@@ -63,7 +63,7 @@ def test_the_same_hypotheses(
     torch.manual_seed(7)
     made = network(positions, norm_position).double()
     asked = jobs(11)
-    monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
+    monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)  # few slots: sentences come and go
     found = CudaSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
         source = as_batch(job)
@@ -226,7 +226,7 @@ def test_pools_are_few() -> None:
     made = network()
     fast_search = CudaSearch(made)
     with torch.inference_mode():
-        for least in range(fast.MOST_POOLS + 3):
+        for least in range(fast.MAX_POOLS + 3):
             fast_search.run([Job([5], 3)], least=least)
-    assert len(fast_search._pools) == fast.MOST_POOLS
-    assert max(shape.least for shape in fast_search._pools) == fast.MOST_POOLS + 2
+    assert len(fast_search._pools) == fast.MAX_POOLS
+    assert max(shape.least for shape in fast_search._pools) == fast.MAX_POOLS + 2
