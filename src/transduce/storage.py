@@ -47,11 +47,11 @@ def default_cache_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
     except RuntimeError:  # as in a container, for a user whom the system does not know
-        return _passing_cache()
+        return _temporary_cache()
 
 
 @cache
-def _passing_cache() -> Path:
+def _temporary_cache() -> Path:
     """A new folder that is removed at the end: in /tmp, others know any fixed name."""
     folder = Path(tempfile.mkdtemp(prefix="transduce-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -66,7 +66,7 @@ def default_state_folder() -> Path:
     try:
         return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
     except RuntimeError:
-        return _passing_cache() / "state"
+        return _temporary_cache() / "state"
 
 
 def expanded(name: str) -> Path:

@@ -7,14 +7,14 @@ Transformer of sentence lengths these are a tenth of an update on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.mixed_precision import cast
 from transduce.nn.triton import early, kernels
 
 COLUMNS = 64  # that one program adds up
@@ -93,31 +93,6 @@ def _tile(width: int) -> dict[str, int]:
     return {"ROWS": 32, "COLUMNS": 16, "BLOCK": block, "num_warps": 4, "num_stages": 1}
 
 
-@contextmanager
-def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> Iterator[None]:
-    """Cast weights to the type of products in one kernel; products inside the block take these.
-
-    The copies are of the weights as the block begins: whoever changes them does so outside.
-    """
-    with torch.no_grad():
-        torch._foreach_copy_(list(copies), list(weights))
-    for weight, copy in zip(weights, copies, strict=True):
-        weight.cast_copy = copy  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for weight in weights:
-            del weight.cast_copy  # type: ignore[attr-defined]
-
-
-def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight in the type of products."""
-    copy = getattr(weight, "cast_copy", None)
-    if copy is not None and copy.dtype == dtype:
-        return copy  # type: ignore[no-any-return]
-    return weight.to(dtype)
-
-
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
@@ -138,7 +113,7 @@ class _Linear(torch.autograd.Function):
         x_ND, cast_FD, y_NF = ctx.saved_tensors
         x_dtype, weight_dtype = ctx.dtypes
         grad = gradients[0]
-        sums_F = _remembered_sums(grad) if y_NF is None else None
+        sums_F = GRADIENT_SUMS.get(grad) if y_NF is None else None
         grad_NF = grad.to(x_ND.dtype).flatten(0, -2).contiguous()
         if grad_NF.is_cuda:
             if sums_F is None:
@@ -162,20 +137,6 @@ def column_sums(x_NF: Tensor) -> Tensor:
     if x_NF.dtype in (torch.bfloat16, torch.float32) and x_NF.is_contiguous():
         return _gated_column_sums(x_NF, None)[1]
     return x_NF.sum(dim=0, dtype=torch.promote_types(x_NF.dtype, torch.float32))
-
-
-def remember_sums(gradient: Tensor, sums_F: Tensor) -> None:
-    """Leave with a gradient the sum of its rows, for the product whose bias wants just that.
-
-    Whoever computes a gradient has it at hand; later it would have to be read again.
-    """
-    gradient.sums_and_version = (sums_F, gradient._version)  # type: ignore[attr-defined]
-
-
-def _remembered_sums(gradient: Tensor) -> Tensor | None:
-    """None where there are none, or the gradient was changed since."""
-    sums_F, version = getattr(gradient, "sums_and_version", (None, None))
-    return sums_F if version == gradient._version else None
 
 
 def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Tensor]:

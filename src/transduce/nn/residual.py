@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.linear import column_sums, remember_sums
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.linear import column_sums
 from transduce.nn.triton import early, kernels
 
 WIDEST = 4096  # a row must fit into the registers of one program
@@ -184,7 +185,7 @@ class _AddAndNormalise(torch.autograd.Function):
         )
         dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1)).chunk(3)
         if dchange is not None:
-            remember_sums(dchange, dchange_sums)
+            GRADIENT_SUMS.put(dchange, dchange_sums)
         return dx, dchange, dweight, dbias if centred else None, None, None, None, None
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
 from transduce.models import TrainableNetwork
-from transduce.nn.linear import cast_together
 from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.mixed_precision import CastCopies
 from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import Passed
@@ -41,8 +41,8 @@ class Update:
     ranks: Processes = field(default_factory=Processes)
     shortage: MemoryShortage = field(default_factory=MemoryShortage)
     _weights: list[Tensor] = field(default_factory=list, init=False)
-    _casts: list[Tensor] = field(default_factory=list, init=False)
-    """The weights in the type of products, where a kernel makes them of all at once."""
+    _casts: CastCopies | None = field(default=None, init=False)
+    """bfloat16 copies of the weights, on a GPU."""
 
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)
@@ -51,7 +51,7 @@ class Update:
         self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
         self._weights = [p for p in self.network.parameters() if p.requires_grad]
         if self.precision == torch.bfloat16 and self.device.type == "cuda":
-            self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
+            self._casts = CastCopies(self._weights, self.precision)
 
     @property
     def device(self) -> torch.device:
@@ -142,7 +142,7 @@ class Update:
 
     def _casting(self) -> AbstractContextManager[None]:
         """A kernel that casts all weights at once, in place of hundreds of small ones."""
-        return cast_together(self._weights, self._casts) if self._casts else nullcontext()
+        return nullcontext() if self._casts is None else self._casts.active()
 
     def _autocast(self) -> torch.autocast:
         half = self.precision != torch.float32

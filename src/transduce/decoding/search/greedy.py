@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.models.decoders import DecoderState
-from transduce.runtime.c import best_places
+from transduce.runtime.c import top_k_scores
 
 BLOCK = 64  # scores of which the highest is found first,
 MANY = 1 << 15  # where there are so many in all
@@ -79,7 +79,7 @@ def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     On a CPU, of equals the one that stands first; NaN counts as NEVER. It is the same whether the
     library in C finds them or torch does.
     """
-    found = best_places(scores_RX, count)
+    found = top_k_scores(scores_RX, count)
     if found is not None:
         return found
     if scores_RX.device.type == "cpu":

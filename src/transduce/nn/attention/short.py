@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.nn.linear import column_sums, remember_sums
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.linear import column_sums
 from transduce.nn.masks import Mask, Segments
 from transduce.nn.triton import kernels
 
@@ -97,9 +98,9 @@ class _ShortAttention(torch.autograd.Function):
             *_split(by_query, by_memory),
             *_split(sums, memory_sums),
         )
-        remember_sums(by_query, column_sums(sums))
+        GRADIENT_SUMS.put(by_query, column_sums(sums))
         if by_memory is not None and memory_sums is not None:
-            remember_sums(by_memory, column_sums(memory_sums))
+            GRADIENT_SUMS.put(by_memory, column_sums(memory_sums))
         return by_query, by_memory, None, None, None, None, None
 
 

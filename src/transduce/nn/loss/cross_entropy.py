@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import cast, column_sums
+from transduce.nn.linear import column_sums
 from transduce.nn.loss.softmax import softmax_gradient
+from transduce.nn.mixed_precision import cast
 
 # Elsewhere the host would wait until the accelerator has counted the rows to select.
 SELECTING_DEVICES = frozenset({"cpu"})

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import cast, column_sums
+from transduce.nn.linear import column_sums
 from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss, add_product_
 from transduce.nn.loss.softmax import softmax_gradient
+from transduce.nn.mixed_precision import cast
 from transduce.nn.triton import kernels
 
 

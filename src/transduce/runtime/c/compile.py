@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,23 +34,50 @@ TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux
 LEFT_OUT = "TRANSDUCE_NATIVE is 0"
 
 
+class NativeLibrary:
+    """The C library of this process: not wanted yet, loaded, or unavailable and why."""
+
+    def __init__(self) -> None:
+        self._result: tuple[ctypes.CDLL | None, str | None] | None = None
+
+    def load(self) -> ctypes.CDLL | None:
+        """The library, compiled and loaded by the first call; None where that is not possible."""
+        if self._result is None:
+            self._result = _try_to_open()
+        return self._result[0]
+
+    @property
+    def loaded(self) -> ctypes.CDLL | None:
+        """The library if `load` was called and succeeded; this never compiles anything."""
+        return None if self._result is None else self._result[0]
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the library cannot be used here, in a few words; None where it can."""
+        self.load()
+        return None if self._result is None else self._result[1]
+
+    def reset(self) -> None:
+        """Back to "not wanted yet": the next `load` looks into the cache again."""
+        self._result = None
+
+
+#: One for each process, as a shared library is loaded for the whole process.
+LIBRARY = NativeLibrary()
+
+
 def library() -> ctypes.CDLL | None:
-    """The library, compiled if need be; None where that cannot be, and `why_not` says why."""
-    return _opened()[0]
-
-
-def library_if_open() -> ctypes.CDLL | None:
-    """The library if somebody has wanted it before; nothing is compiled for this."""
-    return library() if _opened.cache_info().currsize else None
+    """The C library, compiled if need be; None where that is not possible (see `why_not`)."""
+    return LIBRARY.load()
 
 
 def why_not() -> str | None:
-    """Why there is no library here, in a few words; None where there is one."""
-    return _opened()[1]
+    """Why there is no C library here, in a few words; None where there is one."""
+    return LIBRARY.why_not
 
 
-@cache
-def _opened() -> tuple[ctypes.CDLL | None, str | None]:
+def _try_to_open() -> tuple[ctypes.CDLL | None, str | None]:
+    """The library, or the reason why there is none, which is printed as well."""
     if os.environ.get("TRANSDUCE_NATIVE") == "0":
         return None, LEFT_OUT
     try:

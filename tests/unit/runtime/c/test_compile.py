@@ -18,10 +18,18 @@ from transduce.runtime.c import library, stack, why_not
 from transduce.runtime.c import private_folder as private
 
 
+class Uncached(compiling.NativeLibrary):
+    """Looks for the library anew at every call."""
+
+    def load(self) -> ctypes.CDLL | None:
+        self.reset()
+        return super().load()
+
+
 @pytest.fixture
 def unopened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """As in a process that has not wanted it yet, with an empty cache."""
-    monkeypatch.setattr(compiling, "_opened", compiling._opened.__wrapped__)
+    monkeypatch.setattr(compiling, "LIBRARY", Uncached())
     quickly = tuple(flag for flag in compiling.FLAGS if flag != "-O3")
     monkeypatch.setattr(compiling, "FLAGS", quickly)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
