@@ -24,12 +24,12 @@ from transduce.data.audio.read import audio_blocks, audio_facts
 from transduce.data.audio.silence import HOP, loud_frames
 from transduce.data.tokens.tokenizer import PAD
 from transduce.errors import DataError
-from transduce.nn.ctc.alignment import Alignment, Tolerance, align
+from transduce.nn.ctc.alignment import Alignment, MismatchPenalties, align
 from transduce.tasks.speech import SpeechModel
 
 PAUSE = 0.12  # seconds: the closure of a stop is shorter
 REACH = 0.6  # seconds that an audio may go on after CTC has told of it, or have begun before
-TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
+PENALTIES = MismatchPenalties(insertion=-2.0, deletion=-6.0, line_deletion=-4.0)
 LONG_PAUSE = 0.8  # seconds: no audio of speech is so quiet for so long
 MARGIN = 0.3  # seconds at its ends in which something soft may be said
 NOTHING = -20.0  # log p of what is said in a pause
@@ -78,7 +78,7 @@ def align_recording(model: SpeechModel, audio: Path, lines: Sequence[Line]) -> A
     breaks_G = torch.zeros(len(ids) + 1, dtype=torch.bool)
     breaks_G[torch.from_numpy(starts)] = True
     try:
-        told = align(heard_SV, ids, tolerance=TOLERANCE, breaks_G=breaks_G)
+        told = align(heard_SV, ids, penalties=PENALTIES, breaks_G=breaks_G)
     except ValueError as error:
         raise DataError(f"{audio} cannot be aligned: {error}") from None
     clock = _Clock(model, told, loud, seconds)
@@ -115,7 +115,7 @@ class _Clock:
         found: list[Utterance] = []
         sure = [self._confidence(x, a) for x, a in zip(lines, starts, strict=False)]
         tokens = [
-            [u for u in range(a, a + len(x.ids)) if not self.told.left_out_U[u]]
+            [u for u in range(a, a + len(x.ids)) if not self.told.deleted_U[u]]
             if confidence >= LEAST
             else []
             for x, a, confidence in zip(lines, starts, sure, strict=False)
@@ -146,7 +146,7 @@ class _Clock:
 
     def _confidence(self, line: Line, start: int) -> float:
         end = start + len(line.ids)
-        found_U = ~self.told.left_out_U[start:end]
+        found_U = ~self.told.deleted_U[start:end]
         tokens = self.told.confidence_U[start:end][found_U]
         # A line that nobody reads may lie about a long pause, whose frames are sure of nothing.
         if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):

@@ -13,7 +13,7 @@ import torch
 from transduce.checksums import listed
 from transduce.errors import ModelError
 from transduce.models.weights import weights_of
-from transduce.runtime.int8_file import pack_levels
+from transduce.runtime.int8_file import quantize_weights
 from transduce.storage import write_tensors
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Transducer
@@ -28,7 +28,7 @@ def export(model: Transducer, folder: Path, quantize: str | None) -> None:
         raise ModelError(f"quantize {said}; for native it must be one of {', '.join(KINDS)}")
     weights = weights_of(model.network)
     if quantize == "int8":
-        weights = pack_levels(weights)
+        weights = quantize_weights(weights)
     else:
         weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
     model.save_frame(folder)
