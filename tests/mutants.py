@@ -64,7 +64,7 @@ TESTS: dict[str, list[str]] = {
     "data/text/columns.py": ["unit/data/test_corpus.py", "unit/data/test_conllu.py"],
     "data/text/pairs.py": ["unit/data/test_corpus.py", "unit/data/test_tags.py"],
     "data/doctor/findings.py": ["unit/data/test_doctor.py"],
-    "data/doctor/survey.py": ["unit/data/test_doctor.py"],
+    "data/doctor/statistics.py": ["unit/data/test_doctor.py"],
     "data/audio/corpus.py": ["unit/data/test_sounds.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],

@@ -328,11 +328,11 @@ def _unwritten(path: Path, error: OSError) -> str:
         return f"{path} could not be written: {gone(path.parent)}"
     return (
         f"{path} could not be written ({error.strerror or error}); what was there before is "
-        f"untouched: {how_to_mend(error)}"
+        f"untouched: {how_to_fix(error)}"
     )
 
 
-def how_to_mend(error: OSError) -> str:
+def how_to_fix(error: OSError) -> str:
     """What a person can do about a file that could not be written."""
     full = (errno.ENOSPC, errno.EDQUOT)
     if error.errno in full or any(os.strerror(number) in str(error) for number in full):

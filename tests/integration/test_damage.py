@@ -70,7 +70,7 @@ def test_a_damaged_state(
     warnings = [line for line in lives.told.splitlines() if line.startswith("warning: ")]
     (told,) = [line for line in warnings if str(folder / STATE) in line]
     assert ("missing" if damage == "missing" else "damaged") in told
-    assert "the run goes on from the state before it, of update 390" in told
+    assert "resuming from the checkpoint before it, of update 390" in told
     assert lives.told.count("step 391/400") == 1
     check_same(folder, undisturbed)
 

@@ -150,7 +150,7 @@ def test_resume_goes_by_what_is_there(
     arguments = [one for one in command(task, folder, *settings) if one != "--resume"]
     said = told(lives, *arguments, "--resume")
     if there == "previous":
-        assert "the run goes on from the state before it, of update 390" in said
+        assert "resuming from the checkpoint before it, of update 390" in said
         check_same(folder, undisturbed)
     else:
         assert "There is no saved state" in said

@@ -79,8 +79,8 @@ def test_patience_ends_a_run_that_gets_no_better(task: Path, tmp_path: Path) -> 
     settings = ["train.steps=400", "validation.every=5", "validation.limit=5", "train.lr=1e-9"]
     patience = ["validation.metric=exact", "validation.patience=2"]
     trained = train(load_recipe(task / "tiny.yaml", [*settings, *patience]), tmp_path / "run")
-    assert trained.standing.step == 15  # a first value, and two that were no better
-    assert trained.standing.best_step == 5
+    assert trained.state.step == 15  # a first value, and two that were no better
+    assert trained.state.best_step == 5
 
 
 def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from transduce.errors import CheckpointError, DataError
 from transduce.storage import (
     check_free,
     held,
-    how_to_mend,
+    how_to_fix,
     locked,
     make_folder,
     read_tensors,
@@ -383,10 +383,10 @@ def test_a_header_whose_key_was_damaged_is_not_taken_for_another_programs(tmp_pa
         read_tensors(path)
 
 
-def test_how_to_mend_what_could_not_be_written() -> None:
-    assert how_to_mend(OSError(28, "No space left on device")) == "free some space"
-    assert how_to_mend(OSError("No space left on device")) == "free some space"
-    assert "may write to" in how_to_mend(OSError(30, "Read-only file system"))
+def test_how_to_fix_what_could_not_be_written() -> None:
+    assert how_to_fix(OSError(28, "No space left on device")) == "free some space"
+    assert how_to_fix(OSError("No space left on device")) == "free some space"
+    assert "may write to" in how_to_fix(OSError(30, "Read-only file system"))
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

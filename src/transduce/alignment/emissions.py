@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.data.audio.corpus import Wave, sixteen_bits
+from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.audio.read import audio_blocks
 from transduce.data.audio.recording import Samples
 from transduce.nn.speech.subsampling import FACTOR
@@ -56,7 +56,7 @@ def _windows(
     kept = np.empty(0, np.int16)
     before = 0
     for block in blocks:
-        kept = np.concatenate((kept, sixteen_bits(block)))
+        kept = np.concatenate((kept, to_int16(block)))
         while len(kept) > before + core + context:
             yield kept[: before + core + context], before, before + core
             kept, before = kept[before + core - context :], context

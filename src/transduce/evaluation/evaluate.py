@@ -16,7 +16,7 @@ from transduce.corpora import splits_of
 from transduce.data.batches.batch import ordered
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conllu import is_conllu
-from transduce.data.text.pairs import Pair, audio_of, called, is_running, read_pairs
+from transduce.data.text.pairs import Pair, audio_of, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer, make_bleu, unfit
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
@@ -336,7 +336,7 @@ def _evaluate_text(
     pairs = read_pairs(corpus, model.recipe.data.folder)
     given = given_text(pairs, model.target_tokens, running)
     if not given.tokens:
-        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
+        raise DataError(f"{corpus_name(corpus)} has no text: there is nothing to measure")
     total, tokens = model.surprise(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
@@ -393,7 +393,7 @@ def evaluate_folder(
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"
-        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+        raise DataError(f"{corpus_name(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.multiple_references)
     warning = check_bleu(model.recipe, names, items)
     facts = {name: value for name, value in settings.items() if value is not None}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.checksums import is_ours, write_listed
-from transduce.data.text.pairs import called, text_of
+from transduce.data.text.pairs import corpus_name, text_of
 from transduce.evaluation.metrics import decimals
 from transduce.recipe import Corpus, Recipe
 from transduce.recipe.tasks import RULES
@@ -118,7 +118,7 @@ def _word(value: Any) -> str:
 def _corpus(corpus: Corpus) -> str:
     unit = "lines" if text_of(corpus) else "pairs"
     first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
-    return f"{first}{called(corpus)}"
+    return f"{first}{corpus_name(corpus)}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:

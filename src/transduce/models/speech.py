@@ -194,10 +194,12 @@ class SpeechEncoderDecoder(EncoderDecoder):
         loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, r_drop)
         if self.ctc is None:
             return loss
-        assert batch.said_BT is not None
-        assert batch.said_lengths_B is not None
+        assert batch.transcript_BT is not None
+        assert batch.transcript_lengths_B is not None
         logits_BSV = self.ctc_logits(memory)
-        heard = ctc_loss(logits_BSV, memory.lengths_B, batch.said_BT, batch.said_lengths_B, PAD)
+        heard = ctc_loss(
+            logits_BSV, memory.lengths_B, batch.transcript_BT, batch.transcript_lengths_B, PAD
+        )
         share = self.ctc_weight
         total = heard.total / 2 if r_drop else heard.total  # everything is heard twice
         return loss._replace(total=(1 - share) * loss.total + share * total)

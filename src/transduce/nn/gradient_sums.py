@@ -28,7 +28,9 @@ class GradientSums:
 
     def get(self, gradient: Tensor) -> Tensor | None:
         """The sum of a gradient's rows; None if unknown or out of date."""
-        sums_F, version = self._entries.get(gradient, (None, None))
+        sums_F, version = self._entries.get(  # type: ignore[no-untyped-call]
+            gradient, (None, None)
+        )
         return sums_F if version == gradient._version else None
 
     def clear(self) -> None:

@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.audio.corpus import FULL_SCALE, Heeded, Recorded, Wave, read_waves, sixteen_bits
+from transduce.data.audio.corpus import (
+    FULL_SCALE,
+    AudioCorpus,
+    ReadResult,
+    Wave,
+    read_waves,
+    to_int16,
+)
 from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.audio.silence import cut_at_silences
@@ -68,7 +75,7 @@ class Piece(str):
             piece = cls.of(name, np.zeros(0, np.int16))
             piece.remark, piece.failed = str(error), True
             return piece
-        piece = cls.of(name, sixteen_bits(audio.samples))
+        piece = cls.of(name, to_int16(audio.samples))
         piece.remark, piece.silent = " ".join(audio.remarks), audio.silent
         return piece
 
@@ -123,7 +130,7 @@ class AudioInputModel(Model):
     def survey(self, corpus: Encoded | Stream) -> None:
         """Learn by which mean and variance features are normalised, where a corpus's are."""
         front = self.network.front
-        if front.norm is None or not isinstance(corpus, Recorded):
+        if front.norm is None or not isinstance(corpus, AudioCorpus):
             return
         statistics = Statistics.empty(self.audio.mel_bands)
         step = -(-len(corpus) // SURVEYED)
@@ -224,10 +231,10 @@ class AudioInputModel(Model):
             name = parse_place(recording.source)[0]
             recording.remarks.append(f"{name} has nothing but silence or noise")
 
-    def waves_of(self, names: Sequence[str]) -> list[Heeded]:
+    def waves_of(self, names: Sequence[str]) -> list[ReadResult]:
         """What they sound like; read, where they do not bring it along."""
         known = [
-            Heeded(None if name.silent else name.wave, name.remark, name.silent)
+            ReadResult(None if name.silent else name.wave, name.remark, name.silent)
             if isinstance(name, Piece)
             else None
             for name in names

@@ -131,8 +131,8 @@ class LanguageModel(GenerativeModel, task="continue"):
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The prompt as it was given: what has no token would else be lost."""
         target_tokens = self.target_tokens
-        read = target_tokens.decode_as_cut(ids)
-        rest = target_tokens.decode_as_cut([*ids, *tokens])[len(read) :]
+        read = target_tokens.decode_incremental(ids)
+        rest = target_tokens.decode_incremental([*ids, *tokens])[len(read) :]
         return continued(source, rest, target_tokens.form)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:

@@ -12,9 +12,9 @@ from transduce.corpora.entry import Listing, checksum, megabytes
 from transduce.corpora.location import corpora_folder
 from transduce.corpora.sets.sigmorphon2020 import LANGUAGES
 from transduce.data.text.pairs import (
-    called,
     check_files,
     check_kind,
+    corpus_name,
     is_running,
     read_pairs,
     tags_of,
@@ -224,4 +224,4 @@ def test_how_corpora_are_called() -> None:
         "multi30k en-de (test-2017)": Named(name="multi30k", split="test-2017", pair="en-de"),
         "sigmorphon2020 fre (valid)": Named(name="sigmorphon2020", split="valid", language="fre"),
     }
-    assert {name: called(corpus) for name, corpus in named.items()} == {n: n for n in named}
+    assert {name: corpus_name(corpus) for name, corpus in named.items()} == {n: n for n in named}

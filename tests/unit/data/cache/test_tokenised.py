@@ -49,7 +49,7 @@ def test_pairs_become_ids_without_specials(tmp_path: Path) -> None:
     assert encoded.lines.tolist() == [1, 3, 4, 5]
     assert encoded.numbers.tolist() == [0, 1, 2, 3]
     assert [lengths.tolist() for lengths in encoded.lengths] == [[3, 6, 1, 1], [3, 1, 2, 6]]
-    assert (report.source_tokens, report.target_unknown, report.tally.pairs) == (11, 1, 4)
+    assert (report.source_tokens, report.target_unknown, report.counts.pairs) == (11, 1, 4)
     assert report.sentences() == [
         "1 pair with an empty source skipped (a.tsv:2)",
         "1 target tokens are unknown (8.33% of them)",
