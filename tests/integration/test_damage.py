@@ -99,7 +99,7 @@ def test_no_state_is_whole(task: Path, undisturbed: Path, lives: Lives, tmp_path
     cut(folder / STATE)
     cut(folder / PREVIOUS)
     told = refused(lives, *command(task, folder))
-    assert f"{folder / STATE} is damaged or cut short" in told
+    assert f"{folder / STATE} is damaged or truncated" in told
     assert "restore it from a copy" in told
 
 

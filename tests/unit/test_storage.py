@@ -23,8 +23,8 @@ from transduce.storage import (
     locked,
     make_folder,
     read_tensors,
-    sweep,
-    workshop,
+    remove_stale,
+    temporary_folder,
     write_file,
     write_json,
     write_tensors,
@@ -150,11 +150,11 @@ def test_what_a_kill_has_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
     for name in (".transduce-abc.part", ".mine.part", "film.part"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "half").write_text("half")
-    with workshop(tmp_path) as ours:  # somebody is writing
-        sweep(tmp_path)
+    with temporary_folder(tmp_path) as ours:  # somebody is writing
+        remove_stale(tmp_path)
         assert only(tmp_path, ours.name, ".mine.part", "film.part")
     assert only(tmp_path, ".mine.part", "film.part")
-    sweep(tmp_path / "nowhere")
+    remove_stale(tmp_path / "nowhere")
 
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
     def slowly(part: Path) -> None:
         part.write_text("half of the ")
         write_text(path, "second")
-        sweep(tmp_path)
+        remove_stale(tmp_path)
         assert path.read_text() == "second"
         with part.open("a") as file:
             file.write("first")

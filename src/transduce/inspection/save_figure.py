@@ -1,4 +1,4 @@
-"""A figure becomes a file, each text in it drawn with a font that has its script."""
+"""Save a figure, each text with a font that has its script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INK = "#222222"
 WIDTH_OF_LETTER = 0.07  # inches, at 8 points
-# Scripts that the default font lacks: whichever of these are installed come after it.
+# Fallback fonts for scripts that the default font lacks, as far as they are installed.
 FALLBACK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -53,7 +53,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _find_fonts(figure: Figure, path: Path) -> None:
-    """Give each text the fonts it needs; where there are none, the picture and a warning say so."""
+    """Give each text the fonts it needs; if there are none, the figure and a warning say so."""
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
@@ -69,7 +69,7 @@ def _find_fonts(figure: Figure, path: Path) -> None:
 
 
 def no_glyph_warnings() -> None:
-    # A letter that no installed font has becomes a box; _find_fonts has said so.
+    # A character without a font becomes a box; _find_fonts has warned about it.
     warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
     warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
 

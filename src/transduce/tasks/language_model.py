@@ -109,10 +109,12 @@ class LanguageModel(GenerativeModel, task="continue"):
             found = reading.log_probabilities(self.network, whole, self.window)
         return [values[len(prompt) :] for prompt, values in zip(prompts, found, strict=True)]
 
-    def surprise(self, texts: Rows, rank: int = 0, count: int = 1) -> tuple[float, int]:
+    def negative_log_likelihood(
+        self, texts: Rows, rank: int = 0, count: int = 1
+    ) -> tuple[float, int]:
         """−Σ log p of texts, and of how many tokens; process `rank` of `count` reads its part."""
         with ready(self):
-            return reading.surprise(self.network, texts, self.window, rank, count)
+            return reading.negative_log_likelihood(self.network, texts, self.window, rank, count)
 
     def distributions(self, continuations: Sequence[Continuation]) -> list[NDArray[np.float64]]:
         """log p [tokens, vocabulary] at each step of continuations after their prompts."""

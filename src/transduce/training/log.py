@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from transduce.errors import DataError, TrainingError
-from transduce.storage import gone, how_to_fix, write_text
+from transduce.storage import how_to_fix, missing_folder, write_text
 
 ThreadHook = Callable[[threading.ExceptHookArgs], object]
 
@@ -67,7 +67,7 @@ class Log:
                 os.fsync(self._file.fileno())
             # An open file accepts lines even after it was deleted.
             if not self.path.exists():
-                raise TrainingError(f"{gone(self.folder)}: training stops")
+                raise TrainingError(f"{missing_folder(self.folder)}: training stops")
         except OSError as error:
             raise TrainingError(_unwritten(self.path, error)) from None
         if self._tensorboard is None:

@@ -26,7 +26,7 @@ from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
-from transduce.evaluation.perplexity import Given, given_text
+from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.recipe.tasks import RULES
 from transduce.storage import default_cache_folder
@@ -48,7 +48,7 @@ class Prepared:
     """The text of each of its rows."""
     items: list[Item]
     """The validation pairs that are decoded."""
-    given: Given | None = None
+    given: ScoredText | None = None
     """The validation text of a language model, which decodes nothing."""
 
 
@@ -106,7 +106,7 @@ def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Proce
     batches.vary = splitting(data, *tokens)
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "continue":
-        given = given_text(pairs, tokens[1], is_running(data.valid))
+        given = text_to_score(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
     if isinstance(valid, AudioCorpus):  # unreadable audio is reported once, and not decoded

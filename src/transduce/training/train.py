@@ -16,7 +16,7 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.inspection.model_card import write_card
 from transduce.recipe import Recipe, placed, read_recipe
-from transduce.storage import held, make_folder, sweep
+from transduce.storage import held, make_folder, remove_stale
 from transduce.tasks.folder import WEIGHTS, discard_run, in_the_way, keeps_recipe, update_metrics
 from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
@@ -99,7 +99,7 @@ def _train(
     if ranks.first:
         for place in (folder, folder / "state"):
             # temporary files of a killed run, before they take space from what follows
-            sweep(place)
+            remove_stale(place)
         run.model.save_frame(folder)  # also when resumed, as the recipe may have changed
         make_folder(folder / "state")
         record_training_data(recipe, print_line)

@@ -209,17 +209,17 @@ class PackedUpdate(Update):
         kind = (packed.shape, self._empty)
         self._seen[kind] += 1
         flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
-        recorded = self._graphs.get(kind)
-        if recorded is None:
+        captured = self._graphs.get(kind)
+        if captured is None:
             full = len(self._graphs) >= MOST_GRAPHS
             if full or self._seen[kind] < 2:
                 return self._backward(replace(packed, flat=flat), 1.0 / tokens)
-            recorded = self._graphs[kind] = self._capture(packed)
+            captured = self._graphs[kind] = self._capture(packed)
         self._empty = False
-        recorded.packed.flat.copy_(flat)
-        recorded.scale.fill_(1.0 / tokens)
-        recorded.graph.replay()
-        return recorded.loss.clone()
+        captured.packed.flat.copy_(flat)
+        captured.scale.fill_(1.0 / tokens)
+        captured.graph.replay()
+        return captured.loss.clone()
 
     def padding_share(self, batch: Batch) -> float:
         return packed_padding(batch)

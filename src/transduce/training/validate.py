@@ -29,7 +29,9 @@ def validate(
         model.calibration = None  # an earlier calibration is out of date
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
-        parts = ranks.all_gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
+        parts = ranks.all_gather(
+            model.negative_log_likelihood(prepared.given.texts, ranks.rank, ranks.count)
+        )
         total = sum(nll for nll, _ in parts)
         measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
         values |= {name: metric.value for name, metric in measured.items()}

@@ -23,7 +23,7 @@ def test_the_language_that_a_model_learnt(
     monkeypatch.setattr(show, "read_version", lambda code: SimpleNamespace(tag=f"tag of {code}"))
     spoken = "{name: udhr-spoken, split: train, language: LANGUAGE}"
     assert show._learnt_language(model(spoken.replace("LANGUAGE", "eng"))) == "tag of eng"
-    assert "the text is taken for tag of eng" in capsys.readouterr().err
+    assert "the text assuming that the text is tag of eng" in capsys.readouterr().err
     assert show._learnt_language(model(spoken.replace("LANGUAGE", "all"))) is None
     assert show._learnt_language(model("{file: train.tsv, audio: path}")) is None
 

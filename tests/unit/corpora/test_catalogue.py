@@ -126,7 +126,7 @@ def test_pairs_and_splits(shelf: Path) -> None:
         "multi30k has no language it; there are en, de, fr"
     )
     assert sentence(name="multi30k", split="train", pair="english") == (
-        "english is no pair of multi30k; write it as in pair: en-de"
+        "english is not a pair of multi30k; write it as in pair: en-de"
     )
     (shelf / "multi30k" / "train.fr").unlink()
     assert sentence(name="multi30k", split="train", pair="en-de") == (

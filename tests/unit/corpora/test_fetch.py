@@ -19,7 +19,7 @@ from transduce.corpora import FETCHED
 from transduce.corpora import fetch as getting
 from transduce.corpora.entry import Form, Listing
 from transduce.corpora.fetch import get
-from transduce.corpora.location import is_whole
+from transduce.corpora.location import is_intact
 from transduce.errors import DataError, TransduceError
 
 
@@ -42,7 +42,7 @@ def check_whole(shelf: Path) -> None:
     facts = json.loads((shelf / "tiny" / "corpus.json").read_text())
     assert facts["licence"] == "in the public domain"
     assert facts["home"] == "https://example.org"
-    assert is_whole(shelf / "tiny")
+    assert is_intact(shelf / "tiny")
 
 
 def failure(listing: Listing, shelf: Path, given: Path | None = None) -> str:
@@ -101,7 +101,7 @@ def test_bytes_that_change_when_unpacked(tiny: Listing, server: Loopback, shelf:
         body = bytearray(SERVED["one.en.gz"])
         body[damage] ^= 0x10
         server.files["one.en.gz"] = bytes(body)
-        assert "holds other bytes than it should" in failure(tiny, shelf)
+        assert "has other content than expected" in failure(tiny, shelf)
         assert left(shelf) == []
 
 
@@ -251,6 +251,6 @@ def test_files_that_are_not_right(tiny: Listing, shelf: Path, tmp_path: Path) ->
 
 
 def test_what_has_no_public_address_must_be_given(shelf: Path) -> None:
-    with pytest.raises(DataError, match="asterisk cannot be fetched: get en_flac_8k"):
+    with pytest.raises(DataError, match="asterisk cannot be downloaded: get en_flac_8k"):
         getting.get(FETCHED["asterisk"], shelf, None, lambda file, there: None)
     assert not shelf.exists() or not any(shelf.iterdir())

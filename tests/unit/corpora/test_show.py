@@ -58,7 +58,7 @@ def test_getting(
         "tiny: dogs and cats",
         "  licence:  in the public domain",
         "  home:     https://example.org",
-        "  size:     0.2 MB to fetch, 0.3 MB on disk",
+        "  size:     0.2 MB to download, 0.3 MB on disk",
         f"  goes to:  {shelf}/tiny",
         "It is there: train 5,000 pairs.",
         "In a recipe: train: {name: tiny, split: train, pair: en-de}",

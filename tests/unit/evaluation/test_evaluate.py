@@ -295,7 +295,9 @@ def test_hypotheses_that_a_person_has_edited_stay(folder: Path) -> None:
         evaluate_folder(model, folder)
     edited = folder / "test.hypotheses.txt"
     edited.write_text("my own\n")
-    with pytest.raises(DataError, match=r"test\.hypotheses\.txt is not as transduce wrote it"):
+    with pytest.raises(
+        DataError, match=r"test\.hypotheses\.txt was changed since transduce wrote it"
+    ):
         evaluate_folder(model, folder)
     assert edited.read_text() == "my own\n"
 

@@ -151,7 +151,7 @@ def test_six_prompts_in_a_narrow_terminal_are_read_one_below_the_other(
     monkeypatch.setenv("COLUMNS", "80")
     print_comparison(made)
     narrow = capsys.readouterr().out
-    steps = narrow.partition("likeliest next tokens\n")[2].partition("mean bits")[0]
+    steps = narrow.partition("most probable next tokens\n")[2].partition("mean bits")[0]
     assert "…  " not in steps, "no number and no token is cut"
     followed = made.followed[0]
     for step in range(3):

@@ -10,10 +10,10 @@ import torch
 
 from transduce.training.log_window import Outcome
 from transduce.training.nan_guard import (
+    FIRST_LINES,
     LOWEST,
     MOST_IN_A_ROW,
     RECOVERED,
-    FIRST_LINES,
     NanGuard,
     nonfinite,
 )

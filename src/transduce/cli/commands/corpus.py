@@ -35,9 +35,9 @@ def corpus_get(
     to: To = None,
 ) -> None:
     """Fetch a corpus from its public home. Stopped, it goes on where it was."""
-    from transduce.corpora.show import get_and_tell
+    from transduce.corpora.show import get_and_print
 
-    get_and_tell(name, given, to)
+    get_and_print(name, given, to)
 
 
 @app.command("udhr")
@@ -66,6 +66,6 @@ def corpus_udhr(
 
         align_declarations(audio, model, to, device, overwrite)
         return
-    from transduce.synthesis.show import speak_and_tell
+    from transduce.synthesis.show import speak_and_print
 
-    speak_and_tell(languages.replace(",", " ").split(), voices, to, workers or count_cores())
+    speak_and_print(languages.replace(",", " ").split(), voices, to, workers or count_cores())

@@ -35,7 +35,7 @@ def log_probabilities(
     return found
 
 
-def surprise(
+def negative_log_likelihood(
     network: LanguageModelNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
     """−Σ log p of texts, and how many tokens it is of; of every count-th window from `rank` on."""

@@ -28,7 +28,7 @@ from transduce.hardware import pick_device
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)  # for a process that hangs; one that dies is noticed at once
-PATIENCE = timedelta(hours=6)  # timeout while one process tokenises and the others barrier
+LONG_TIMEOUT = timedelta(hours=6)  # timeout while one process tokenises and the others barrier
 BUCKET = 32 * 2**20  # bytes of gradients in one all-reduce
 
 
@@ -177,7 +177,7 @@ def join(device: str) -> Iterator[Processes]:
     try:
         backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=TIMEOUT)
-        ranks._reading = dist.new_group(backend="gloo", timeout=PATIENCE)
+        ranks._reading = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
             f"the {ranks.count} processes of this run could not connect to each other "

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from transduce.data.batches.batch import Position
 from transduce.errors import CheckpointError
 from transduce.hardware import seed_everything
-from transduce.storage import gone, make_folder, read_tensors, write_tensors
+from transduce.storage import make_folder, missing_folder, read_tensors, write_tensors
 from transduce.tasks.model import needs_change
 from transduce.training.distributed.fsdp import full_tensor, shard_like
 from transduce.training.distributed.processes import Processes
@@ -100,7 +100,7 @@ def save_state(
                     ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
             facts[f"random/{rank}"] = states["host"]
         if not folder.is_dir():  # creating it again would hide that all the rest is lost
-            raise CheckpointError(gone(folder))
+            raise CheckpointError(missing_folder(folder))
         make_folder((folder / STATE).parent)
         write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
     ranks.barrier()

@@ -19,7 +19,7 @@ def test_prompts_of_a_file(
     assert page.read_text("utf-8").startswith("<!doctype html>")
     page.write_text("mine")
     again = ("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
-    assert f"{page} is there already and would be replaced" in sentence(transduce(*again))
+    assert f"{page} exists already and would be replaced" in sentence(transduce(*again))
     assert page.read_text("utf-8") == "mine"
     assert transduce(*again, "--overwrite").status == 0
     assert page.read_text("utf-8").startswith("<!doctype html>")

@@ -78,7 +78,7 @@ def test_gradients_travel_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("update", "words"),
-    [(0, "before the first update"), (7, "at update 7; the last saved state is whole")],
+    [(0, "before the first update"), (7, "at update 7; the last checkpoint is intact")],
 )
 def test_the_loss_of_another_process_is_one_sentence(
     update: int, words: str, monkeypatch: pytest.MonkeyPatch
