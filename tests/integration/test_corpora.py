@@ -218,7 +218,7 @@ def test_from_its_name_to_a_score(
     train = ["train", "multi30k-en-de", *TINY, "--output", run]
     assert transduce(*train) == (
         2,
-        "transduce: multi30k is not on this machine: `transduce corpus get multi30k` fetches it "
+        "transduce: multi30k is not on this machine: `transduce corpus get multi30k` downloads it "
         "(2.0 MB, research use)\n",
     )
     write_json(place / "corpus.json", facts_of(place))

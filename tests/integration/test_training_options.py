@@ -125,7 +125,7 @@ def test_a_run_that_has_ended_and_one_that_ends_too_soon_say_so(
 ) -> None:
     asked = [*SHORT, "train.steps=2", "train.warmup=2"]
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run")
-    assert "the rate rises over 2: it stays below train.lr" in capsys.readouterr().err
+    assert "before the warm-up of 2 is over" in capsys.readouterr().err
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run", resume=True)
     told = capsys.readouterr().err
     assert "come to its end, at update 2: to train it longer" in told

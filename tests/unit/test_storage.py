@@ -355,7 +355,7 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in (0, 1, 8, 30, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(CheckpointError, match="damaged or cut short") as raised:
+        with pytest.raises(CheckpointError, match="damaged or truncated") as raised:
             read_tensors(path)
         assert str(path) in sentence(raised)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from transduce.decoding.output import perplexity
 from transduce.errors import DataError, ModelError
 from transduce.tasks import LanguageModel
+from transduce.tasks.language_model import Continuation
 from transduce.tasks.transduce import load
 
 # The ▁ of subwords would look like a line over the next row.

@@ -100,7 +100,7 @@ def test_names_that_are_not_there() -> None:
 @pytest.mark.usefixtures("shelf")
 def test_a_corpus_that_is_not_here_yet() -> None:
     assert sentence(name="multi30k", split="train", pair="en-de") == (
-        "multi30k is not on this machine: `transduce corpus get multi30k` fetches it "
+        "multi30k is not on this machine: `transduce corpus get multi30k` downloads it "
         "(2.0 MB, research use)"
     )
     assert "(84 MB, research use)" in sentence(name="imdb", split="train")

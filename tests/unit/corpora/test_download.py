@@ -96,7 +96,7 @@ def test_a_server_that_goes_back_and_forth(server: Loopback, tmp_path: Path) -> 
 def test_a_later_call_goes_on(server: Loopback, tmp_path: Path) -> None:
     said = failure(server, tmp_path, cut(100_000), cut(0))
     assert "only 100,000 of 300,000 bytes were received from http://127.0.0.1" in said
-    assert "goes on from there" in said
+    assert "resumes from there" in said
     assert (tmp_path / "file.part").read_bytes() == BODY[:100_000]
     server.asked.clear()
     fetch(server, tmp_path, well)
@@ -117,7 +117,7 @@ def test_a_part_of_something_else(server: Loopback, tmp_path: Path, old: bytes) 
 
 def test_a_file_that_has_become_shorter(server: Loopback, tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(BODY[:200_000])
-    assert "holds other bytes" in failure(server, tmp_path, body=BODY[:150_000])
+    assert "has other content" in failure(server, tmp_path, body=BODY[:150_000])
     # There is nothing after byte 200,000, and too little before it.
     assert [asked for _, asked in server.asked] == ["bytes=200000-", None]
     assert not list(tmp_path.iterdir())
@@ -125,13 +125,13 @@ def test_a_file_that_has_become_shorter(server: Loopback, tmp_path: Path) -> Non
 
 def test_a_file_that_is_shorter(server: Loopback, tmp_path: Path) -> None:
     """Such as the page on which a network asks people to sign in."""
-    assert "holds other bytes" in failure(server, tmp_path, body=BODY[:1000])
+    assert "has other content" in failure(server, tmp_path, body=BODY[:1000])
     assert len(server.asked) == 1
     assert not list(tmp_path.iterdir())
 
 
 def test_a_length_that_is_too_small(server: Loopback, tmp_path: Path) -> None:
-    assert "holds other bytes" in failure(server, tmp_path, with_length(-1000))
+    assert "has other content" in failure(server, tmp_path, with_length(-1000))
     assert not list(tmp_path.iterdir())
 
 

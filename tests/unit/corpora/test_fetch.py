@@ -91,7 +91,7 @@ def test_nothing_is_left_where_nothing_came(tiny: Listing, server: Loopback, she
     assert left(shelf) == []
     server.ways["one.en.gz"] = [well]
     server.files["one.en.gz"] = gzip.compress(b"a cat may look at a king\n" * 4000)
-    assert "holds other bytes" in failure(tiny, shelf)
+    assert "has other content" in failure(tiny, shelf)
     assert left(shelf) == []
 
 
@@ -134,7 +134,7 @@ def test_files_of_other_people_are_not_touched(tiny: Listing, shelf: Path) -> No
 
 
 def test_two_at_the_same_time(tiny: Listing, shelf: Path) -> None:
-    with getting._workshop(shelf / "tiny.part", "tiny"):
+    with getting._work_folder(shelf / "tiny.part", "tiny"):
         assert "another process is getting tiny" in failure(tiny, shelf)
         assert left(shelf) == ["tiny.part", "tiny.part/lock"]
     assert get(tiny, shelf, None, nothing)

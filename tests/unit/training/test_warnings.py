@@ -50,11 +50,11 @@ def test_the_worst_update_is_the_one_of_highest_loss_per_token(tmp_path: Path) -
 def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
     one = watch(tmp_path)
     batch = collate([[5, 6], [7]], [[8], [9, 9, 9]], [21, 22])
-    first = list(one.splitter([batch], [batch.part(slice(0, 1))]))
+    first = list(one.out_of_memory([batch], [batch.part(slice(0, 1))]))
     assert len(first) == 2
     assert "2 x 3 source and 4 target tokens" in first[0]
     assert "line 21 of copy (train)" in first[1]
-    again = list(one.splitter([batch], [batch.part(slice(0, 1)), batch.part(slice(1, 2))]))
+    again = list(one.out_of_memory([batch], [batch.part(slice(0, 1)), batch.part(slice(1, 2))]))
     assert [sentence.partition(" does")[0] for sentence in again] == [
         "warning: line 22 of copy (train)"
     ]

@@ -100,7 +100,7 @@ def test_a_recording_without_a_file_is_no_source_for_its_tag(three: Path) -> Non
 
 def test_sound_and_text_do_not_mix(three: Path) -> None:
     of = [Named(name="spoken-digits", split="train"), Named(name="imdb", split="train")]
-    with pytest.raises(DataError, match="has corpora of audio and of text"):
+    with pytest.raises(DataError, match="mixes audio and text"):
         audio_of(Mixture(of=of))
 
 
@@ -277,7 +277,7 @@ def test_what_cannot_be_heard_is_skipped_and_told(three: Path) -> None:
     told = " ".join(report.sentences())
     assert "6 pairs whose audio cannot be used skipped" in told
     assert "1 pair longer than 300 frames skipped (train.tsv:5)" in told
-    for said in ("is silent", "10 ms", "is not audio", "cut short", "5 samples a second"):
+    for said in ("is silent", "10 ms", "is not audio", "truncated", "5 Hz"):
         assert said in told
 
 

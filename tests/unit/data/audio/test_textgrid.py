@@ -150,7 +150,7 @@ def test_a_grid_without_tiers() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "a.TextGrid is cut short"),
+        ("hello", "a.TextGrid is truncated"),
         ('"ooTextFile"\n"Pitch"\n', "is not a TextGrid in text form"),
         (LONG[:-30], "is truncated: it ends where"),
         (LONG.replace("1.25", '"1.25"', 1), "a.TextGrid:17: a number should stand here"),

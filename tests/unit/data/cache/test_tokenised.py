@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     (tmp_path / "file").write_text("in the way")
     encoded, report = encode(data, tmp_path / "file" / "kept")
     assert len(encoded) == 4
-    assert "could not be kept" in report.sentences()[-1]
+    assert "could not be cached" in report.sentences()[-1]
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -136,7 +136,7 @@ def test_leakage_is_found(tmp_path: Path) -> None:
     diagnosis = examine(recipe_in(tmp_path, train=train))
     pairs = the(diagnosis, "test: 1 pair also in train")
     assert (pairs.severity, pairs.examples[0][:11]) == ("warning", "test.tsv:4:")
-    sources = the(diagnosis, "test: 1 pair with a source that stands in train")
+    sources = the(diagnosis, "test: 1 pair whose source is in train")
     assert sources.examples[0].startswith("test.tsv:6:")
     assert diagnosis.verdict == "Fit to train, with 2 warnings."
 
@@ -270,4 +270,4 @@ def test_lines_apart_are_texts_of_their_own(tmp_path: Path) -> None:
     assert the(diagnosis, "train: 1 empty line").examples == ["train.txt:3"]
     assert the(diagnosis, "1 line repeating an earlier").examples == ["train.txt:4: anna"]
     assert "to be skipped" in the(diagnosis, "1 line longer than data.max_length = 64").what
-    assert the(diagnosis, "valid: 1 line standing in train").examples == ["valid.txt:1: bob"]
+    assert the(diagnosis, "valid: 1 line also in train").examples == ["valid.txt:1: bob"]

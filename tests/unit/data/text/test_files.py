@@ -21,7 +21,7 @@ def test_the_nearest_name_is_said_where_one_is_near(tmp_path: Path) -> None:
             DataError, match="correct the name, or say where the files are with data"
         ):
             find_files(name, str(tmp_path))
-    with pytest.raises(DataError, match="mend the name"):
+    with pytest.raises(DataError, match="correct the name"):
         find_files("nowhere/train.en", str(tmp_path))
 
 
@@ -30,7 +30,7 @@ def test_a_text_that_is_not_compressed_is_told_from_a_damaged_file(
     tmp_path: Path, packed: str
 ) -> None:
     (tmp_path / f"plain{packed}").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match=f"is not compressed, despite its name: take {packed}"):
+    with pytest.raises(DataError, match=f"is not compressed, despite its name: remove {packed}"):
         list(read_lines(f"plain{packed}", str(tmp_path)))
 
 

@@ -129,7 +129,7 @@ def test_files_that_are_not_there_are_told_before_work(tmp_path: Path) -> None:
             use(ParallelFiles(source="a.en", target="*.de"), folder)
         with pytest.raises(DataError, match=f"{tmp_path} is a folder"):
             use(ParallelFiles(source="a.en", target="."), folder)
-        with pytest.raises(DataError, match=r"a\.en: cannot tell the format.*\.tsv"):
+        with pytest.raises(DataError, match=r"a\.en: the format is not clear.*\.tsv"):
             use(Columns(file="a.en"), folder)
         with pytest.raises(DataError, match=r"no corpus named cmudct; did you mean cmudict\?"):
             use(Named(name="cmudct", split="train"), folder)
@@ -229,10 +229,10 @@ def test_parquet_by_name(tmp_path: Path) -> None:
 
 def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
     folder = write(tmp_path, a_parquet=b"PAR1 no")
-    with pytest.raises(DataError, match=r"a\.parquet: row 1: this is no Parquet file"):
+    with pytest.raises(DataError, match=r"a\.parquet: row 1: this is not a valid Parquet file"):
         texts(Columns(file="a.parquet"), folder)
     write(tmp_path, a_parquet_gz=b"")
-    with pytest.raises(DataError, match=r"a\.parquet\.gz: Parquet compresses within"):
+    with pytest.raises(DataError, match=r"a\.parquet\.gz: Parquet is compressed by itself"):
         texts(Columns(file="a.parquet.gz"), folder)
 
 

@@ -107,10 +107,10 @@ def test_as_large_batches_are_split_beforehand(limited: Callable[[int, str], lis
     tried.clear()
     one([batch(), batch(0, 1)])
     assert tried == [4, 4, 2]
-    split, left_out = one.splitter.asked()
+    split, left_out = one.splitter.take_counts()
     assert [len(whole) for whole in split] == [8, 8]
     assert not left_out
-    assert one.splitter.asked() == ([], [])
+    assert one.splitter.take_counts() == ([], [])
 
 
 def test_a_pair_that_never_fits_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

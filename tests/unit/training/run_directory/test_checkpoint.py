@@ -235,7 +235,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(saved_twice: Path, damag
     told = recover_state(saved_twice)
     assert told is not None
     assert str(newest) in told
-    assert "from the state before it, of update 1" in told
+    assert "from the checkpoint before it, of update 1" in told
     assert "restore" not in told
     assert Run().load(saved_twice).step == 1
     assert not (saved_twice / PREVIOUS).exists(), "a damaged state would become the previous one"
@@ -297,7 +297,7 @@ def test_a_state_that_is_missing_or_something_else(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     write_tensors(tmp_path / STATE, {"a": torch.zeros(2)}, {})
     refused(Run(), tmp_path)
-    with pytest.raises(CheckpointError, match="not a training state"):
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
         saved_recipe(tmp_path)
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_state_is_refused(saved: Path) -> None:
         assert "damaged" in refused(run, saved)
     for length in (0, 100, header, len(whole) // 2, len(whole) - 1):
         (saved / STATE).write_bytes(whole[:length])
-        assert "cut short" in refused(run, saved)
+        assert "truncated" in refused(run, saved)
     (saved / STATE).write_bytes(whole)
     run.load(saved)
 
