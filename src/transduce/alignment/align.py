@@ -153,11 +153,11 @@ class _Clock:
         # A line that is not read may be aligned with a long pause, where no token is probable.
         if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):
             return 0.0
-        heard = math.exp(self.path.segment_confidence(start, end))
+        confidence = math.exp(self.path.segment_confidence(start, end))
         # For each word, the share of its tokens; an out-of-vocabulary word has none.
         shares = [float(found_U[first:stop].float().mean()) for _, first, stop in line.words]
         words = len(shares) + len(line.unknown)
-        return heard * sum(shares) / words if words else heard
+        return confidence * sum(shares) / words if words else confidence
 
     def _begin(self, at: float, earliest: float) -> float:
         """The end of the last pause before a sound."""
@@ -185,13 +185,13 @@ class _Clock:
             if after is None:
                 edges[u] = (min(begin, end), end)
                 break
-            said, following = self.last[u], self.first[after]
-            here = round(said / HOP)
+            last, following = self.last[u], self.first[after]
+            here = round(last / HOP)
             pauses = _pauses(self.loud[here : round(following / HOP)])
             if pauses:
                 stop, begin_next = (here + pauses[0][0]) * HOP, (here + pauses[-1][1]) * HOP
             else:
-                stop = begin_next = (said + following) / 2
+                stop = begin_next = (last + following) / 2
             edges[u] = (begin, max(begin, stop))
             begin = max(begin, begin_next)
         return edges

@@ -18,8 +18,8 @@ FACTS = "corpus.json"
 
 def corpora_folder() -> Path:
     """$TRANSDUCE_DATA, or the folder corpora in transduce's cache."""
-    told = os.environ.get("TRANSDUCE_DATA")
-    return expanded(told) if told else default_cache_folder() / "corpora"
+    given = os.environ.get("TRANSDUCE_DATA")
+    return expanded(given) if given else default_cache_folder() / "corpora"
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:

@@ -91,9 +91,9 @@ def _tokens(model: Model) -> list[str]:
 
 def _part(part: Any) -> str:
     kind = getattr(part, "kind", "")
-    told = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
+    parts = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
     plain = part.model_dump(exclude={"kind"})
-    return ", ".join([*told, *(f"{key} {_word(value)}" for key, value in plain.items())])
+    return ", ".join([*parts, *(f"{key} {_word(value)}" for key, value in plain.items())])
 
 
 def _whole(recipe: Recipe) -> str:
@@ -107,14 +107,14 @@ def _whole(recipe: Recipe) -> str:
         "pooling": "pooling:",
     }
     without = RULES[recipe.task].without
-    told = [
+    parts = [
         f"{name} {getattr(recipe.model, key)}"
         for key, name in names.items()
         if f"model.{key}" not in without and (key != "ctc_weight" or recipe.model.ctc_weight)
     ]
     if recipe.model.characters is not None:
-        told.append(f"letters: {_part(recipe.model.characters)}")
-    return ", ".join(told).capitalize()
+        parts.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(parts).capitalize()
 
 
 def _word(value: Any) -> str:

@@ -62,10 +62,10 @@ def _find_fonts(figure: Figure, path: Path) -> None:
         families = families_for(text.get_text(), fonts())
         text.set_fontfamily(families)
         boxes |= missing(text.get_text(), families)
-    if told := what_to_install(boxes):
-        lines = textwrap.fill(told, max(30, int(figure.get_figwidth() / WIDTH_OF_LETTER)))
+    if warning := what_to_install(boxes):
+        lines = textwrap.fill(warning, max(30, int(figure.get_figwidth() / WIDTH_OF_LETTER)))
         figure.text(0.0, -0.24 / figure.get_figheight(), lines, fontsize=8, color=INK, va="top")
-        warnings.warn(f"{path}: {told[0].lower()}{told[1:]}", stacklevel=3)
+        warnings.warn(f"{path}: {warning[0].lower()}{warning[1:]}", stacklevel=3)
 
 
 def no_glyph_warnings() -> None:

@@ -29,9 +29,9 @@ from transduce.nn.residual import dropped
 HALVED = math.sqrt(0.5)
 """Scales a sum of two back to the variance of each."""
 SMALL = 0.1
-"""The standard deviation of the paper's embeddings. Sigmoids of small numbers are near ½, which is
-what the first weights count on, and attention by plain dot products begins soft. Other parts of a
-model, whose vectors have a deviation of about 1, give and take theirs times and by this."""
+"""The standard deviation of the paper's embeddings. Sigmoids of small numbers are near ½, as the
+initialisation assumes, and dot-product attention starts almost uniform. Vectors are scaled by this
+factor from other parts of a model, which have a deviation of about 1, and back."""
 
 
 class Source(NamedTuple):

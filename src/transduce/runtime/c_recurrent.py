@@ -148,7 +148,7 @@ class CRecurrentSteps:
         room = tokens_R.new_empty(
             self._library.recurrent_room(self._address, rows, state.longest), dtype=torch.uint8
         )
-        told = RecurrentStep(
+        call = RecurrentStep(
             rows=rows,
             tokens=tokens_R.data_ptr(),
             h=state.h_LRD.data_ptr(),
@@ -163,7 +163,7 @@ class CRecurrentSteps:
             log_probs=log_probs_RV.data_ptr(),
             room=room.data_ptr(),
         )
-        if self._library.recurrent_step(self._address, ctypes.addressof(told)):
+        if self._library.recurrent_step(self._address, ctypes.addressof(call)):
             raise ValueError("A token is not in the model's vocabulary.")
         return log_probs_RV, state
 

@@ -52,8 +52,8 @@ def with_noise(
     # A one-pole filter, in the frequency domain.
     angle = np.linspace(0, np.pi, len(white))
     noise = np.fft.irfft(white / np.abs(1 - colour * np.exp(-1j * angle)), size)[: len(samples)]
-    heard = samples[np.abs(samples) > 1e-3]
-    power = float((heard**2).mean()) if len(heard) else 1.0
+    loud = samples[np.abs(samples) > 1e-3]
+    power = float((loud**2).mean()) if len(loud) else 1.0
     scale = np.sqrt(power / max(float((noise**2).mean()), 1e-12)) * 10 ** (-decibels / 20)
     made: Samples = (samples + scale * noise).astype(np.float32)
     return made

@@ -167,8 +167,8 @@ class Espeak:
         library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))  # otherwise it is seeded by the clock
         self._samples, self._events = [], []
         spoken = " ".join(text.split())
-        said = spoken.encode("utf-8").replace(b"\0", b"")
-        trouble = library.espeak_Synth(said, len(said) + 1, 0, 0, 0, UTF8, None, None)
+        encoded = spoken.encode("utf-8").replace(b"\0", b"")
+        trouble = library.espeak_Synth(encoded, len(encoded) + 1, 0, 0, 0, UTF8, None, None)
         if trouble != 0 or library.espeak_Synchronize() != 0:
             raise DataError(f"espeak could not read {spoken[:60]!r} aloud")
         samples = np.concatenate([np.empty(0, np.float32), *self._samples])
@@ -205,12 +205,12 @@ class Espeak:
         """The phones of a word by itself in the current voice; nothing is synthesised."""
         buffer = ctypes.create_string_buffer(word.encode("utf-8").replace(b"\0", b""))
         place = ctypes.c_void_p(ctypes.addressof(buffer))
-        said = []
+        names = []
         while place.value:  # it reads clause by clause
             mode = IPA | ord(BETWEEN) << 8
             clause = self._library.espeak_TextToPhonemes(ctypes.byref(place), UTF8, mode)
-            said += re.split(rf"[{BETWEEN}\s]", (clause or b"").decode("utf-8", "ignore"))
-        symbols = [_MARKS.sub("", _SWITCH.sub("", name)) for name in said]
+            names += re.split(rf"[{BETWEEN}\s]", (clause or b"").decode("utf-8", "ignore"))
+        symbols = [_MARKS.sub("", _SWITCH.sub("", name)) for name in names]
         return [symbol for symbol in symbols if symbol]
 
     def _receive(self, wave: Any, count: int, events: Any) -> int:

@@ -105,16 +105,16 @@ def make_readings(
 
 def _begin(work: Path, plan: object) -> None:
     """Keep what an earlier call has made for the same plan, and nothing else."""
-    told = work / "plan.json"
+    plan_file = work / "plan.json"
     wanted = json.loads(json.dumps(plan))
     try:
-        same = json.loads(told.read_text("utf-8")) == wanted
+        same = json.loads(plan_file.read_text("utf-8")) == wanted
     except (OSError, ValueError):
         same = False
     if not same:
         for path in work.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        write_json(told, wanted)
+        write_json(plan_file, wanted)
     (work / "readings").mkdir(exist_ok=True)
 
 

@@ -72,6 +72,6 @@ def _answers(
     alarms = ranks.all_gather([sum(bool(output.warning) for output in outputs)])
     if isinstance(model, AudioInputModel):
         sure = [output.confidence for output in outputs if output.text]
-        told = ranks.all_gather([value for value in sure if value is not None])
-        model.calibrate([value for part in told for value in part])
+        parts_of_all = ranks.all_gather([value for value in sure if value is not None])
+        model.calibrate([value for part in parts_of_all for value in part])
     return answers, 100 * sum(count for (count,) in alarms) / max(len(answers), 1)

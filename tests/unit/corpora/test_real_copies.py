@@ -217,6 +217,6 @@ def test_mboshi(shelf: Path) -> None:
     assert said.keys() == french.keys()
     assert set(said.values()).isdisjoint(french.values())
     corpus = Named.model_validate({"name": "mboshi", "split": "test", "language": "fr"})
-    assert [pair.said for pair in read_pairs(corpus, None)] == list(said.values())
+    assert [pair.transcript for pair in read_pairs(corpus, None)] == list(said.values())
     texts = {split: {t for _, t in pairs("mboshi", split, language="mb")} for split in SPLITS}
     assert not texts["train"] & texts["valid"]

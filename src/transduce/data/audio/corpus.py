@@ -135,23 +135,23 @@ def encode_recordings(
     report = Report(max_length=data.max_length, unit="frames")
     pairs = list(read_pairs(corpus, data.folder, report.counts))
     targets = target_tokens.encode_batch([pair.target for pair in pairs])
-    said = targets
+    transcripts = targets
     if source_tokens is not target_tokens:
-        said = source_tokens.encode_batch([pair.said for pair in pairs])
+        transcripts = source_tokens.encode_batch([pair.transcript for pair in pairs])
     places = [untagged(pair) for pair in pairs]
     fitting = []
     for number, pair in enumerate(pairs):
-        if max(len(targets[number]), len(said[number])) > data.max_length:
+        if max(len(targets[number]), len(transcripts[number])) > data.max_length:
             _count_overlong(report, pair)
         else:
             fitting.append(number)
     # All of them, as the content of the cache must not depend on data.max_length.
-    heard = _cached_samples(places, data, audio, cache_folder)
+    cached = _cached_samples(places, data, audio, cache_folder)
     most = data.max_length * audio.hop_samples
     kept = []
     for number in fitting:
-        trouble = heard.troubles.get(number)
-        if trouble == TOO_LONG or heard.sizes[number] > most:
+        trouble = cached.troubles.get(number)
+        if trouble == TOO_LONG or cached.sizes[number] > most:
             _count_overlong(report, pairs[number])
         elif trouble is not None:
             report.unreadable += 1
@@ -161,20 +161,22 @@ def encode_recordings(
         else:
             kept.append(number)
     check_some_left(len(kept), corpus, report)
-    clipped = [f"{pairs[n].file}:{pairs[n].line}" for n in kept if n in heard.clipped]
+    clipped = [f"{pairs[n].file}:{pairs[n].line}" for n in kept if n in cached.clipped]
     what = "with a recording that is clipped or too loud kept"
-    report.warnings += warning_of(len(clipped), what, clipped[:EXAMPLES]) + heard.remarks
-    sizes = np.array(heard.sizes, np.int64)
+    report.warnings += warning_of(len(clipped), what, clipped[:EXAMPLES]) + cached.remarks
+    sizes = np.array(cached.sizes, np.int64)
     encoded = AudioCorpus(
-        source_ids=np.memmap(heard.file, np.int16, mode="r"),
+        source_ids=np.memmap(cached.file, np.int16, mode="r"),
         source_offsets=np.concatenate([[0], np.cumsum(sizes[kept])]),
         starts=(np.cumsum(sizes) - sizes)[kept],
         target_ids=_joined(targets, kept),
         target_offsets=np.cumsum([0, *(len(targets[number]) for number in kept)], dtype=np.int64),
         lines=np.array([pairs[number].line for number in kept], np.int64),
         numbers=np.array(kept, np.int64),
-        transcript_ids=_joined(said, kept),
-        transcript_offsets=np.cumsum([0, *(len(said[number]) for number in kept)], dtype=np.int64),
+        transcript_ids=_joined(transcripts, kept),
+        transcript_offsets=np.cumsum(
+            [0, *(len(transcripts[number]) for number in kept)], dtype=np.int64
+        ),
         hop=audio.hop_samples,
         rate=audio.sample_rate,
         tags=_tags_of_rows([pairs[number] for number in kept], source_tokens),
@@ -266,8 +268,8 @@ def _key(sources: Sequence[str], rate: int, longest: float) -> str:
         path = parse_place(source)[0]
         if path not in facts:
             try:
-                told = path.stat()
-                facts[path] = f"{told.st_size} {told.st_mtime_ns}"
+                status = path.stat()
+                facts[path] = f"{status.st_size} {status.st_mtime_ns}"
             except OSError:
                 facts[path] = "missing"
         digest.update(f"{source}\0{facts[path]}\0".encode("utf-8", "surrogatepass"))
@@ -291,12 +293,12 @@ def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Cach
     with path.open("wb") as file, ThreadPoolExecutor(count_cores()) as threads:
         while some := list(islice(remaining, AT_ONCE)):
             read = threads.map(lambda pair: _read(pair.source, rate, longest), [p for _, p in some])
-            for (place, _), (wave, said, _) in zip(some, read, strict=True):
+            for (place, _), (wave, reason, _) in zip(some, read, strict=True):
                 made.sizes.append(0 if wave is None else len(wave))
                 if wave is None:
-                    made.troubles[place] = said
+                    made.troubles[place] = reason
                     continue
-                if said:
+                if reason:
                     made.clipped.add(place)
                 file.write(wave.tobytes())
         file.flush()
@@ -308,7 +310,7 @@ class ReadResult(NamedTuple):
     """Samples and a warning about them; or no samples and the reason."""
 
     wave: Wave | None
-    said: str
+    reason: str
     silent: bool = False
     """Whether the reason is silence."""
 

@@ -89,11 +89,11 @@ def _smoothed(loudness: Decibels) -> Decibels:
 def _threshold(loudness: Decibels) -> Decibels:
     """For each frame the loudness below which it counts as quiet."""
     second, around = round(1 / HOP), round(AROUND / HOP)
-    heard = loudness[loudness > NOTHING]
+    audible = loudness[loudness > NOTHING]
     threshold = np.zeros_like(loudness)
-    if not len(heard):
+    if not len(audible):
         return threshold
-    quietest = np.percentile(heard, 10)
+    quietest = np.percentile(audible, 10)
     for start in range(0, len(loudness), second):
         near = loudness[max(0, start - around) : start + second + around]
         near = near[near > NOTHING]

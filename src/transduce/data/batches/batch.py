@@ -163,10 +163,13 @@ def _batch(
     source_BS: NDArray[Any]
     if isinstance(encoded, AudioCorpus):
         source_BS, source_lengths_B = encoded.waves(rows)
-        said, lengths = _padded(
+        transcripts, lengths = _padded(
             encoded.transcript_ids, encoded.transcript_offsets, rows, False, False
         )
-        transcript_BT, transcript_lengths_B = torch.from_numpy(said), torch.from_numpy(lengths)
+        transcript_BT, transcript_lengths_B = (
+            torch.from_numpy(transcripts),
+            torch.from_numpy(lengths),
+        )
         if encoded.tags is not None:
             tags_BG = torch.from_numpy(encoded.tags[rows])
     else:

@@ -59,8 +59,8 @@ def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
         else:
             continue
         with suppress(OSError):  # another run has removed it
-            told = path.stat()
-            found.append((told.st_mtime, told.st_size, paths))
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, paths))
     return found
 
 

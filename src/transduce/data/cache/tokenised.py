@@ -128,7 +128,8 @@ def encode_corpus(
     """A tokenised corpus, from the cache if the same text was tokenised the same way before.
 
     If `aligned`, each source token needs one target token; other pairs are skipped and counted.
-    Without `cache_folder` nothing is cached. A cache that cannot be read is made anew; if it cannot
+    Without `cache_folder` nothing is cached. A cache that cannot be read is made again; if it
+    cannot
     be written, the report says so. Raises DataError if nothing is left to learn from.
     """
     if cache_folder is None:
@@ -229,7 +230,7 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     reasons = "; ".join(report.sentences()) or "there is none"
     cut = ", or set data.overlong=truncate" if report.unit == "tokens" else ""
     raise DataError(
-        f"no pair of {corpus_name(corpus)} is left to use: {reasons}; mend the files, raise "
+        f"no pair of {corpus_name(corpus)} is left to use: {reasons}; correct the files, raise "
         f"data.max_length{cut}"
     )
 

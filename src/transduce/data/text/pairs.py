@@ -53,7 +53,7 @@ class Pair:
     file: str
     line: int
     tags: tuple[str, ...] = ()
-    said: str = ""
+    transcript: str = ""
     """The transcript of an audio source."""
     group: str = ""
     """The group by which scores are reported separately, if not by tags."""
@@ -137,11 +137,11 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
     audio = audio_of(corpus)
     if (audio is not None) != (recipe.audio is not None):
         what = "is audio" if audio else "is text"
-        mend = "write audio: {} into the recipe" if audio else "leave audio out of the recipe"
-        raise DataError(f"{corpus_name(corpus)} {what}, but the recipe expects the other: {mend}")
+        remedy = "write audio: {} into the recipe" if audio else "leave audio out of the recipe"
+        raise DataError(f"{corpus_name(corpus)} {what}, but the recipe expects the other: {remedy}")
     parts = [audio_of(one) for one in (corpus.of if isinstance(corpus, Mixture) else [corpus])]
-    said = any(part is not None and part.transcript is not None for part in parts)
-    if said and recipe.data.tokens.both is not None:
+    has_transcripts = any(part is not None and part.transcript is not None for part in parts)
+    if has_transcripts and recipe.data.tokens.both is not None:
         raise DataError(
             f"{corpus_name(corpus)} has transcripts that differ from its targets: give each "
             f"its tokens, data.tokens.source and data.tokens.target"
@@ -370,14 +370,14 @@ def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
         beside = locate(name, folder).absolute().parent
         for line, (audio, target, *others) in read_rows(name, folder, wanted, numbers=True):
             rest = iter(others)
-            said = target if corpus.transcript is None else next(rest)
+            transcript = target if corpus.transcript is None else next(rest)
             start = _seconds(next(rest), name, line) if corpus.start is not None else None
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
-            pair = Pair(source, target, name, line, said=said, group=group)
+            pair = Pair(source, target, name, line, transcript=transcript, group=group)
             yield _tagged(pair, tags if source else ())
 
 

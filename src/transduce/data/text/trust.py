@@ -47,7 +47,7 @@ def record_training_data(recipe: Recipe, print_line: Callable[[str], object]) ->
             continue
         try:
             make_folder(note.parent)
-            write_json(note, _said(corpus, recipe.data.folder))
+            write_json(note, _description(corpus, recipe.data.folder))
         except CheckpointError as error:
             print_line(
                 f"warning: `transduce evaluate` will ask for the location of the data, as {error}."
@@ -118,11 +118,11 @@ def _list(names: str | list[str]) -> list[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _said(corpus: Corpus, folder: str | None) -> dict[str, object]:
+def _description(corpus: Corpus, folder: str | None) -> dict[str, object]:
     return {"folder": folder, "files": _names(corpus)}
 
 
 def _note(corpus: Corpus, folder: str | None) -> Path:
-    said = json.dumps(_said(corpus, folder), sort_keys=True)
-    name = sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+    described = json.dumps(_description(corpus, folder), sort_keys=True)
+    name = sha256(described.encode("utf-8", "surrogatepass")).hexdigest()
     return default_state_folder() / "trained" / f"{name}.json"

@@ -37,15 +37,15 @@ def train_tokens(
         return drawn[settings.sample]
 
     tags = tags_of(data.train, data.folder)
-    heard = audio_of(data.train) is not None
+    is_audio = audio_of(data.train) is not None
 
     def of_side(pair: Pair, side: str) -> str:
         if side == "target":
             return pair.target
-        return pair.said if heard else without_tags(pair.source, pair.tags)[1]
+        return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
     def texts(share: float, *sides: str) -> Iterable[str]:
-        if heard:  # with one vocabulary, transcripts are the targets
+        if is_audio:  # with one vocabulary, transcripts are the targets
             sides = sides[-1:]
 
         def start() -> Iterator[str]:

@@ -48,7 +48,7 @@ def run_compiler(command: list[str]) -> str | None:
         start_new_session=True,
     ) as running:
         try:
-            _, said = running.communicate(timeout=LONGEST)
+            _, output = running.communicate(timeout=LONGEST)
         except BaseException as error:
             _end(running)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -56,7 +56,7 @@ def run_compiler(command: list[str]) -> str | None:
             raise
     if running.returncode == 0:
         return None
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return lines[0] if lines else "it gave no message"
 
 

@@ -74,9 +74,9 @@ class BatchSplitter:
 
     def take_counts(self) -> tuple[list[Batch], list[Batch]]:
         """The batches split and the pairs left out since the last call."""
-        told = self.split, self.left_out
+        counts = self.split, self.left_out
         self.split, self.left_out = [], []
-        return told
+        return counts
 
 
 def _halves(batch: Batch) -> list[Batch]:

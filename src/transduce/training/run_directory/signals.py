@@ -28,8 +28,8 @@ class StopSignals:
         # interrupted.
         if threading.current_thread() is threading.main_thread():
             # Ignored signals stay ignored: nohup and shells do that on purpose.
-            heard = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
-            self._before = {s: signal.signal(s, self._ask) for s in heard}
+            handled = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
+            self._before = {s: signal.signal(s, self._ask) for s in handled}
         return self
 
     def __exit__(

@@ -110,7 +110,11 @@ def test_names_start_at_the_manifest(three: Path) -> None:
     pairs = list(read_pairs(Recordings(file="train.tsv", audio="path"), str(three)))
     assert {item.group for item in items_of(pairs, False)} == {""}
     assert [pair.source for pair in pairs][1] == str(three / "sounds" / "b.flac")
-    assert [pair.target for pair in pairs] == [pair.said for pair in pairs] == ["abc", "de a", "b"]
+    assert (
+        [pair.target for pair in pairs]
+        == [pair.transcript for pair in pairs]
+        == ["abc", "de a", "b"]
+    )
     assert pairs[0].line == 2
 
 
@@ -127,7 +131,7 @@ def test_json_lines_with_seconds_and_a_translation(three: Path) -> None:
     )
     (pair,) = read_pairs(corpus, str(three))
     assert pair.source == f"{three / 'sounds' / 'a.wav'}#t=0.25,1"
-    assert (pair.target, pair.said) == ("un", "abc")
+    assert (pair.target, pair.transcript) == ("un", "abc")
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf", ""])

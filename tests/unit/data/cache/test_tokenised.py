@@ -71,7 +71,8 @@ def test_overlong_pairs_are_skipped_or_cut(tmp_path: Path) -> None:
 def test_nothing_left_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
-        match=r"no pair of a\.tsv is left to use: .*than 1 token.*, or set data\.overlong=truncate$",
+        match=r"no pair of a\.tsv is left to use: .*than 1 token.*, "
+        r"or set data\.overlong=truncate$",
     ):
         encode(data_in(tmp_path, [("ab", "ab")], max_length=1))
 
