@@ -162,5 +162,5 @@ def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
 
 
 def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.tsv has one label alone"):
+    with pytest.raises(DataError, match=r"a\.tsv has only one label"):
         prepared(tmp_path, "fine\tgood\ndull\tgood\n", "fine\tgood\n")
