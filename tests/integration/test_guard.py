@@ -200,7 +200,7 @@ def test_a_run_in_too_little_memory_learns_the_same(
     capsys.readouterr()
     train(tiny(task, *still), tmp_path / "narrow")
     told = capsys.readouterr().err
-    assert told.count("did not fit into memory") == 1
+    assert told.count("ran out of memory") == 1
     roomy, narrow = logged(tmp_path / "roomy"), logged(tmp_path / "narrow")
     assert all(record["split"] > 0 for record in narrow)
     assert all(record["split"] == 0 for record in roomy)
