@@ -109,7 +109,7 @@ class Lives:
 
 def command(task: Path, folder: Path, *more: str) -> list[str]:
     arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--output", str(folder)]
-    # Where no state was saved yet, it starts from the beginning.
+    # Where there is no checkpoint yet, it starts from the beginning.
     return [*arguments, "--resume"]
 
 

@@ -67,7 +67,7 @@ TESTS: dict[str, list[str]] = {
     "data/text/columns.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_conllu.py"],
     "data/text/pairs.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_tags.py"],
     "data/doctor/findings.py": ["unit/data/doctor/test_check.py"],
-    "data/doctor/survey.py": ["unit/data/doctor/test_check.py"],
+    "data/doctor/statistics.py": ["unit/data/doctor/test_check.py"],
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],

@@ -16,7 +16,7 @@ from lives import Command
 from recordings import corpus
 from tones import PAUSE, RATE, tones
 from transduce.alignment.lines import read_text
-from transduce.alignment.show import marked
+from transduce.alignment.show import alignment_from_textgrid
 from transduce.data.audio.textgrid import numbered_lines, read_textgrid
 from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
@@ -146,7 +146,7 @@ def test_grids_of_the_public_project_can_be_read(tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     soundfile.write(tmp_path / "long.flac", np.zeros(8 * 1500, np.float32), 8)  # of any rate
     with pytest.raises(DataError, match="cannot be read"):
-        marked(tmp_path / "long.flac", ["one"], tmp_path / "nothing")
+        alignment_from_textgrid(tmp_path / "long.flac", ["one"], tmp_path / "nothing")
     grids = sorted(tmp_path.rglob("*.TextGrid"))
     assert len(grids) == 19
     for path in grids:

@@ -70,7 +70,7 @@ def test_a_damaged_state(
     warnings = [line for line in lives.told.splitlines() if line.startswith("warning: ")]
     (told,) = [line for line in warnings if str(folder / STATE) in line]
     assert ("missing" if damage == "missing" else "damaged") in told
-    assert f"the run goes on from the state before it, of update {STEPS - 10}" in told
+    assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in told
     assert lives.told.count(f"step {STEPS - 9}/{STEPS}") == 1
     check_same(folder, undisturbed)
 
@@ -99,7 +99,7 @@ def test_no_state_is_whole(task: Path, undisturbed: Path, lives: Lives, tmp_path
     cut(folder / STATE)
     cut(folder / PREVIOUS)
     told = refused(lives, *command(task, folder))
-    assert f"{folder / STATE} is damaged or cut short" in told
+    assert f"{folder / STATE} is damaged or truncated" in told
     assert "restore it from a copy" in told
 
 

@@ -17,7 +17,7 @@ from transduce.cli.main import app
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
-from transduce.interop.measure import Sayings, measure_here
+from transduce.interop.measure import Measurement, measure_here
 from transduce.tasks.transduce import Transducer, load
 
 pytest.importorskip("ctranslate2")
@@ -36,11 +36,13 @@ def trained(trained_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: starting two others each time takes seconds."""
 
-    def here(folder: Path, engine: str | None, pairs: Any, sources: Any, scratch: Path) -> Sayings:
+    def here(
+        folder: Path, engine: str | None, pairs: Any, sources: Any, scratch: Path
+    ) -> Measurement:
         given = ([pair.source for pair in pairs], [pair.target for pair in pairs])
         return measure_here(folder, engine, given, sources)
 
-    monkeypatch.setattr(export, "measure_apart", here)
+    monkeypatch.setattr(export, "measure_in_subprocess", here)
 
 
 def here(*arguments: object) -> Result:
@@ -107,7 +109,7 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
     before = {path.name: path.read_bytes() for path in place.iterdir() if "arity" not in path.name}
     notes = place / "notes.txt"
     notes.write_text("mine")
-    with pytest.raises(ModelError, match=r"notes\.txt is not as the export wrote it"):
+    with pytest.raises(ModelError, match=r"notes\.txt was changed since the export"):
         export.export_folder(trained, "onnx", limit=5)
     notes.unlink()
     export.export_folder(trained, "onnx", limit=5)
@@ -180,7 +182,7 @@ def test_a_broken_weight_is_found_and_not_kept(
 
 @pytest.mark.usefixtures("quick")
 def test_what_cannot_be_is_told_first(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="holds other files than an export"):
+    with pytest.raises(ModelError, match="holds files that are not an export"):
         export.export_folder(trained, "onnx", folder=trained)
     with pytest.raises(ModelError, match="not quantized for onnx"):
         export.export_folder(trained, "onnx", quantize="int8")

@@ -260,7 +260,7 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
     told, _ = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert "transduce: another process of this run was lost at update" in told
+    assert "transduce: another process of this run died at update" in told
     assert "start again with --resume" in told
     assert "[rank0]: Traceback" not in told
     finish(task, folder, 2, LONG, "--resume")
@@ -290,7 +290,7 @@ def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
         time.sleep(0.1)
     assert group.end(0) == [2, None, 2]
     for rank in (0, 2):
-        assert "another process of this run was lost at update" in group.said(rank)
+        assert "another process of this run died at update" in group.said(rank)
         assert "Traceback" not in group.said(rank)
 
 
@@ -300,7 +300,7 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     group = start(task, tmp_path / "run", 2, EXACT)
     assert group.end(60) == [2, 2]
     assert "Traceback" not in group.said(0) + group.said(1)
-    assert "was lost before the first update" in group.said(1)
+    assert "died before the first update" in group.said(1)
 
 
 def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_subtitles_and_a_textgrid_of_a_long_recording(
     again = ("run", run, both[0], "--format", "textgrid", "--output", tmp_path / "grids")
     result = command(*again)
     assert result.returncode == 2
-    assert "talk.TextGrid is there already and would be replaced" in result.stderr
+    assert "talk.TextGrid exists already and would be replaced" in result.stderr
     assert command(*again, "--overwrite").returncode == 0
     grid = parse_textgrid((tmp_path / "grids" / "talk.TextGrid").read_text("utf-8"), "talk")
     words = [one for one in grid.tiers[1].intervals if one.text]

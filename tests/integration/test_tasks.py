@@ -169,8 +169,8 @@ def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, 
         "train.steps=20",
     ]
     trained = train(load_recipe(corpora / f"{name}.yaml", settings), tmp_path / "run")
-    assert trained.standing.step == 20
-    assert trained.standing.tokens % 256 == 0
+    assert trained.state.step == 20
+    assert trained.state.tokens % 256 == 0
 
 
 # ------------------------------------------------------------------------------------- the page

@@ -324,8 +324,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         console.print(finding.what, markup=False)
         for example in finding.examples:
             console.print(f"    {example}", markup=False)
-        if finding.mend:
-            console.print(f"    → {finding.mend}", markup=False)
+        if finding.remedy:
+            console.print(f"    → {finding.remedy}", markup=False)
     console.print(diagnosis.verdict, markup=False, style="bold")
 
 

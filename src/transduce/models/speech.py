@@ -230,14 +230,14 @@ class SpeechEncoderDecoder(EncoderDecoder):
 
     def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         assert batch.target_BT is not None
-        assert self.ctc is None or batch.said_BT is not None
+        assert self.ctc is None or batch.transcript_BT is not None
         return self.loss(
             batch.source_BS,
             batch.source_lengths_B,
             batch.target_BT,
             smoothing,
             r_drop,
-            transcript_BT=batch.said_BT,
-            transcript_lengths_B=batch.said_lengths_B,
+            transcript_BT=batch.transcript_BT,
+            transcript_lengths_B=batch.transcript_lengths_B,
             tags_BG=batch.tags_BG,
         )

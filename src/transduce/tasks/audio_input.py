@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.audio.corpus import FULL_SCALE, Heeded, Recorded, Wave, read_waves, sixteen_bits
+from transduce.data.audio.corpus import (
+    FULL_SCALE,
+    AudioCorpus,
+    ReadResult,
+    Wave,
+    read_waves,
+    to_int16,
+)
 from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.audio.silence import cut_at_silences
@@ -68,7 +75,7 @@ class AudioSegment(str):
             segment = cls.of(name, np.zeros(0, np.int16))
             segment.remark, segment.failed = str(error), True
             return segment
-        segment = cls.of(name, sixteen_bits(audio.samples))
+        segment = cls.of(name, to_int16(audio.samples))
         segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
         return segment
 
@@ -123,7 +130,7 @@ class AudioInputModel(Model):
     def survey(self, corpus: Encoded | Stream) -> None:
         """Compute the mean and variance of the training features, for audio.normalize: global."""
         front = self.network.front
-        if front.norm is None or not isinstance(corpus, Recorded):
+        if front.norm is None or not isinstance(corpus, AudioCorpus):
             return
         statistics = Statistics.empty(self.audio.mel_bands)
         step = -(-len(corpus) // NORM_SAMPLE)
@@ -229,10 +236,10 @@ class AudioInputModel(Model):
             name = parse_place(recording.source)[0]
             recording.remarks.append(f"{name} contains only silence or noise")
 
-    def waves_of(self, names: Sequence[str]) -> list[Heeded]:
+    def waves_of(self, names: Sequence[str]) -> list[ReadResult]:
         """Their samples; read from files where a name is not an AudioSegment."""
         known = [
-            Heeded(None if name.silent else name.wave, name.remark, name.silent)
+            ReadResult(None if name.silent else name.wave, name.remark, name.silent)
             if isinstance(name, AudioSegment)
             else None
             for name in names

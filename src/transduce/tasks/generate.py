@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.data.text.unicode import settled
+from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request
@@ -214,7 +214,7 @@ class GenerativeModel(Model):
             written.append(token)
             text = self._text(source, encoded, written)
             if self.target_tokens.form is not None:
-                text = settled(text)  # a combining accent may follow the last letter
+                text = stable_prefix(text)  # a combining accent may follow the last letter
             # An incomplete multi-byte character: wait for the rest.
             if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
                 yield text[len(shown) :]

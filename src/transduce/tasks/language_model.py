@@ -134,8 +134,8 @@ class LanguageModel(GenerativeModel, task="continue"):
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The prompt as given, so that its unknown characters are kept, and the continuation."""
         target_tokens = self.target_tokens
-        read = target_tokens.decode_as_cut(ids)
-        rest = target_tokens.decode_as_cut([*ids, *tokens])[len(read) :]
+        read = target_tokens.decode_incremental(ids)
+        rest = target_tokens.decode_incremental([*ids, *tokens])[len(read) :]
         return continued(source, rest, target_tokens.form)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:

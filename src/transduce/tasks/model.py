@@ -23,7 +23,7 @@ from transduce.models.lens import attentions
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
-from transduce.runtime.int8_file import unpack_levels
+from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
 from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
 
@@ -240,7 +240,7 @@ class Model:
         weights, facts = read_tensors(path)
         if facts.get("changed") and not self.changed:
             raise ModelError(needs_change(path.parent, str(facts["changed"])))
-        set_weights(self.network, unpack_levels(weights), path)
+        set_weights(self.network, dequantize_weights(weights), path)
         self.take_facts(facts)
         return str(facts.get("precision", "auto"))
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from transduce.data.audio.corpus import FULL_SCALE, Recorded, Wave
+from transduce.data.audio.corpus import FULL_SCALE, AudioCorpus, Wave
 from transduce.data.audio.segment import parse_place
 from transduce.data.audio.silence import HOP, sounding
 from transduce.data.cache.tokenised import Encoded
@@ -239,7 +239,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
 
         The mean over some of the recordings, for the head with the highest; None: unknown.
         """
-        if not self.transcribes or not isinstance(sources, Recorded):
+        if not self.transcribes or not isinstance(sources, AudioCorpus):
             return None
         known = list(self.source_tokens.tags)
         by_tags: dict[tuple[str, ...], list[int]] = {}

@@ -158,11 +158,11 @@ def prepared(folder: Path, train: str, valid: str) -> list[str]:
 
 def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\ndull\tso so\n")
-    assert "  warning: labels that training has not count as wrong: so so" in said
+    assert "  warning: labels that do not occur in training count as wrong: so so" in said
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\n")
     assert not any("labels" in line for line in said)
 
 
 def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.tsv has one label alone"):
+    with pytest.raises(DataError, match=r"a\.tsv has only one label"):
         prepared(tmp_path, "fine\tgood\ndull\tgood\n", "fine\tgood\n")

@@ -15,7 +15,7 @@ from tiny_sounds import audio_model, audio_recipe
 from tones import RATE, tones
 from transduce import load
 from transduce.cli.printing import print_metrics, print_recordings
-from transduce.data.audio.corpus import read_waves, recorded
+from transduce.data.audio.corpus import audio_corpus, read_waves
 from transduce.data.doctor.check import examine
 from transduce.data.text.pairs import audio_of
 from transduce.errors import DataError, ModelError
@@ -83,7 +83,7 @@ def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sound
     assert [output.failed for output in outputs] == [False, *[True] * 6, False]
     said = [output.warning for output in outputs]
     for words, warning in zip(
-        ("no audio file", "not audio", "is empty", "cut short", "3 samples", "10 ms"),
+        ("no audio file", "not audio", "is empty", "truncated", "3 samples", "10 ms"),
         said[1:7],
         strict=True,
     ):
@@ -96,7 +96,7 @@ def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sound
 def test_past_the_end_there_is_nothing(model: SpeechModel, sounds: Path) -> None:
     (output,) = model.run([f"{sounds / 'one.wav'}#t=60,70"])
     assert output.failed
-    assert "has nothing at 60 s" in output.warning
+    assert "it has no audio at 60 s" in output.warning
 
 
 def test_silence_is_empty_and_no_failure(model: SpeechModel, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_attention_that_does_not_move_along_is_told(sounds: Path) -> None:
 
 def test_how_far_attention_moves_along_a_corpus(sounds: Path) -> None:
     waves = [heeded.wave for heeded in read_waves([str(sounds / "two.wav")], RATE)]
-    corpus = recorded(waves, [[4, 5, 6, 7, 8, 9]])
+    corpus = audio_corpus(waves, [[4, 5, 6, 7, 8, 9]])
     model = audio_model()
     found = model.diagonal(corpus)
     assert found is not None

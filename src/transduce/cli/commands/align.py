@@ -46,9 +46,9 @@ def align(
     overwrite: Overwrite = False,
 ) -> None:
     """Forced alignment of a transcript with a long recording."""
-    from transduce.alignment.show import align_and_tell
+    from transduce.alignment.show import align_and_print
 
-    align_and_tell(
+    align_and_print(
         audio,
         text,
         model,

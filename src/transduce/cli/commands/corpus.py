@@ -36,9 +36,9 @@ def corpus_get(
     to: To = None,
 ) -> None:
     """Download a corpus from its public site. A stopped download can be resumed."""
-    from transduce.corpora.show import get_and_tell
+    from transduce.corpora.show import get_and_print
 
-    get_and_tell(name, given, to)
+    get_and_print(name, given, to)
 
 
 @app.command("udhr")
@@ -70,6 +70,6 @@ def corpus_udhr(
 
         align_declarations(audio, model, to, device, overwrite)
         return
-    from transduce.synthesis.show import speak_and_tell
+    from transduce.synthesis.show import speak_and_print
 
-    speak_and_tell(languages.replace(",", " ").split(), voices, to, workers or count_cores())
+    speak_and_print(languages.replace(",", " ").split(), voices, to, workers or count_cores())

@@ -41,7 +41,7 @@ def train(
     if not trained.first:
         raise typer.Exit(130 if trained.interrupted else 0)
     if trained.interrupted:
-        print(f"Stopped at update {trained.standing.step:,}; a checkpoint is saved. Resume with:")
+        print(f"Stopped at update {trained.state.step:,}; a checkpoint is saved. Resume with:")
         print(f"  transduce train {place} --resume")
         raise typer.Exit(130)
     print(f"The model is in {place}. Try:")

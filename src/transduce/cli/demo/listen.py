@@ -17,9 +17,9 @@ from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import training_curve
 from transduce.inspection.model_card import write_card
-from transduce.inspection.speech_figure import draw_hearing
+from transduce.inspection.speech_figure import draw_speech_attention
 from transduce.recipe import load_recipe
-from transduce.synthesis.announcements import announce
+from transduce.synthesis.announcements import make_announcements
 from transduce.synthesis.voices import HELD_OUT, KNOWN
 from transduce.tasks.speech import SpeechModel
 from transduce.terminal import console as make_console
@@ -61,7 +61,7 @@ def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
     console.print("  (character and word error rate in %; 95 % confidence intervals)\n")
     console.print(_examples(evaluation))
     pictured = _pictured(evaluation)
-    draw_hearing(model, pictured, folder / "attention.png", _title(evaluation, pictured))
+    draw_speech_attention(model, pictured, folder / "attention.png", _title(evaluation, pictured))
     training_curve(read_log(folder / "log.jsonl"), folder / "training.png")
     console.print(
         f"\nFigures: {folder}/attention.png (where in the audio it attends for each letter) and "
@@ -83,7 +83,7 @@ def _speak(console: Console) -> None:
     )
     task = bar.add_task("", total=None)
     with bar:
-        place, new = announce(
+        place, new = make_announcements(
             count_cores(), lambda done, total: bar.update(task, completed=done, total=total)
         )
     console.print(f"  They are in {place}{'' if new else ', made earlier'}.\n")

@@ -52,12 +52,12 @@ class CtcState:
 
 
 def _rows(prefix: CtcPrefix, parent_BN: Tensor) -> CtcPrefix:
-    frames = prefix.said_BNE.shape[-1]
+    frames = prefix.label_BNE.shape[-1]
     parent_BNE = parent_BN[..., None].expand(-1, -1, frames)
     return replace(
         prefix,
-        said_BNE=prefix.said_BNE.gather(1, parent_BNE),
-        paused_BNE=prefix.paused_BNE.gather(1, parent_BNE),
+        label_BNE=prefix.label_BNE.gather(1, parent_BNE),
+        blank_BNE=prefix.blank_BNE.gather(1, parent_BNE),
         last_BN=prefix.last_BN.gather(1, parent_BN),
         total_BN=prefix.total_BN.gather(1, parent_BN),
     )

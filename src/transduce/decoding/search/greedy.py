@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.models.decoders import DecoderState
-from transduce.runtime.c import best_places
+from transduce.runtime.c import top_k_scores
 
 BLOCK = 64  # scores per block, of which the maximum is found first,
 MANY = 1 << 15  # from this many scores on
@@ -79,7 +79,7 @@ def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     On a CPU, ties go to the lowest index; NaN counts as NEVER. The C library and torch give the
     same result.
     """
-    found = best_places(scores_RX, count)
+    found = top_k_scores(scores_RX, count)
     if found is not None:
         return found
     if scores_RX.device.type == "cpu":

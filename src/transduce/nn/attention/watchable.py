@@ -1,4 +1,4 @@
-"""Attention whose weights can be watched, also while a copy of it does the work."""
+"""Attention whose weights can be recorded, also while a packed copy of the module does the work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Watch = Callable[[Tensor], None] | None
 
 
 class Watchable(nn.Module):
-    """`watch`, where it is set, is called with the attention weights of every forward pass."""
+    """`watch`, if set, is called with the attention weights of every forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
-        # In a list, so that a copy made for search can share it: see models/hooks.py.
+        # In a list, so that a copy made for search shares it: see models/hooks.py.
         self.watching: list[Watch] = [None]
 
     @property

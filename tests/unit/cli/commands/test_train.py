@@ -28,10 +28,10 @@ def test_a_folder_that_cannot_be_made(transduce: Transduce, tmp_path: Path) -> N
 
 
 def test_nothing_to_resume(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
-    """A model without the state of its training is not trained over."""
+    """A model without a checkpoint is not trained over."""
     for arguments in ([], ["--resume"]):
         said = sentence(transduce("train", folder, *arguments))
-        assert "holds a trained model without the state of its training" in said
+        assert "holds a trained model without a checkpoint" in said
 
 
 def test_a_folder_with_a_recipe_is_no_run(transduce: Transduce, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_a_run_would_replace_is_told_first(transduce: Transduce, tmp_path: 
         if name == "model.sha256":
             assert "train.src" in said  # what has our sums is ours; it goes on to the data
         else:
-            assert f"{place / name} is not of a run and would be replaced" in said
+            assert f"{place / name} does not belong to a run and would be replaced" in said
         assert (place / name).read_text() == "mine"
         (place / name).unlink()
 

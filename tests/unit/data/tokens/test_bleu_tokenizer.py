@@ -84,7 +84,7 @@ def test_a_missing_package_is_told_with_its_extra(
     for name in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RecipeError, match=rf"{tokenizer} is not to be had here .*{extra}") as told:
+    with pytest.raises(RecipeError, match=rf"{tokenizer} is not available here .*{extra}") as told:
         make_bleu(tokenizer)
     assert "\n" not in str(told.value)
 
