@@ -65,6 +65,7 @@ class Lives:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
+        told.write_text("")  # nothing of the run before may be taken for this one's
         if death is not None:
             death = {**death, "report": str(report)}
         assert self.script.stdin is not None

@@ -20,6 +20,9 @@ PROMISE = (
 )
 
 
+CLOSE = 1e-4  # of a score: the Fourier transforms of different CPUs round differently
+
+
 @pytest.mark.parametrize("kind", RECIPES)
 def test_it_loads_and_answers_as_it_did(kind: str) -> None:
     folder = MODELS / kind
@@ -32,7 +35,7 @@ def test_it_loads_and_answers_as_it_did(kind: str) -> None:
         for key in ("text", "tokens"):
             assert one[key] == other[key], f"{kind}: {PROMISE}"
         for key in one.keys() & {"score", "given"}:
-            assert one[key] == pytest.approx(other[key], 2e-5, 1e-4), f"{kind}: {key}: {PROMISE}"
+            assert one[key] == pytest.approx(other[key], CLOSE, 1e-4), f"{kind}: {key}: {PROMISE}"
 
 
 def test_there_is_one_of_each_kind_and_they_are_small() -> None:

@@ -133,7 +133,7 @@ def test_killed_between_its_first_weights_and_its_first_state(
     shutil.rmtree(folder / "state")
     for more in ([], ["--resume"]):
         said = told(lives, *command(task, folder, "train.steps=20"), *more, status=2)
-        assert "holds a trained model without the state" in said
+        assert "holds a trained model without a checkpoint" in said
     assert (folder / "model.safetensors").read_bytes() == before
 
 
@@ -153,7 +153,7 @@ def test_resume_goes_by_what_is_there(
         assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in said
         check_same(folder, undisturbed)
     else:
-        assert "There is no saved state" in said
+        assert "There is no checkpoint" in said
         assert validations(folder) == [10, 20]
 
 

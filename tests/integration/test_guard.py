@@ -21,7 +21,7 @@ from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.log import read_log
-from transduce.training.log_window import Passed
+from transduce.training.log_window import UpdateResult
 from transduce.training.memory import auto_batch as budget
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
@@ -168,7 +168,7 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any], tokens: int | None = None) -> Passed:
+    def call(self: Update, batches: list[Any], tokens: int | None = None) -> UpdateResult:
         nonlocal count
         count += 1
         passed = real(self, batches, tokens)

@@ -273,7 +273,7 @@ def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
     group.wait_for("step 15/60")
     os.kill(group.processes[1].pid or 0, signal.SIGKILL)
     assert group.end(60) == [2, -signal.SIGKILL]
-    assert "transduce: another process of this run was lost at update" in group.said(0)
+    assert "transduce: another process of this run died at update" in group.said(0)
     assert "start again with --resume" in group.said(0)
     assert "Traceback" not in group.said(0)
     finish(task, folder, 2, LONG, "--resume")

@@ -12,7 +12,7 @@ class Fingerprint:
     """A checksum of weights: the product of each row with a random vector; biases and norms as they
     are.
 
-    torch's version counters (`tensor._version`) miss fused optimizers, `weight.data`, numpy and
+    torch's version counters miss fused optimizers, `weight.data`, numpy and
     inference mode, so the values themselves are read, once. A change is missed only if float32
     rounds it away in a sum over a row. Replacing a module or a weight by another object counts as a
     change as well.

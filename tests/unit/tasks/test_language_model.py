@@ -176,7 +176,7 @@ def test_a_prompt_with_unknown_letters_is_given_back_whole(model: LanguageModel)
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"attention": True}, "a language model does not have attention to a source"),
+        ({"attention": True}, "a language model does not attend to a source"),
         ({"coverage_penalty": 0.5}, "coverage_penalty needs attention to the source"),
         ({"max_length": 0}, "max_length is 0; it must be 1 or more"),
         ({"min_length": 5, "max_length": 4}, "min_length is 5, above max_length, 4"),

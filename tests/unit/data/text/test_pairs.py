@@ -199,7 +199,7 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
         ('["a", "b"]', "must be a JSON object"),
         ('{"source": "a", "target": null}', "the value of target is null, not text"),
         ('{"source": "a", "target": 3}', "the value of target is 3, not text"),
-        (r'{"source": "a\ud800", "target": "b"}', "a lone surrogate"),
+        (r'{"source": "a\ud800", "target": "b"}', "half of a surrogate pair"),
         ("[" * 100_000, "not valid JSON"),
     ],
 )
