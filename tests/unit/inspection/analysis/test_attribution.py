@@ -26,7 +26,7 @@ from transduce.inspection.analysis import (
     integrated_gradients,
 )
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 
 # --------------------------------------------------------------------------------- functions
@@ -116,7 +116,7 @@ MODELS: dict[str, tuple[Any, Any, str | None]] = {
         "a mug",
         "good bad",
     ),
-    "speech": (audio_model, Piece.of("noise", noise(0.5)), "ab"),
+    "speech": (audio_model, AudioSegment.of("noise", noise(0.5)), "ab"),
 }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -96,3 +99,47 @@ def test_a_row_is_the_same_alone_and_among_others(kernel: Kernel) -> None:
     for row in range(37):
         assert torch.equal(product(x_RD[row : row + 1]), together_RF[row : row + 1])
     assert torch.equal(product(x_RD[5:29]), together_RF[5:29])
+
+
+def shared_product(threads: int) -> tuple[Product, Tensor]:
+    torch.manual_seed(5)
+    made = library()
+    if made is None:
+        pytest.skip("no C compiler")
+    weight_FD, bias_F, x_RD = torch.randn(1000, 300), torch.randn(1000), torch.randn(7, 300)
+    return Product.float32(made, weight_FD, bias_F, threads), x_RD
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+@pytest.mark.parametrize("threads", [2, 3, 16, 99])
+def test_threads_that_share_a_product_change_no_bit(threads: int, rows: int) -> None:
+    (alone, x_RD), (shared, _) = shared_product(1), shared_product(threads)
+    expected_RF = alone(x_RD[:rows])
+    for _ in range(50):  # whichever thread is first, awake or asleep
+        assert torch.equal(shared(x_RD[:rows]), expected_RF)
+
+
+def test_callers_at_the_same_time_do_not_mix() -> None:
+    shared, x_RD = shared_product(2)
+    inputs = [x_RD * scale for scale in (1.0, 2.0, 3.0, 4.0)]
+    expected = [shared(x) for x in inputs]
+
+    def call(place: int) -> bool:
+        return all(torch.equal(shared(inputs[place]), expected[place]) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as callers:
+        assert all(callers.map(call, range(4)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_starts_its_own_threads() -> None:
+    shared, x_RD = shared_product(2)
+    expected_RF = shared(x_RD)  # the threads of this process are started
+    x, y = x_RD.contiguous(), torch.empty_like(expected_RF)
+    child = os.fork()
+    if not child:  # only the library: torch itself may not be used after a fork with threads
+        signal.alarm(20)
+        address = ctypes.addressof(shared.weight)
+        shared._library.multiply(address, x.data_ptr(), 7, 0, None, y.data_ptr(), None, -1)
+        os._exit(0 if y.numpy().tobytes() == expected_RF.numpy().tobytes() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

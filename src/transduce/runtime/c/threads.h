@@ -1,0 +1,16 @@
+/* A thread pool: one product shared by several threads. */
+
+#ifndef TRANSDUCE_THREADS
+#define TRANSDUCE_THREADS
+
+#include <stdint.h>
+
+/* Some of a work's items, from `first` up to but not including `last`. */
+typedef void Share(const void *context, int64_t first, int64_t last);
+
+/* share(context, ...) over all of `count` items, divided evenly among `threads` threads, this one
+ * included; returns when all are done. Where the pool is at work for another caller, or cannot
+ * start its threads, this thread does everything: the result is the same. */
+void divide(Share *share, const void *context, int64_t count, int64_t threads);
+
+#endif
