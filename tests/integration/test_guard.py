@@ -21,7 +21,7 @@ from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.log import read_log
-from transduce.training.log_window import Passed
+from transduce.training.log_window import UpdateResult
 from transduce.training.memory import auto_batch as budget
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
@@ -91,7 +91,7 @@ def test_skipped_updates_are_counted_and_slow_the_run_down(
     told = capsys.readouterr().err
     assert "2 of the last 10 updates were skipped" in told
     assert "0.25 of the recipe's" in told
-    assert trained.standing.step == 40
+    assert trained.state.step == 40
     tensors, standing = state(tmp_path / "run")
     assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
     assert {float(t) for n, t in tensors.items() if n.startswith("optimizer/step/")} == {37.0}
@@ -126,7 +126,7 @@ def test_resuming_after_skipped_updates_is_exact(
             poison(bad if number == 0 else {step - 20 for step in bad})
             cut = tiny(task, *settings, "train.steps=40")
             monkeypatch.setattr(
-                "transduce.training.loop.Run._ended", lambda run, end=end: run.standing.step >= end
+                "transduce.training.loop.Run._ended", lambda run, end=end: run.state.step >= end
             )
             train(cut, tmp_path / name, resume=number > 0)
             monkeypatch.undo()
@@ -159,7 +159,7 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     assert standing["step"] == 20
     poison(set())
     trained = train(tiny(task, "train.lr=1e-3"), tmp_path / "run", resume=True)
-    assert trained.standing.step == 40
+    assert trained.state.step == 40
 
 
 def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
@@ -168,7 +168,7 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any], tokens: int | None = None) -> Passed:
+    def call(self: Update, batches: list[Any], tokens: int | None = None) -> UpdateResult:
         nonlocal count
         count += 1
         passed = real(self, batches, tokens)
@@ -200,7 +200,7 @@ def test_a_run_in_too_little_memory_learns_the_same(
     capsys.readouterr()
     train(tiny(task, *still), tmp_path / "narrow")
     told = capsys.readouterr().err
-    assert told.count("did not fit into memory") == 1
+    assert told.count("ran out of memory") == 1
     roomy, narrow = logged(tmp_path / "roomy"), logged(tmp_path / "narrow")
     assert all(record["split"] > 0 for record in narrow)
     assert all(record["split"] == 0 for record in roomy)
@@ -244,8 +244,8 @@ def test_pairs_longer_than_a_batch_or_than_allowed(
         "data.shuffle_buffer=100",
     ]
     trained = train(tiny(task, *more, "train.steps=150"), tmp_path / "run")
-    assert trained.standing.position.epoch >= 1
-    assert trained.standing.guard.skipped == 0
+    assert trained.state.position.epoch >= 1
+    assert trained.state.guard.skipped == 0
 
 
 LIMITED = """
@@ -254,7 +254,7 @@ from pathlib import Path
 import torch
 from transduce import recipe
 from transduce.data.batches.batch import collate
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.recipe.presets import PRESETS
 from transduce.recipe import Train
 from transduce.training.optimizer import build_optimizer

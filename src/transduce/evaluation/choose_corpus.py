@@ -17,10 +17,12 @@ TABLES = (".tsv", ".jsonl", ".parquet")
 
 
 def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
-    """Files to score on, and the one that names the results."""
+    """The given files to evaluate on, and the one that names the results."""
     if isinstance(model, LanguageModel):
         if source is None or target is not None:
-            raise DataError("another text to score on is given with --source alone")
+            raise DataError(
+                "for a language model, give the text to evaluate on with --source alone"
+            )
         lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
         return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
@@ -28,9 +30,9 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     columns = audio_of(model.recipe.data.train)
     if columns is not None:
         if source is None or target is not None:
-            raise DataError("other recordings to score on are listed in a table: --source alone")
+            raise DataError("give other recordings to evaluate on as a table, with --source alone")
         changed = {"file": str(source.resolve()), "limit": None, "group": None}
-        if isinstance(model.recipe.data.train, Mixture):  # whose tag would it be?
+        if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
     if source is not None and target is None and source.name.endswith(TABLES):
@@ -40,14 +42,14 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
         return like.model_copy(update={"file": plain.file, "limit": None}), source
     if source is None or target is None:
         raise DataError(
-            "other files to score on are given with --source and --target, or with --source alone "
-            f"where one table has both ({', '.join(TABLES)})"
+            "give other files to evaluate on with --source and --target, or with --source alone "
+            f"if one table has both ({', '.join(TABLES)})"
         )
     return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
 
 
 def split_of(model: Model, folder: Path, split: str) -> Corpus:
-    """test or valid of a recipe; or, of a corpus by name, any other split that it has."""
+    """test or valid of a recipe; or, for a corpus by name, any other split that it has."""
     data = model.recipe.data
     splits = {"test": data.test, "valid": data.valid}
     corpus = splits.get(split)
@@ -70,8 +72,9 @@ def split_of(model: Model, folder: Path, split: str) -> Corpus:
 
 
 def _may_have(corpus: Named, split: str) -> bool:
-    """Whether to ask the corpus for a split; of one that no recipe knows it says itself that there
-    is none, and which there are."""
+    """Whether to ask the corpus for a split; one that is unknown here raises its own error, with
+    the splits there are.
+    """
     return split not in ("test", "valid") or split in splits_of(corpus.name)
 
 

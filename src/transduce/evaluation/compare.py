@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.data.text.pairs import Pair, called, is_running, read_pairs
+from transduce.data.text.pairs import Pair, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.decoding.output import Output, perplexity
 from transduce.errors import DataError, ModelError
@@ -28,9 +28,9 @@ from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import Answer, check_bleu, judged_rows, summed
 from transduce.evaluation.metrics import Measured, Metric
-from transduce.evaluation.perplexity import given_text
+from transduce.evaluation.perplexity import text_to_score
 from transduce.recipe import Corpus, with_overrides
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
@@ -146,7 +146,7 @@ def compare_models(
     first.recipe = with_overrides(first.recipe, overrides, FREE)
     corpus, pairs = _pairs(first, folder, split, files)
     pairs = pairs[:limit]
-    known = RULES[task].metrics
+    known = TASK_RULES[task].metrics
     names = metric_names(metrics, known) if metrics is not None else list(first.recipe.metrics)
     notes = _notes(models, corpus, split, any(files))
     if isinstance(first, LanguageModel):
@@ -172,7 +172,7 @@ def compare_models(
         for _, model in models:
             pairs = measurable(pairs, task, model.source_tokens)
         if not pairs:
-            raise DataError(f"{called(corpus)} has no pair that can be judged")
+            raise DataError(f"{corpus_name(corpus)} has no pair that can be judged")
         items = items_of(pairs, first.recipe.data.multiple_references)
         if warning := check_bleu(first.recipe, names, items):
             notes.append(warning)
@@ -194,7 +194,7 @@ def compare_models(
         )
         for place, (name, _) in enumerate(models)
     ]
-    return ModelComparison(called(corpus), items, compared, resamples, notes)
+    return ModelComparison(corpus_name(corpus), items, compared, resamples, notes)
 
 
 def _pairs(
@@ -208,7 +208,7 @@ def _pairs(
             check_reads(*model.origin, model.recipe.data, corpus)
     pairs = list(read_pairs(corpus, model.recipe.data.folder))
     if not pairs:
-        raise DataError(f"{called(corpus)} is empty: there is nothing to compare on")
+        raise DataError(f"{corpus_name(corpus)} is empty: there is nothing to compare on")
     return corpus, pairs
 
 
@@ -223,8 +223,8 @@ def _notes(
         )
     for name, model in models[1:]:
         own = {"test": model.recipe.data.test, "valid": model.recipe.data.valid}.get(split)
-        if not files and own is not None and called(own) != called(corpus):
-            notes.append(f"{name} has another {split} set in its recipe: {called(own)}")
+        if not files and own is not None and corpus_name(own) != corpus_name(corpus):
+            notes.append(f"{name} has another {split} set in its recipe: {corpus_name(own)}")
     return notes
 
 
@@ -235,7 +235,7 @@ def _language_rows(
     model: LanguageModel, pairs: Sequence[Pair], running: bool, names: Sequence[str]
 ) -> dict[str, Measured]:
     """A row a line: its −log p, and how many tokens, characters and bytes it has."""
-    given = given_text(pairs, model.target_tokens, running)
+    given = text_to_score(pairs, model.target_tokens, running)
     values = model.log_probabilities(given.texts)
     if running:
         lines = [(pair.target, pair.line == 1) for pair in pairs]

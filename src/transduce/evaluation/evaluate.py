@@ -1,4 +1,4 @@
-"""Scoring a model on a corpus: decode it for real, measure, write down what was said."""
+"""Evaluate a model on a corpus: decode it, compute metrics, write hypotheses and results."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transduce.data.text.pairs import called, is_running, read_pairs
+from transduce.data.text.pairs import corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.choose_corpus import given_files, split_of
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import Answer, check_bleu, judge, judged_rows, summed
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
-from transduce.evaluation.perplexity import given_text, in_blocks, metrics_of
+from transduce.evaluation.perplexity import in_blocks, metrics_of, text_to_score
 from transduce.evaluation.result import Evaluation
 from transduce.evaluation.slices import cut, judge_slices, mean_over
 from transduce.evaluation.write import write_evaluation, write_metrics
 from transduce.recipe import Corpus, nearest, with_overrides
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.folder import entry_name
 from transduce.tasks.transduce import Model
 
 MOST_GROUPS = 50
-# Of a trained model's recipe, what may be another one when it is judged.
+# Keys of a trained model's recipe that may be overridden in evaluation.
 FREE = ("data.folder", "data.multiple_references", "decode.", "metrics", "bleu_tokenizer")
 
 
@@ -54,7 +54,7 @@ def _judge_groups(
     metrics: Sequence[str],
     bootstrap: int,
 ) -> dict[str, dict[str, Metric]]:
-    """The metrics of each group, where there are several, and not too many to be told."""
+    """The metrics of each group, if there are several, and not too many."""
     names = sorted({item.group for item in items})
     if not 1 < len(names) <= MOST_GROUPS:
         return {}
@@ -67,7 +67,7 @@ def _judge_groups(
 
 
 def metric_names(given: str, known: Sequence[str]) -> list[str]:
-    """The names in `bleu, chrf`; checked now, not after an hour of decoding."""
+    """The names in `bleu, chrf`; checked before decoding, not after an hour of it."""
     names = [name.strip() for name in given.lower().split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -81,16 +81,16 @@ def metric_names(given: str, known: Sequence[str]) -> list[str]:
 def _evaluate_text(
     model: LanguageModel, corpus: Corpus, names: Sequence[str]
 ) -> tuple[Evaluation, int]:
-    """What a language model makes of a text, and of how many tokens."""
+    """The metrics of a language model on a text, and its number of tokens."""
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
-    given = given_text(pairs, model.target_tokens, running)
+    given = text_to_score(pairs, model.target_tokens, running)
     if not given.tokens:
-        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
-    total, tokens = model.surprise(given.texts)
+        raise DataError(f"{corpus_name(corpus)} has no text: there is nothing to measure")
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
-        plain, _ = model.surprise(in_blocks(given, model.window))
+        plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
     return Evaluation(measured, [], []), tokens
@@ -110,25 +110,25 @@ def evaluate_folder(
     tell: Callable[[Evaluation], object] | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
+    """Evaluate a model on a split of its recipe, or on given files; write the results to its
+    folder.
 
-    Of a language model the split is read, and nothing is decoded. What it writes together with
-    other models, of these folders, is not its own: that has another name. `tell` has the scores
-    first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
-    such as `data.folder=…` where its files have moved. `by` cuts the items into slices: see
-    slices.cut.
+    A language model scores the text, and nothing is decoded. Results of an ensemble with other
+    models have another name. `tell` gets the scores first: a folder that cannot be written to must
+    not lose them. `overrides` are of the recipe, such as `data.folder=…` if its files have moved.
+    `by` cuts the items into slices: see slices.cut.
     """
     tell = tell or (lambda evaluation: None)
-    model = copy(model)  # with a recipe of its own
+    model = copy(model)  # with its own copy of the recipe
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
     corpus: Corpus
-    known = RULES[model.recipe.task].metrics
+    known = TASK_RULES[model.recipe.task].metrics
     names = metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
-    of: dict[str, list[str]] = {}  # what results of the same name are told apart by
+    of: dict[str, list[str]] = {}  # what distinguishes results of the same name
     if any(files):
         corpus, name = given_files(model, *files)
-        # Never the name of a split of the recipe: its results are kept.
+        # Never the name of a split of the recipe, whose results are kept.
         split = name.name if name.suffix else f"{name.name}.txt"
         of["files"] = [str(file.resolve()) for file in files if file is not None]
     else:
@@ -147,7 +147,7 @@ def evaluate_folder(
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"
-        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+        raise DataError(f"{corpus_name(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.multiple_references)
     warning = check_bleu(model.recipe, names, items)
     slices = None if by is None else cut(by, model, items, corpus)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from transduce.data.text.pairs import Pair
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 
 
 @dataclass(frozen=True)
 class Item:
-    """One source and the targets that count as right."""
+    """One source and its accepted references."""
 
     source: str
     references: list[str]
     group: str = ""
-    """The first of the source's tags, such as its language; of audio, what `group` names."""
+    """The first of the source's tags, such as its language; for audio, the value of `group`."""
     tags: tuple[str, ...] = ()
     column: str = ""
     """What the corpus's column `group` has of it."""
@@ -25,7 +25,7 @@ class Item:
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
-    """One item a pair; or, of a dictionary, one item a source with all its targets."""
+    """One item for each pair; or, for a dictionary, one for each source with all its targets."""
     if not alternatives:
         return [_item(pair, [pair.target]) for pair in pairs]
     found: dict[str, Item] = {}
@@ -42,8 +42,8 @@ def _item(pair: Pair, references: list[str]) -> Item:
 
 
 def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
-    """The pairs that can be judged: where each token has a label, those with as many of both."""
-    if RULES[task].labels != "words":
+    """The pairs that can be evaluated: for token labels, those with as many labels as tokens."""
+    if TASK_RULES[task].labels != "words":
         return pairs
     sources = source_tokens.encode_batch([pair.source for pair in pairs])
     return [

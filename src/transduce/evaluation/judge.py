@@ -11,12 +11,12 @@ from transduce.evaluation.classification import Labelled, label_rows
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import Measured, Metric, metric_of, rows_of
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.transduce import Model, Output
 
 
 class Answer(NamedTuple):
-    """Of an output, what it is judged by."""
+    """The parts of an output that are evaluated."""
 
     text: str
     labels: list[str]
@@ -34,7 +34,7 @@ def judge(
     metrics: Sequence[str],
     bootstrap: int = 1000,
 ) -> dict[str, Metric]:
-    """Measure answers against the items' references, as text or label by label: see the task."""
+    """Measure answers against the items' references, as text or as labels: see the task."""
     return summed(judged_rows(model, items, answers, metrics), len(items), bootstrap)
 
 
@@ -54,7 +54,7 @@ def judged_rows(
     recipe: Recipe | None = None,
 ) -> dict[str, Measured]:
     """What `judge` sums up, a row an item. BLEU's tokenizer is the recipe's, if one is given."""
-    if RULES[model.recipe.task].labels == "none":
+    if TASK_RULES[model.recipe.task].labels == "none":
         references = [item.references for item in items]
         tokenizer = bleu_tokenizer(recipe or model.recipe)
         return rows_of(metrics, [answer.text for answer in answers], references, tokenizer)
@@ -67,7 +67,7 @@ def _labelled(
     judged = []
     for item, answer in zip(items, answers, strict=True):
         reference = item.references[0]
-        by_word = RULES[model.recipe.task].labels == "words"
+        by_word = TASK_RULES[model.recipe.task].labels == "words"
         right = reference.split() if by_word else [" ".join(reference.split())]
         words = item.source.split() if {"known", "unknown"} & set(metrics) else []
         encoded = model.source_tokens.encode_batch(words)
@@ -77,9 +77,9 @@ def _labelled(
 
 
 def check_bleu(recipe: Recipe, metrics: Sequence[str], items: Sequence[Item]) -> str:
-    """What to say of BLEU's tokenizer before anything is decoded; empty if it fits.
+    """A warning about BLEU's tokenizer before decoding starts; empty if it fits.
 
-    Raises RecipeError where it is not on this machine.
+    Raises RecipeError if it is not installed.
     """
     if "bleu" not in metrics:
         return ""

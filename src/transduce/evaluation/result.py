@@ -16,15 +16,15 @@ class Evaluation:
     items: list[Item]
     outputs: list[Output]
     groups: dict[str, dict[str, Metric]] = field(default_factory=dict)
-    """The same of the items of each group, where there are several."""
+    """The same for the items of each group, if there are several."""
     mean: dict[str, Metric] = field(default_factory=dict)
-    """The mean over the groups, each counting alike however many items it has."""
+    """The macro average over the groups."""
     name: str = ""
-    """Under which the folder's metrics.json has it."""
+    """The key of this result in metrics.json."""
     skipped: int = 0
-    """Pairs that could not be judged: with another number of labels than of words."""
+    """Pairs that were skipped: with different numbers of labels and words."""
     warning: str = ""
-    """What makes a metric say little."""
+    """A warning about a metric that means little here."""
     rows: dict[str, Measured] = field(default_factory=dict)
     """What each metric counted in every item."""
     slices: Slices | None = None

@@ -14,14 +14,14 @@ import numpy as np
 from transduce.data.audio.read import audio_facts
 from transduce.data.audio.segment import parse_place
 from transduce.data.text.columns import read_rows
-from transduce.data.text.pairs import called, corpus_files, read_pairs, resolved
+from transduce.data.text.pairs import corpus_files, corpus_name, read_pairs, resolved
 from transduce.data.text.tags import with_tags
 from transduce.errors import DataError
 from transduce.evaluation.bootstrap import RESAMPLES, Gap, slice_gap
 from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Measured, Metric, metric_of
 from transduce.recipe import Columns, Corpus, Mixture, Recordings
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.transduce import Model
 
 BY = ("length", "tag", "group", "label", "frequency")
@@ -83,7 +83,7 @@ def cut(by: str, model: Model, items: Sequence[Item], corpus: Corpus) -> Slices:
         values = [item.column for item in items]
         missing = "the corpus names no column of groups (group: in the recipe's data)"
     elif by == "label":
-        if RULES[model.recipe.task].labels != "whole":
+        if TASK_RULES[model.recipe.task].labels != "whole":
             raise DataError(
                 "--by label is for classifiers, whose target is one label; of a tagger the metric "
                 "f1 has the score of each label"
@@ -95,12 +95,12 @@ def cut(by: str, model: Model, items: Sequence[Item], corpus: Corpus) -> Slices:
         values = [found.get(item.place, "") for item in items]
         missing = f"the column {by} is empty"
     if not any(values):
-        raise DataError(f"{called(corpus)} cannot be cut by {by}: {missing}")
+        raise DataError(f"{corpus_name(corpus)} cannot be cut by {by}: {missing}")
     values = [value or "(none)" for value in values]
     counts = Counter(values)
     if len(counts) > MOST_SLICES:
         raise DataError(
-            f"{called(corpus)} has {len(counts):,} different values of {by}, and at most "
+            f"{corpus_name(corpus)} has {len(counts):,} different values of {by}, and at most "
             f"{MOST_SLICES} slices are told apart: choose another column, or group its values"
         )
     return Slices(by, values, sorted(counts, key=lambda name: (-counts[name], name)))
@@ -145,10 +145,10 @@ def plain_source(item: Item) -> str:
 
 
 def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
-    """The mean of each metric over the groups that have it (the macro average).
+    """The macro average: the mean of each metric over the groups that have it.
 
-    Its interval follows from theirs, as they are independent: the distances to the ends, squared,
-    add up.
+    Its interval follows from theirs, as they are independent: the squared distances to the ends add
+    up.
     """
     means = {}
     for name in dict.fromkeys(name for metrics in groups.values() for name in metrics):
@@ -232,7 +232,7 @@ def _column(name: str, corpus: Corpus, folder: str | None) -> dict[tuple[str, in
         return found
     if not isinstance(corpus, Columns | Recordings):
         raise DataError(
-            f"{called(corpus)} is not a table, and has no column {name}: --by can be "
+            f"{corpus_name(corpus)} is not a table, and has no column {name}: --by can be "
             f"{', '.join(BY)}"
         )
     column = int(name) if name.isascii() and name.isdigit() else name

@@ -13,7 +13,7 @@ from transduce.tasks.folder import update_metrics
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
-    """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
+    """Write the metrics to metrics.json under `split`, the hypotheses to SPLIT.hypotheses.txt."""
     if evaluation.groups:
         facts["mean"] = {name: metric.to_json() for name, metric in evaluation.mean.items()}
         facts["groups"] = {
@@ -23,13 +23,13 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
     if evaluation.by_slice is not None:
         facts["slices"] = evaluation.by_slice.to_json()
     write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
-    # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
+    # One hypothesis in each line: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     path = folder / f"{split}.hypotheses.txt"
     if path.exists() and not is_ours(path):
         raise DataError(
-            f"{path} is not as transduce wrote it, and is not replaced: move it away to have the "
-            f"new hypotheses; the metrics are in metrics.json"
+            f"{path} was changed since transduce wrote it, and is not replaced: move it away to "
+            f"get the new hypotheses; the metrics are in metrics.json"
         )
     write_listed(path, "\n".join(lines) + "\n")
 

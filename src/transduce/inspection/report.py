@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.checksums import is_ours, write_listed
-from transduce.data.text.pairs import called
+from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
 from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, TITLES, decimals
@@ -22,7 +22,7 @@ from transduce.inspection.compare_page import attention_drawing, marked
 from transduce.inspection.drawings import curves
 from transduce.inspection.page import Markup, paragraph, section, table, whole_page
 from transduce.recipe import dump_recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.folder import RUN_REPORT, read_metrics
 from transduce.tasks.transduce import Model
 
@@ -50,7 +50,8 @@ def report_page(model: Model, folder: Path, evaluation: Evaluation | None = None
     metrics, log = read_metrics(folder), read_records(folder / "log.jsonl")
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
-    lead = f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce."
+    about = TASK_RULES[recipe.task].about
+    lead = f"A {about} of {parameters:,} parameters, trained with transduce."
     parts = [
         section("Scores", *_scores(metrics)),
         *_slices(metrics, evaluation),
@@ -240,7 +241,7 @@ def _data(model: Model, metrics: dict[str, Any]) -> list[Markup]:
         found = found if isinstance(found, dict) else {}
         numbers = [found.get(key) for key in ("pairs", "source_tokens", "target_tokens")]
         shown = [f"{one:,}" if _is_number(one) else "" for one in numbers]
-        rows.append([name, called(corpus), *shown])
+        rows.append([name, corpus_name(corpus), *shown])
     made = [table(["set", "corpus", "pairs", "source tokens", "target tokens"], rows, text=2)]
     sizes = [len(tokens) for tokens in (model.source_tokens, model.target_tokens)]
     made.append(paragraph(f"Vocabulary: {sizes[0]:,} source and {sizes[1]:,} target tokens."))

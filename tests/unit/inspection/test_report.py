@@ -14,7 +14,7 @@ from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
 from transduce.evaluation.write import write_evaluation
 from transduce.inspection.report import energy_estimate, report_page, write_report
-from transduce.tasks.folder import discard_run, in_the_way, update_metrics
+from transduce.tasks.folder import conflicting_file, discard_run, update_metrics
 
 EVIL = "<script>alert('x')</script><img src=http://evil>"
 FULL = [place for place, source in enumerate(SOURCES) if source]
@@ -98,7 +98,7 @@ def test_a_report_of_ones_own_stays(tmp_path: Path) -> None:
     assert "is your own and stays" in write_report(model, tmp_path)
     discard_run(tmp_path)
     assert (tmp_path / "report.html").read_text() == "mine"
-    assert in_the_way(tmp_path) is None
+    assert conflicting_file(tmp_path) is None
     assert write_report(model, tmp_path, overwrite=True) == ""
     assert "Report of" in (tmp_path / "report.html").read_text()
 

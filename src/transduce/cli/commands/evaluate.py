@@ -1,4 +1,4 @@
-"""The command evaluate: a model judged on its test set."""
+"""The command evaluate: compute metrics on a test set."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from transduce.cli.commands.options import (
 def evaluate(
     model: ModelArgument,
     overrides: DataOverrides = None,
-    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="test, valid, or another split of a named corpus.")
+    ] = "test",
     source: Annotated[
         Path | None,
-        typer.Option(help="Score on this file instead, one a line (or a table, or a text);"),
+        typer.Option(help="Evaluate on this file: sources, one per line; or a table, or a text."),
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    target: Annotated[
+        Path | None, typer.Option(help="The references for --source, one per line.")
+    ] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     metrics: Annotated[
@@ -61,7 +65,7 @@ def evaluate(
     workers: Workers = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
+    """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
@@ -94,11 +98,11 @@ def evaluate(
     if items is not None:
         write_item_results(items, transducer, evaluation)
     if evaluation.name != split:
-        print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
+        print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
     if report and transducer.engine is None:
         from transduce.inspection.report import write_report
 
-        said = write_report(transducer, model, evaluation, overwrite)
-        print(f"transduce: {said or f'the report is {model}/report.html'}", file=sys.stderr)
-    if transducer.engine is None and (told := write_card(transducer, model)):
-        print(f"transduce: {told}", file=sys.stderr)
+        problem = write_report(transducer, model, evaluation, overwrite)
+        print(f"transduce: {problem or f'the report is {model}/report.html'}", file=sys.stderr)
+    if transducer.engine is None and (notice := write_card(transducer, model)):
+        print(f"transduce: {notice}", file=sys.stderr)

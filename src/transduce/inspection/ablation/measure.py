@@ -28,7 +28,7 @@ from transduce.models.lens.attention import attentions
 from transduce.models.lens.gates import Gates
 from transduce.models.lens.names import short_name
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
@@ -176,7 +176,7 @@ def loss_rows(model: Model, items: Sequence[Item]) -> Statistics:
     """Of each item the negative log-likelihood of its first reference, and its tokens."""
     sources = [item.source for item in items]
     targets = [item.references[0] for item in items]
-    labels = RULES[model.recipe.task].labels
+    labels = TASK_RULES[model.recipe.task].labels
     if isinstance(model, LanguageModel):
         scores = model.score(targets)
     elif labels == "none":
@@ -190,7 +190,7 @@ def _label_rows(
     model: Model, sources: Sequence[str], targets: Sequence[str]
 ) -> Iterator[tuple[float, float]]:
     """The same of labels; one that training never had is as unlikely as a float can say."""
-    by_word = RULES[model.recipe.task].labels == "words"
+    by_word = TASK_RULES[model.recipe.task].labels == "words"
     with model.lens("logits") as seen:
         model.run(sources)
     found = iter(seen)

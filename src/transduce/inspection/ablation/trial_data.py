@@ -7,7 +7,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from transduce.data.text.pairs import called, read_pairs
+from transduce.data.text.pairs import corpus_name, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError
 from transduce.evaluation.choose_corpus import given_files, split_of
@@ -16,7 +16,7 @@ from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import check_bleu
 from transduce.inspection.ablation.measure import Trial
 from transduce.recipe import with_overrides
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
@@ -39,7 +39,7 @@ def make_trial(
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     task, data = model.recipe.task, model.recipe.data
     text = isinstance(model, LanguageModel)
-    metric = metric_names(metric, ("loss",) if text else ("loss", *RULES[task].metrics))[0]
+    metric = metric_names(metric, ("loss",) if text else ("loss", *TASK_RULES[task].metrics))[0]
     if any(files):
         corpus, _ = given_files(model, *files)
     else:
@@ -58,9 +58,9 @@ def make_trial(
         items = items_of(measurable(pairs, task, model.source_tokens), data.multiple_references)
     items = [item for item in items if _fits(model, item)]
     if not items:
-        raise DataError(f"{called(corpus)} has no pair that can be measured")
+        raise DataError(f"{corpus_name(corpus)} has no pair that can be measured")
     check_bleu(model.recipe, [metric], items)
-    return Trial(model, items, metric, **settings), called(corpus)
+    return Trial(model, items, metric, **settings), corpus_name(corpus)
 
 
 def _fits(model: Model, item: Item) -> bool:

@@ -2,7 +2,7 @@
 
 These functions know no model. A function takes inputs [N, ...], N rows that have nothing to do with
 each other, and gives a value for each row [N]; attributions have the shape of the inputs.
-`attribute.py` uses them for models.
+`model_attribution.py` uses them for models.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_compare_says_that_a_copy_is_no_better(
     values = json.loads(numbers.read_text())
     assert values["resamples"] == 10
     assert [model["name"] for model in values["models"]] == ["tiny", "other"]
-    assert "is there already" in sentence(transduce(*typed, page))
+    assert "exists already" in sentence(transduce(*typed, page))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_compare_says_that_a_copy_is_no_better(
         (["{folder}", "--output", "x.txt"], "x.txt: the name must end in .html, .json"),
         (["{folder}", "--split", "tset"], "there is no split tset"),
         (["{folder}", "--split", "valid", "--metrics", "blue"], "did you mean bleu?"),
-        (["{folder}", "model.width=3", "--split", "valid"], "model.width is settled"),
+        (["{folder}", "model.width=3", "--split", "valid"], "model.width cannot be changed after training"),
     ],
 )
 def test_compare_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:

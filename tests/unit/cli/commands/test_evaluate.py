@@ -33,9 +33,11 @@ def test_evaluate_where_the_corpus_has_moved(
         assert transduce("evaluate", folder, moved, "--split", "valid").status == 0
         files = ("--source", tmp_path / "valid.tsv")
         ended = transduce("evaluate", folder, "decode.beam=1", *files)
-        assert "kept as valid.tsv in " in ended.err
+        assert "saved as valid.tsv in " in ended.err
         assert "| valid.tsv | 3 | per" in (folder / "README.md").read_text()
-        assert "settled once" in sentence(transduce("evaluate", folder, "model.width=8"))
+        assert "cannot be changed after training" in sentence(
+            transduce("evaluate", folder, "model.width=8")
+        )
     finally:
         (tmp_path / "valid.tsv").rename(folder / "valid.tsv")
 
@@ -70,7 +72,7 @@ def test_evaluate_by_slices_and_item_by_item(
         "ba",
         "c",
     ]
-    assert "items.jsonl is there already and would be replaced" in sentence(transduce(*typed))
+    assert "items.jsonl exists already and would be replaced" in sentence(transduce(*typed))
     assert transduce(*typed, "--overwrite").status == 0
     told = sentence(transduce("evaluate", folder, "--split", "valid", "--by", "speaker"))
-    assert "there is no column speaker" in told or "speaker" in told
+    assert "speaker" in told

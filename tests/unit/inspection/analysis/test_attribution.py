@@ -26,7 +26,7 @@ from transduce.inspection.analysis import (
     integrated_gradients,
 )
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 
 # --------------------------------------------------------------------------------- functions
@@ -116,7 +116,7 @@ MODELS: dict[str, tuple[Any, Any, str | None]] = {
         "a mug",
         "good bad",
     ),
-    "speech": (audio_model, Piece.of("noise", noise(0.5)), "ab"),
+    "speech": (audio_model, AudioSegment.of("noise", noise(0.5)), "ab"),
 }
 
 
@@ -173,6 +173,16 @@ def test_values_are_the_log_probabilities_and_contrasts_their_differences(
             plain.source[0] - alone.source[0],
             atol=1e-3,  # type: ignore[index]
         )
+
+
+def test_few_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(banned=True)
+    whole = attribute(model, "a cup", "tea", steps=4)
+    monkeypatch.setattr("transduce.inspection.analysis.model_attribution.PLACES", 20)
+    parts = attribute(model, "a cup", "tea", steps=4)
+    for one, other in zip(found_in(whole), found_in(parts), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    np.testing.assert_allclose(whole.values, parts.values, atol=1e-5)
 
 
 def test_gradient_norms_have_no_sign() -> None:
