@@ -45,7 +45,7 @@ def test_compare_says_that_a_copy_is_no_better(
         (["{folder}", "--output", "x.txt"], "x.txt: the name must end in .html, .json"),
         (["{folder}", "--split", "tset"], "there is no split tset"),
         (["{folder}", "--split", "valid", "--metrics", "blue"], "did you mean bleu?"),
-        (["{folder}", "model.width=3", "--split", "valid"], "model.width cannot be changed after training"),
+        (["{folder}", "model.width=3", "--split", "valid"], "model.width cannot be changed"),
     ],
 )
 def test_compare_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
