@@ -245,12 +245,11 @@ def print_metrics(evaluation: Evaluation) -> None:
             print(f"  {signature}")
         for line in _table(metric):
             print(f"  {line}")
-    if evaluation.by_slice is None:
-        for line in _group_table(evaluation):
-            print(line)
-    else:
-        for line in slice_table(evaluation.by_slice):
-            print(line)
+    scores = evaluation.by_slice
+    for line in _group_table(evaluation) if scores is None or scores.by != "tag" else ():
+        print(line)
+    for line in () if scores is None else slice_table(scores):
+        print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
     if evaluation.skipped:

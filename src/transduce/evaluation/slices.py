@@ -189,7 +189,8 @@ def _parts(values: Sequence[float], unit: str, decimals: int) -> Slices:
     for part in sorted(set(found)):
         own = [value for value, place in zip(values, found, strict=True) if place == part]
         low, high = f"{min(own):,.{decimals}f}", f"{max(own):,.{decimals}f}"
-        names[part] = f"{low} {unit}" if low == high else f"{low}–{high} {unit}"
+        one = unit.removesuffix("s") if high == "1" else unit
+        names[part] = f"{low} {one}" if low == high else f"{low}–{high} {unit}"
     return Slices("length", [names[part] for part in found], list(names.values()))
 
 

@@ -87,14 +87,17 @@ def _told(metric: Metric) -> str:
 
 
 def marked(reference: str, text: str) -> Markup:
-    """A text whose words that a reference does not have, at that place, are marked."""
-    right, said = reference.split(), text.split()
+    """A text whose words that a reference does not have, at that place, are marked; of single words
+    the characters."""
+    right, said, between = reference.split(), text.split(), " "
+    if len(right) <= 1 and len(said) <= 1:
+        right, said, between = list("".join(right)), list("".join(said)), ""
     parts = []
     for kind, _, _, start, end in SequenceMatcher(None, right, said, False).get_opcodes():
-        words = safe(" ".join(said[start:end]))
+        words = safe(between.join(said[start:end]))
         if words:
             parts.append(words if kind == "equal" else Markup(f"<del>{words}</del>"))
-    return Markup(" ".join(parts)) or safe("(nothing)")
+    return Markup(between.join(parts)) or safe("(nothing)")
 
 
 def _card(comparison: ModelComparison, metric: str, place: int, maps: list[Markup]) -> Markup:
@@ -131,6 +134,8 @@ def attention_drawing(output: Output, name: str) -> Markup:
         return Markup("")
     mean_TS = weights.mean(axis=(0, 1))
     rows = [*output.tokens, "</s>"][: mean_TS.shape[0]]
-    columns = [*output.source_tokens, "</s>"][: mean_TS.shape[1]]
+    columns = [*output.source_tokens, "</s>"] if output.source_tokens else []  # none of audio
     scale = float(mean_TS.max()) or 1.0
-    return heat_map(mean_TS / scale, rows, columns, f"attention of {name} to the source")
+    return heat_map(
+        mean_TS / scale, rows, columns[: mean_TS.shape[1]], f"attention of {name} to the source"
+    )

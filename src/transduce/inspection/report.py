@@ -197,7 +197,7 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
             paragraph(
                 f"By {title} of each by itself. Marked: what the reference has not.", "faint"
             ),
-            _example_table(evaluation, places, values, title),
+            _example_table(evaluation, places, values, title, model.recipe.audio is not None),
         )
         for name, places in (("Best", order[:count]), ("Worst", order[::-1][:count]))
     ]
@@ -206,13 +206,15 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
 
 
 def _example_table(
-    evaluation: Evaluation, places: Sequence[int], values: Sequence[float], title: str
+    evaluation: Evaluation, places: Sequence[int], values: Sequence[float], title: str, audio: bool
 ) -> Markup:
     rows: list[list[object]] = []
     for place in places:
         item, output = evaluation.items[place], evaluation.outputs[place]
         said = marked(item.references[0], output.text)
-        rows.append([plain_source(item), item.references[0], said, f"{values[place]:.1f}"])
+        source = plain_source(item)
+        source = Path(source).name if audio else source  # of a file, not where it lies
+        rows.append([source, item.references[0], said, f"{values[place]:.1f}"])
     return table(["source", "reference", "prediction", title], rows, text=3)
 
 

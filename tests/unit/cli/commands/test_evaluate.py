@@ -65,7 +65,7 @@ def test_evaluate_by_slices_and_item_by_item(
     typed = ("evaluate", folder, "--split", "valid", "--by", "length", "--items", items)
     ended = transduce(*typed)
     assert re.search(r"^by length +items +PER +exact match$", ended.out, re.MULTILINE)
-    assert re.search(r"^1 characters +1 +\d+\.\d\d \[", ended.out, re.MULTILINE)
+    assert re.search(r"^1 character +1 +\d+\.\d\d \[", ended.out, re.MULTILINE)
     assert "gap in PER between" in ended.out
     assert [json.loads(line)["source"] for line in items.read_text().splitlines()] == [
         "ab",
