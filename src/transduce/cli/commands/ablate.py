@@ -56,7 +56,10 @@ def ablate(
     precision: Precision = "auto",
     overwrite: Overwrite = False,
 ) -> None:
-    """Switch off every attention head in turn: how much worse is the model? Then prune."""
+    """Measure what each attention head is worth; prune heads.
+
+    Every head is switched off in turn; then those that hurt least are removed one by one.
+    """
     from transduce.cli.tables import print_ablation, progress
     from transduce.errors import ModelError
     from transduce.hardware import pick_device

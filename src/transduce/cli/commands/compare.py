@@ -56,7 +56,10 @@ def compare(
     workers: Workers = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Compare models on the same test set by paired bootstrap resampling: intervals, p-values."""
+    """Compare models by paired bootstrap resampling.
+
+    All run on the same test set; differences from the first have 95 % intervals and p-values.
+    """
     processes = count_processes(workers, many=True)
     from transduce.cli.tables import print_comparison
     from transduce.errors import ModelError
