@@ -1,109 +1,101 @@
-"""What a model attended to while it ran: the weights of each output that was returned.
-
-Search drops, copies and reorders its hypotheses, and on a CPU or a GPU works on packed copies that
-have no weights to show. So it is left alone. Its outputs are then given to the network in one pass,
-which computes the very weights that led to them; to look changes no output and slows no step.
-"""
+"""What parts of a network compute for given sources and targets, in one pass, row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from transduce.decoding.batch.decode import pack
-from transduce.decoding.output import Output
-from transduce.errors import ModelError
-from transduce.models import Lens
+from transduce.models.lens import Recorder
+from transduce.models.lens.parts import LOGITS, NEXT_TOKEN
 
-WEIGHTS_AT_ONCE = 1 << 20  # of one head
+NUMBERS_AT_ONCE = 1 << 20  # of one part; of attention, of one head
+WIDE = 512  # numbers in a state, about
+LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
 
 Weights = dict[str, NDArray[np.float32]]
-"""By the name of an attention part: [heads, queries, keys]."""
+"""By the name of a part: attention [heads, queries, keys], else [positions, width]."""
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One output that a model returned, and what it attended to."""
+class Likeliest(NamedTuple):
+    """The likeliest tokens at each step."""
 
-    source: str
-    output: Output
-    weights: Weights
-
-
-class RunLens:
-    """Collects, while it is entered, what every `run` of a model attended to.
-
-        with model.lens("decoder.*.cross_attention") as lens:
-            model.run(sources, beam=5)
-        lens[0].weights["decoder.blocks.0.cross_attention"]     # [heads, target, source]
-
-    An entry for each output, source by source, in the order of the sources; of several hypotheses
-    of one source (nbest) the best first. A source that nothing was written for has none.
-    """
-
-    def __init__(
-        self, active: list[RunLens], names: Sequence[str], patterns: Sequence[str]
-    ) -> None:
-        """names: of all attention parts; `active` has the lenses that are entered."""
-        chosen = patterns or ("*",)
-        self.names = [n for n in names if any(fnmatchcase(n, pattern) for pattern in chosen)]
-        if not self.names:
-            there = f"has {', '.join(names)}" if names else "has none"
-            raise ModelError(
-                f"no attention part is called {' or '.join(chosen)}; the model {there}"
-            )
-        self.seen: list[Seen] = []
-        self._active = active
-
-    def __enter__(self) -> Self:
-        self.seen.clear()
-        self._active.append(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._active.remove(self)
-
-    def __getitem__(self, index: int) -> Seen:
-        return self.seen[index]
-
-    def __len__(self) -> int:
-        return len(self.seen)
-
-    def __iter__(self) -> Iterator[Seen]:
-        return iter(self.seen)
+    ids_TN: NDArray[np.int64]
+    probabilities_TN: NDArray[np.float32]
+    entropy_T: NDArray[np.float32]
 
 
-def weights_by_part(
+class Reading(NamedTuple):
+    """What a network computed for one source and its target."""
+
+    parts: Weights
+    likeliest: Likeliest | None
+
+
+def read_parts(
     network: nn.Module,
     names: Sequence[str],
-    sizes: Sequence[int],
-    call: Callable[[list[int]], object],
+    count: int,
+    call: Callable[[list[int]], Tensor],
     extent: Callable[[str, int], tuple[int, int]],
-) -> list[Weights]:
-    """The weights of named parts, row by row, padding left out.
+    top: int = 0,
+) -> list[Reading]:
+    """What named parts compute, row by row, padding left out.
 
-    sizes: what each row takes of WEIGHTS_AT_ONCE; `call` runs the network on the rows at some
-    indices; `extent` says how many queries and keys of a part are a row's own.
+    count: how many rows there are; `call` runs the network on the rows at some indices and gives
+    the features_BTD that its head reads; `extent` says how many queries and keys of a part are a
+    row's own. top: so many of the likeliest tokens at each step, where names have next_token.
     """
-    found: list[Weights] = [{} for _ in sizes]
-    for indices in pack(range(len(sizes)), sizes, WEIGHTS_AT_ONCE):
-        with Lens(network, *names) as lens:
-            call(indices)
-        for name, weights_BHTS in lens.weights.items():
-            numbers_BHTS = weights_BHTS.float().cpu().numpy()
+    found = [Reading({}, None) for _ in range(count)]
+    sizes = [max(_size(*extent(name, index)) for name in names) for index in range(count)]
+    for indices in pack(range(count), sizes, NUMBERS_AT_ONCE):
+        with Recorder(network, names) as recorder:
+            features_BTD = call(indices)
+        for name, values in recorder.found.items():
+            numbers = values.float().cpu().numpy()
             for row, index in enumerate(indices):
                 queries, keys = extent(name, index)
-                found[index][name] = numbers_BHTS[row, :, :queries, :keys].copy()
+                own = numbers[row, :queries]
+                if numbers.ndim == 4:
+                    own = numbers[row, :, :queries, :keys]
+                found[index].parts[name] = own.copy()
+        if LOGITS in names or NEXT_TOKEN in names:
+            for row, index in enumerate(indices):
+                features_TD = features_BTD[row, : extent(LOGITS, index)[0]]
+                found[index] = _with_logits(network, found[index], features_TD, names, top)
     return found
+
+
+def _size(queries: int, keys: int) -> int:
+    return max(1, queries * max(keys, WIDE))
+
+
+def _with_logits(
+    network: nn.Module, reading: Reading, features_TD: Tensor, names: Sequence[str], top: int
+) -> Reading:
+    head = network.head
+    assert isinstance(head, nn.Module)
+    kept, likeliest = [], []
+    for some_TD in torch.split(features_TD, LOGITS_AT_ONCE):
+        logits_TV: Tensor = head(some_TD).float()
+        kept += [logits_TV.cpu().numpy()] if LOGITS in names else []
+        if NEXT_TOKEN in names:
+            log_probs_TV = torch.log_softmax(logits_TV, dim=-1)
+            best = log_probs_TV.topk(min(top, logits_TV.shape[-1]), dim=-1)
+            probs_TV = log_probs_TV.exp()
+            # A token that cannot be has a log-probability of −∞, and adds nothing.
+            entropy_T = -(probs_TV * log_probs_TV).nan_to_num().sum(dim=-1)
+            likeliest.append((best.indices, best.values.exp(), entropy_T))
+    if kept:
+        reading.parts[LOGITS] = np.concatenate(kept)
+    if not likeliest:
+        return reading
+    ids, probabilities, entropy = (
+        torch.cat(one).cpu().numpy() for one in zip(*likeliest, strict=True)
+    )
+    return Reading(reading.parts, Likeliest(ids, probabilities, entropy))

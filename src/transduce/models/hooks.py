@@ -33,19 +33,24 @@ def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
     for module in network.modules():
         shared += [vars(module)[name] for name in HOOKS]
         if isinstance(module, Watchable):
-            shared.append(module.watching)
+            shared += [module.watching, module.gating]
     return deepcopy(network, {id(one): one for one in shared})
 
 
 def is_watched(modules: Iterable[nn.Module]) -> bool:
-    """Whether a lens or a forward hook is on any of these modules."""
+    """Whether a lens, a gate or a forward hook is on any of these modules."""
     for module in modules:
         own = vars(module)  # every run asks this: without torch's detours
         if own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return True
-        if "watching" in own and own["watching"][0] is not None:
+        if "watching" in own and (own["watching"][0] is not None or own["gating"][0] is not None):
             return True
     return False
+
+
+def is_gated(modules: Iterable[nn.Module]) -> bool:
+    """Whether any of these modules has a gate."""
+    return any(isinstance(module, Watchable) and module.gate is not None for module in modules)
 
 
 def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) -> Any:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
+from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
@@ -60,7 +61,7 @@ class MaskedBatchNorm(nn.Module):
         return mean_D, variance_D
 
 
-class Convolution(nn.Module):
+class Convolution(Watchable):
     """W_2 silu(norm(depthwise(glu(W_1 x)))): Gulati et al. 2020, section 2.2.
 
     norm: "layer", each frame by itself, or "batch", the paper's. With the latter, what a frame
@@ -92,7 +93,7 @@ class Convolution(nn.Module):
             x_BSD = self.norm(x_BSD, real_BS)
         else:
             x_BSD = self.norm(x_BSD)
-        return linear(F.silu(x_BSD), self.contract.weight, self.contract.bias)
+        return self.gated(linear(F.silu(x_BSD), self.contract.weight, self.contract.bias))
 
 
 class ConformerBlock(nn.Module):

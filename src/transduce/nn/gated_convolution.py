@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import Attention, Dot
+from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped
@@ -51,7 +52,7 @@ class Source(NamedTuple):
         return cls(keys_BSD, values_BSD, mask, lengths_B.clamp(min=1).sqrt()[:, None, None])
 
 
-class GatedConvolution(nn.Module):
+class GatedConvolution(Watchable):
     """a ⊗ σ(b), where [a; b] = W [x_t; …; x_{t + kernel − 1}] + bias: a convolution, and its gate.
 
     Gated linear units: Dauphin et al. 2017, https://arxiv.org/abs/1612.08083.
@@ -71,7 +72,7 @@ class GatedConvolution(nn.Module):
         """[B, S, D] to [B, S − kernel + 1, D]: nothing is padded here."""
         x_BSD = dropped(x_BSD, self.dropout, self.training)
         windows_BTE = windows(x_BSD, self.kernel)
-        return F.glu(linear(windows_BTE, self.product.weight, self.product.bias))
+        return self.gated(F.glu(linear(windows_BTE, self.product.weight, self.product.bias)))
 
 
 class ConvolutionalEncoderBlock(nn.Module):

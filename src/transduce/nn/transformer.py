@@ -12,6 +12,7 @@ from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary
@@ -20,7 +21,7 @@ from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
 Flow = TypeVar("Flow", Tensor, Stream)
 
 
-class FeedForward(nn.Module):
+class FeedForward(Watchable):
     """max(0, x W_1 + b_1) W_2 + b_2, or another activation in place of max(0, ·).
 
     Vaswani et al. 2017, section 3.3, https://arxiv.org/abs/1706.03762. SwiGLU needs twice the
@@ -47,7 +48,7 @@ class FeedForward(nn.Module):
         if not relu:
             hidden_BTF = ACTIVATIONS[self.activation](hidden_BTF)
         hidden_BTF = dropped(hidden_BTF, self.dropout, self.training)
-        return linear(hidden_BTF, self.contract.weight, self.contract.bias)
+        return self.gated(linear(hidden_BTF, self.contract.weight, self.contract.bias))
 
 
 def build_norm(kind: str, width: int) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +21,7 @@ from transduce.data.audio.silence import cut_at_silences
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.tags import without_tags
+from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import DataError, ModelError
@@ -256,6 +257,11 @@ class AudioInputModel(Model):
                 recording.trouble = said
         for tags, (pieces, entries) in by_tags.items():
             yield tags, pieces, entries
+
+    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+        first, front = parse_place(source)[1], self.network.front
+        times = [first + front.seconds_of(state) for state in range(front.states_of(len(ids)))]
+        return replace(super()._labels(source, [], output), source_tokens=[], times=times)
 
     @contextmanager
     def tagged(self, tags: Sequence[str], *others: Model) -> Iterator[None]:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
-from transduce.decoding.attention import Weights
+from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, joined
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import (
     LogProbabilities,
-    attention_weights,
     label_probabilities,
     pooling_weights,
+    read_labelled,
 )
 from transduce.errors import ModelError
 from transduce.models import Labeller, build_labeller
@@ -85,10 +85,18 @@ class Classifier(Model, task="classify"):
             return [ids[: data.max_length] for ids in rows], {}
         return rows, unread(lengths)
 
-    def _weights(
-        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
-    ) -> list[Weights]:
-        return attention_weights(self.network, names, sources)
+    def _read(
+        self,
+        names: list[str],
+        sources: list[list[int]],
+        targets: list[list[int]],
+        top: int,
+        given: bool,
+    ) -> list[Reading]:
+        return read_labelled(self.network, names, sources, top)
+
+    def _pieces_of_head(self, ids: list[int]) -> list[str]:
+        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         rows, _ = self._encode(checked(sources))

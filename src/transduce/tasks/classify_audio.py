@@ -72,6 +72,9 @@ class AudioClassifier(AudioInputModel, Classifier):
                 with self.tagged(own), ready(self):
                     labels = label_probabilities(self.network, rows)
                     weights = pooling_weights(self.network, rows) if attention else None
+                    if self._lenses:
+                        outputs = [self._output([], one, nbest) for one in labels]
+                        self._look(list(zip(pieces, rows, outputs, strict=True)))
                 for place, (recording, start, end) in enumerate(entries):
                     found.setdefault(id(recording), []).append((end - start, labels[place]))
                     if weights is not None:

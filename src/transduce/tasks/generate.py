@@ -29,7 +29,7 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models import Lens, TrainableNetwork
-from transduce.models.hooks import is_watched, silent_hooks
+from transduce.models.hooks import is_gated, is_watched, silent_hooks
 from transduce.models.trainable import modules_of
 from transduce.recipe.tasks import RULES
 from transduce.runtime.c_transformer import has_steps
@@ -42,6 +42,10 @@ WATCHED = (
     "a lens or forward hooks are on the network, so search calls its modules one by one: slower, "
     "and the same but for rounding; model.lens shows the attention of outputs at full speed"
 )
+GATED = (
+    "gates are set, so search calls the network's modules one by one: slower, and with factors of "
+    "1 the same but for rounding"
+)
 
 
 class GenerativeModel(Model):
@@ -52,6 +56,7 @@ class GenerativeModel(Model):
 
     needs_source: ClassVar[bool] = True
     """Whether nothing is written where a source is empty."""
+    _told_of_gates = False
 
     # ------------------------------------------------------------------------------- use
 
@@ -161,15 +166,16 @@ class GenerativeModel(Model):
             else:
                 why = task.failed.get(place) or self._nothing(ensemble)
                 outputs[index] = Output("", NEVER, warning=why)
-        if self._lenses:
-            self._look(
-                [
-                    (sources[index], encoded[index], output)
-                    for index, of_one in zip(filled, found, strict=True)
-                    for output in (outputs[index].alternatives or [outputs[index]])
-                    if of_one
-                ]
-            )
+        for model in (self, *ensemble):
+            if model._lenses:
+                model._look(
+                    [
+                        (sources[index], encoded[index], output)
+                        for index, of_one in zip(filled, found, strict=True)
+                        for output in (outputs[index].alternatives or [outputs[index]])
+                        if of_one
+                    ]
+                )
         return outputs
 
     def stream(
@@ -363,7 +369,12 @@ class GenerativeModel(Model):
         """Whether a lens or forward hooks are on the network: search then calls every module."""
         if not is_watched(modules_of(self.network)):
             return False
-        warnings.warn(WATCHED, stacklevel=5)
+        if is_gated(modules_of(self.network)):
+            if not self._told_of_gates:
+                warnings.warn(GATED, stacklevel=5)
+            self._told_of_gates = True
+        else:
+            warnings.warn(WATCHED, stacklevel=5)
         if silent := silent_hooks(self.network):
             named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
             warnings.warn(

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from transduce.data.text.pairs import is_running
 from transduce.data.text.unicode import continued
-from transduce.data.tokens.tokenizer import END, Tokens
-from transduce.decoding.attention import Weights
+from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
+from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import BatchDecoder, Bounds
+from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
 from transduce.decoding.score import language_model as reading
 from transduce.decoding.score.context import Continued
@@ -91,12 +92,22 @@ class LanguageModel(GenerativeModel, task="continue"):
             written = self._encode_following(prompts, targets)
         end = [] if self.endless else [END]
         written = [[*ids, *end] for ids in written]
-        return [
+        scores = [
             Score(self.target_tokens.pieces(ids), values.tolist())
             for ids, values in zip(
                 written, self.log_probabilities(written, after=prompts), strict=True
             )
         ]
+        if self._lenses:
+            rows = zip(sources, targets or sources, prompts, written, scores, strict=True)
+            self._look(
+                [
+                    (source, ids, Output(text, s.log_probability, s.tokens, ids=out))
+                    for source, text, ids, out, s in rows
+                ],
+                given=True,
+            )
+        return scores
 
     def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
         """Of each token of texts given by their ids, each text after a prompt."""
@@ -176,17 +187,25 @@ class LanguageModel(GenerativeModel, task="continue"):
         written = self._encode_following(prompts, following)
         return [float(values.sum()) for values in self.log_probabilities(written, after=prompts)]
 
-    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
-        network = self._search_network
+    def _read(
+        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
+    ) -> list[Reading]:
+        network = self.network if given else self._search_network
         assert isinstance(network, LanguageModelNetwork)
         texts = [[*prompt, *text] for prompt, text in zip(sources, targets, strict=True)]
         longest = max(map(len, texts), default=0)
         if longest > self.window:
             raise ModelError(
                 f"a lens shows texts of up to {self.window} tokens, which the model reads at once, "
-                f"and one has {longest} with its prompt: ask for fewer with max_length"
+                f"and one has {longest} with its prompt: ask for fewer with max_length, or score "
+                f"less at a time"
             )
-        return reading.attention_weights(network, names, texts)
+        return reading.read_texts(network, names, texts, top)
+
+    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+        prompt, text = self.target_tokens.pieces(ids), [*ids, *output.ids]
+        read = self.target_tokens.pieces([BEGIN, *text[:-1]])
+        return Labels(prompt, self.target_tokens.pieces(text), read, list(ids))
 
     def _encode_following(self, prompts: Ids, texts: Sequence[str]) -> Ids:
         """The ids of texts that go on where prompts end."""

@@ -13,13 +13,14 @@ from transduce.checksums import listed
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.decoding.attention import RunLens, Seen, Weights
+from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
+from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
-from transduce.models.lens import attentions
+from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import RULES
@@ -152,33 +153,68 @@ class Model:
         """
         self._cannot("encode sources")
 
-    def lens(self, *patterns: str) -> RunLens:
-        """What runs attend to: `with model.lens("decoder.*.cross_attention") as lens:` around them.
+    def parts(self) -> list[Part]:
+        """What a lens can show: each part's name, kind and shape."""
+        return parts_of(self.network)
 
-        The patterns name attention parts, * for any text; without any, all of them. It is one more
-        pass over what was returned: the outputs are those of a run without it. Raises ModelError
-        where no part is called so.
+    def lens(self, *patterns: str, heads: Sequence[int] | None = None, top: int = TOP) -> RunLens:
+        """What runs compute inside: `with model.lens("decoder.*.cross") as seen:` around them.
+
+        The patterns name parts that `parts` lists, * for any text; without any it is all
+        attention. heads: of attention, these alone. top: how many of the likeliest tokens
+        next_token has at each step. It is one more pass over what was returned: the outputs are
+        those of a run without it. `seen.gate` scales heads, layers and positions meanwhile. Raises
+        ModelError where no part is called so.
         """
+        self._refuse_engine("show what it computes")
+        return RunLens(self._lenses, self.network, patterns, heads, top)
+
+    def gates(self) -> Gates:
+        """Scale heads, sublayers, layers or positions while runs compute, and look at nothing:
+        `with model.gates() as gates: gates.gate("decoder.2.cross", head=5, factor=0.0)`."""
+        self._refuse_engine("take gates")
+        return Gates(self.network)
+
+    def _refuse_engine(self, what: str) -> None:
         if self.engine:
-            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
-        return RunLens(self._lenses, list(attentions(self.network)), patterns)
+            raise ModelError(f"{self.engine.name} does not {what}: leave out the engine")
 
-    def _look(self, seen: Sequence[tuple[str, list[int], Output]]) -> None:
-        """Show the lenses what was returned: the name of a source, its ids, an output for it."""
+    def _look(self, seen: Sequence[tuple[str, list[int], Output]], given: bool = False) -> None:
+        """Show the lenses what was returned: the name of a source, its ids, an output for it.
+
+        given: the outputs are targets that were scored, by the network in full precision.
+        """
         names = list(dict.fromkeys(name for lens in self._lenses for name in lens.names))
+        top = max(lens.top for lens in self._lenses)
+        sources, targets = [ids for _, ids, _ in seen], [output.ids for *_, output in seen]
         with ready(self):
-            found = self._weights(names, [ids for _, ids, _ in seen], [o.ids for *_, o in seen])
-        for lens in self._lenses:
-            lens.seen += [
-                Seen(source, output, {name: weights[name] for name in lens.names})
-                for (source, _, output), weights in zip(seen, found, strict=True)
-            ]
+            found = self._read(names, sources, targets, top, given)
+        for (source, ids, output), reading in zip(seen, found, strict=True):
+            labels, next_tokens = self._labels(source, ids, output), None
+            if (best := reading.likeliest) is not None:
+                tokens = [self._pieces_of_head(row) for row in best.ids_TN.tolist()]
+                next_tokens = NextTokens(tokens, *best)
+            for lens in self._lenses:
+                lens.add(source, output, reading.parts, next_tokens, labels)
 
-    def _weights(
-        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
-    ) -> list[Weights]:
-        """The attention weights of named parts, of each source and what was written for it."""
-        self._cannot("show its attention")
+    def _read(
+        self,
+        names: list[str],
+        sources: list[list[int]],
+        targets: list[list[int]],
+        top: int,
+        given: bool,
+    ) -> list[Reading]:
+        """What named parts compute, for each source and what was written for it."""
+        self._cannot("show what it computes")
+
+    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+        """What the positions of an output are called."""
+        return Labels(output.source_tokens, output.tokens, source_ids=list(ids))
+
+    def _pieces_of_head(self, ids: list[int]) -> list[str]:
+        """What the numbers stand for that the network's head tells apart."""
+        return self.target_tokens.pieces(ids)
 
     def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
         """Raise ModelError for a setting that this task does not know."""

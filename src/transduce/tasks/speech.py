@@ -91,7 +91,13 @@ class SpeechModel(AudioInputModel, GenerativeModel):
     def _hear(self, group: Group, times: bool, asked: Any) -> None:
         """The pieces of a group through one search for each of their tags."""
         others = [*asked.get("ensemble", ()), asked.get("rerank")]
+        lenses = [lens for model in (self, *asked.get("ensemble", ())) for lens in model._lenses]
+        before = [len(lens) for lens in lenses]
+        place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
+        order: dict[int, int] = {}
         for tags, pieces, entries in self.heard(group):
+            if lenses:
+                order |= {id(p): place_of[id(e)] for p, e in zip(pieces, entries, strict=True)}
             with self.tagged(tags, *(other for other in others if other is not None)):
                 outputs = super().run(pieces, **asked)
                 # A language model's share is no part of how sure this one is.
@@ -100,6 +106,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
                 output = full if times else replace(plain, confidence=full.confidence)
                 recording.outputs.append(placed(output, start, end))
+        for lens, start in zip(lenses, before, strict=True):  # what has other tags came later
+            lens.seen[start:] = sorted(lens.seen[start:], key=lambda seen: order[id(seen.source)])
 
     def score(
         self,
@@ -121,12 +129,16 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             if recording.trouble:
                 raise DataError(recording.trouble)
         found: dict[int, Score] = {}
+        before = [len(lens) for lens in self._lenses]
         for own in dict.fromkeys(recording.tags for recording in recordings):
             places = [n for n, recording in enumerate(recordings) if recording.tags == own]
             some = [recordings[n].source for n in places]
             with self.tagged(own):
                 scores = super().score(some, [texts[n] for n in places], **asked)
             found |= dict(zip(places, scores, strict=True))
+        for lens, start in zip(self._lenses, before, strict=True):
+            looked = dict(zip(found, lens.seen[start:], strict=True))
+            lens.seen[start:] = [looked[n] for n in range(len(recordings))]
         return [found[n] for n in range(len(recordings))]
 
     def stream(

@@ -13,10 +13,10 @@ import numpy as np
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conllu import COLUMNS
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
-from transduce.decoding.attention import Weights
+from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, joined
 from transduce.decoding.output import Output
-from transduce.decoding.score.labels import LogProbabilities, attention_weights, label_probabilities
+from transduce.decoding.score.labels import LogProbabilities, label_probabilities, read_labelled
 from transduce.models import Labeller, build_labeller
 from transduce.recipe import Columns, Recipe
 from transduce.recipe.max_positions import room_of
@@ -68,10 +68,18 @@ class Tagger(Model, task="tag"):
                 self._look([(sources[i], rows[i], outputs[i]) for i in filled])
         return outputs
 
-    def _weights(
-        self, names: list[str], sources: list[list[int]], targets: list[list[int]]
-    ) -> list[Weights]:
-        return attention_weights(self.network, names, sources)
+    def _read(
+        self,
+        names: list[str],
+        sources: list[list[int]],
+        targets: list[list[int]],
+        top: int,
+        given: bool,
+    ) -> list[Reading]:
+        return read_labelled(self.network, names, sources, top)
+
+    def _pieces_of_head(self, ids: list[int]) -> list[str]:
+        return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         texts = [source.split() for source in checked(sources)]

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.data.tokens.tokenizer import END, SPECIALS, UNKNOWN, Tokens
-from transduce.decoding.attention import Weights
+from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
+from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
 from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
 from transduce.decoding.encode import Encoding, encoder_states, joined
 from transduce.decoding.engine import Engine, Rows
+from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
-from transduce.decoding.score.given import attention_to_source, attention_weights, log_probabilities
+from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
 from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
@@ -94,6 +95,9 @@ class Transducer(GenerativeModel, task="transduce"):
             Score(self.target_tokens.pieces([*ids, END]), values)
             for ids, values in zip(written, found, strict=True)
         ]
+        if self._lenses:
+            rows = zip(sources, encoded, targets, written, scores, strict=True)
+            self._look([(s, i, _as_output(t, w, score)) for s, i, t, w, score in rows], given=True)
         if not attention:
             return scores
         with ready(self):
@@ -185,10 +189,17 @@ class Transducer(GenerativeModel, task="transduce"):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
 
-    def _weights(self, names: list[str], sources: Ids, targets: Ids) -> list[Weights]:
-        network = self._search_network
+    def _read(
+        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
+    ) -> list[Reading]:
+        network = self.network if given else self._search_network
         assert isinstance(network, EncoderDecoder)
-        return attention_weights(network, names, sources, targets)
+        return read_given(network, names, sources, targets, top)
+
+    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+        written = self.target_tokens.pieces([*output.ids, END])
+        read = self.target_tokens.pieces([BEGIN, *output.ids])
+        return Labels(self._pieces(ids), written, read, list(ids))
 
     def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
         with ready(self):
@@ -202,6 +213,12 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
 
     def _pieces(self, source: list[int]) -> list[str]:
         return []
+
+
+def _as_output(target: str, ids: list[int], score: Score) -> Output:
+    """A target that was scored, as if it had been written."""
+    log_probability = score.log_probability
+    return Output(target, log_probability, score.tokens, [], log_probability, ids=ids)
 
 
 def _strange(ids: Sequence[int]) -> str:

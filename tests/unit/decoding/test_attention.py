@@ -108,8 +108,8 @@ def test_a_lens_sees_nothing_outside_and_starts_anew() -> None:
 
 
 def test_a_name_that_no_part_has_is_told_with_those_there_are() -> None:
-    with pytest.raises(ModelError, match=r"decoder\.\*\.cross; .* decoder\.blocks\.0\.cross_att"):
-        tiny().lens("decoder.*.cross")
+    with pytest.raises(ModelError, match=r"decoder\.\*\.crass; .* decoder\.blocks\.0\.cross_att"):
+        tiny().lens("decoder.*.crass")
 
 
 def test_a_lens_on_a_language_model_has_the_prompt_and_what_follows() -> None:

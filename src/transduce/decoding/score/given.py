@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from transduce.data.batches.batch import collate
-from transduce.decoding.attention import Weights, weights_by_part
+from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES, pack
 from transduce.models import EncoderDecoder
 from transduce.models.lens import attentions
+from transduce.models.lens.parts import is_to_source, side_of
 
 ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
 LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
@@ -58,35 +58,32 @@ def attention_to_source(
         return None
     # Layers may differ in heads only by kind of decoder, never inside one: they stack.
     return [
-        np.stack(list(weights.values()))
-        for weights in attention_weights(network, names, sources, targets)
+        np.stack(list(reading.parts.values()))
+        for reading in read_given(network, names, sources, targets)
     ]
 
 
-def attention_weights(
-    network: EncoderDecoder, names: Sequence[str], sources: Rows, targets: Rows
-) -> list[Weights]:
-    """The weights of named parts for each source and its target, END included on both sides."""
+def read_given(
+    network: EncoderDecoder, names: Sequence[str], sources: Rows, targets: Rows, top: int = 0
+) -> list[Reading]:
+    """What named parts compute for each source and its target, END included on both sides."""
     device = network.head.bias.device
     lengths = [
         (network.states_of(len(s)), len(t) + 1) for s, t in zip(sources, targets, strict=True)
     ]
 
-    def call(indices: list[int]) -> None:
+    def call(indices: list[int]) -> Tensor:
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
-        network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        features_BTD: Tensor = network(
+            batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1]
+        )
+        return features_BTD
 
     def extent(name: str, index: int) -> tuple[int, int]:
         source, target = lengths[index]
-        if not name.startswith("decoder."):
+        if side_of(name) == "source":
             return source, source
         return target, source if is_to_source(name) else target
 
-    most = [max(math.prod(extent(name, index)) for name in names) for index in range(len(sources))]
-    return weights_by_part(network, names, most, call, extent)
-
-
-def is_to_source(name: str) -> bool:
-    """Whether the attention part of this name attends to the source."""
-    return any(fnmatchcase(name, pattern) for pattern in ATTENTION_TO_SOURCE)
+    return read_parts(network, names, len(sources), call, extent, top)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from transduce.data.batches.batch import collate
-from transduce.decoding.attention import Weights, weights_by_part
+from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES, pack
 from transduce.models import Labeller, Lens
+from transduce.models.lens.parts import side_of
 
 LogProbabilities = NDArray[np.float32]
 POOLING = "pool.attention"
@@ -51,17 +53,21 @@ def pooling_weights(
     return [found[index] for index in range(len(sources))]
 
 
-def attention_weights(
-    network: Labeller, names: Sequence[str], sources: Sequence[Sequence[int]]
-) -> list[Weights]:
-    """The weights of named parts [heads, tokens, tokens] of each source."""
+def read_labelled(
+    network: Labeller, names: Sequence[str], sources: Sequence[Sequence[int]], top: int = 0
+) -> list[Reading]:
+    """What named parts compute for each source."""
     device = network.head.bias.device
 
-    def call(indices: list[int]) -> None:
+    def call(indices: list[int]) -> Tensor:
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
-        network(batch.source_BS, batch.source_lengths_B)
+        features_BTD: Tensor = network(batch.source_BS, batch.source_lengths_B)
+        return features_BTD
 
     def extent(name: str, index: int) -> tuple[int, int]:
-        return len(sources[index]), len(sources[index])
+        states = network.states_of(len(sources[index]))
+        if side_of(name) == "source":
+            return states, states
+        return (states if network.pool is None else 1), 0
 
-    return weights_by_part(network, names, [len(s) ** 2 for s in sources], call, extent)
+    return read_parts(network, names, len(sources), call, extent, top)

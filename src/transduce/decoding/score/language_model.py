@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, PAD
-from transduce.decoding.attention import Weights, weights_by_part
+from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES, pack
 from transduce.decoding.score.context import Window, windows
 from transduce.models.language_model import LanguageModelNetwork
@@ -77,26 +77,28 @@ def distributions(
     return [torch.cat([empty_0V, *(p.cpu() for p in parts)]).numpy() for parts in found]
 
 
-def attention_weights(
-    network: LanguageModelNetwork, names: Sequence[str], texts: Rows
-) -> list[Weights]:
-    """The weights of named parts [heads, tokens, tokens] of texts that are read at once.
+def read_texts(
+    network: LanguageModelNetwork, names: Sequence[str], texts: Rows, top: int = 0
+) -> list[Reading]:
+    """What named parts compute for texts that are read at once.
 
-    The first key is BEGIN; row t is what was attended to when token t was predicted.
+    The first key is BEGIN; row t is the step at which token t was predicted.
     """
     device = network.head.bias.device
 
-    def call(indices: list[int]) -> None:
+    def call(indices: list[int]) -> Tensor:
         longest = max(len(texts[index]) for index in indices)
-        rows = np.full((len(indices), longest), PAD, np.int64)
+        rows = np.full((len(indices), max(1, longest)), PAD, np.int64)
+        rows[:, 0] = BEGIN
         for row, index in zip(rows, indices, strict=True):
             row[: len(texts[index])] = [BEGIN, *texts[index]][: len(texts[index])]
-        network(torch.from_numpy(rows).to(device))
+        features_BTD: Tensor = network(torch.from_numpy(rows).to(device))
+        return features_BTD
 
     def extent(name: str, index: int) -> tuple[int, int]:
         return len(texts[index]), len(texts[index])
 
-    return weights_by_part(network, names, [len(text) ** 2 for text in texts], call, extent)
+    return read_parts(network, names, len(texts), call, extent, top)
 
 
 class _Piece(NamedTuple):

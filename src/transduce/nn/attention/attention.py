@@ -313,7 +313,14 @@ class Attention(Watchable):
         weights_BTS = masked_softmax(scores_BTS, _visible(mask, scores_BTS))
         if self.watch is not None:
             self.watch(weights_BTS.unsqueeze(1))
-        return weights_BTS @ values_BSD
+        return self._read(weights_BTS, values_BSD)
+
+    def _read(self, weights_BTS: Tensor, values_BSD: Tensor) -> Tensor:
+        """The values averaged by the weights, through the gate where there is one."""
+        if self.gate is None:
+            return weights_BTS @ values_BSD
+        context_B1TD = (weights_BTS @ self.gate.on_values(values_BSD)).unsqueeze(1)
+        return self.gate.on_output(self.gate.on_heads(context_B1TD).squeeze(1))
 
 
 def attention_pool(

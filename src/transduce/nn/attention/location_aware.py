@@ -83,7 +83,7 @@ class LocationAwareAttention(Attention):
         if self.watch is not None:
             self.watch(weights_BTS.unsqueeze(1))
         assert before_BS is not None
-        return weights_BTS @ values_BSD, before_BS
+        return self._read(weights_BTS, values_BSD), before_BS
 
     def forward(
         self,

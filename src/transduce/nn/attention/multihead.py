@@ -32,7 +32,8 @@ class MultiHeadAttention(Watchable):
     [3D, D] holds W^Q, then W^K, then W^V, so that self-attention is one product.
 
     While `watch` is None, all heads run in one fused kernel and no weights exist; while it is set,
-    the weights [B, H, T, S] are computed and `watch` is called with them.
+    the weights [B, H, T, S] are computed and `watch` is called with them. `gate` may scale heads,
+    positions and the output (nn/gate.py).
     """
 
     def __init__(
@@ -135,7 +136,11 @@ class MultiHeadAttention(Watchable):
             places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
             projected_R1E = self._turn(projected_R1E, self.rotary, places)
         context_R1D = past.attend(projected_R1E, self.heads)
-        return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
+        if self.gate is None:
+            return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
+        if self.gate.positions:
+            raise ValueError("Steps over slots take gates on heads and outputs, not on positions.")
+        return self._joined(self._split_heads(context_R1D))
 
     def _context(
         self,
@@ -149,21 +154,32 @@ class MultiHeadAttention(Watchable):
         keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
         dropout = self.dropout if self.training else 0.0
         length = keys_and_values.shape[1]
-        if self.watch is None and cache is None and fits(query_BTD, length, self.heads, mask):
+        plain = self.watch is None and self.gate is None and cache is None
+        if plain and fits(query_BTD, length, self.heads, mask):
             context_BTD = short_attention(query_BTE, memory_BS2D, self.heads, mask, dropout)
             return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
         query_BHTK = self._split_heads(query_BTD)
         keys_BHSK, values_BHSK = map(self._split_heads, keys_and_values.chunk(2, dim=-1))
         if cache is not None:
             keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
+        if self.gate is not None:
+            values_BHSK = self.gate.on_values(values_BHSK)
         if self.watch is None:
             context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
         else:
             weights_BHTS = self._weights(query_BHTK, keys_BHSK, mask)
             self.watch(weights_BHTS)
             context_BHTK = F.dropout(weights_BHTS, dropout) @ values_BHSK
+        return self._joined(context_BHTK)
+
+    def _joined(self, context_BHTK: Tensor) -> Tensor:
+        """[h_1, …, h_H] W^O, through the gate where there is one."""
+        gate = self.gate
+        if gate is not None:
+            context_BHTK = gate.on_heads(context_BHTK)
         context_BTD = context_BHTK.transpose(1, 2).flatten(2)
-        return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+        output_BTD = linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+        return output_BTD if gate is None else gate.on_output(output_BTD)
 
     def _turn(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
         """Queries and keys by their positions."""

@@ -77,9 +77,9 @@ class RelativeAttention(MultiHeadAttention):
         if self.watch is not None:
             self.watch(weights_BHTT)
         dropout = self.dropout if self.training else 0.0
-        context_BHTK = F.dropout(weights_BHTT, dropout) @ values_BHTK
-        context_BTD = context_BHTK.transpose(1, 2).flatten(2)
-        return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
+        if self.gate is not None:
+            values_BHTK = self.gate.on_values(values_BHTK)
+        return self._joined(F.dropout(weights_BHTT, dropout) @ values_BHTK)
 
     def distances(self, T: int) -> Tensor:
         """The wave r_d of each distance d = T − 1, …, 0, …, −(T − 1) [2T − 1, D]."""

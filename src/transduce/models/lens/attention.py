@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.errors import ModelError
+from transduce.models.lens.names import matches
 from transduce.nn.attention.attention import Attention
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.watchable import Watch
@@ -33,7 +33,7 @@ class Lens:
         self.parts = {
             name: part
             for name, part in attentions(network).items()
-            if any(fnmatchcase(name, pattern) for pattern in patterns or ("*",))
+            if matches(name, patterns or ("*",))
         }
         self._seen: dict[str, list[Tensor]] = {}
         self._before: dict[str, Watch] = {}

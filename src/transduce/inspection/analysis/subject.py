@@ -1,0 +1,310 @@
+"""A model, a source and a target as a function of embeddings: what attribution works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
+from transduce.errors import DataError, ModelError
+from transduce.tasks import AudioClassifier, LanguageModel, SpeechModel
+from transduce.tasks.audio_input import AudioInputModel
+from transduce.tasks.classify import Classifier
+from transduce.tasks.model import Model
+from transduce.tasks.tag import Tagger
+from transduce.tasks.transduce import Transducer
+
+FROM_TOKENS = ("table", "letters", "ngrams")
+"""Modules of a front end that say what is there, and not where."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Inputs of one row [1, positions, width], and what becomes of them."""
+
+    names: list[str]
+    """Of the inputs: source, prefix."""
+    inputs: list[Tensor]
+    baselines: list[Tensor]
+    features: Callable[[Sequence[Tensor]], Tensor]
+    """Inputs [N, positions, width] to what the head reads [N, steps, width]."""
+    head: nn.Module
+    wanted: list[int]
+    """What the head was to say, from the step `first` on."""
+    tokens: Tokens
+    target_tokens: list[str]
+    source_tokens: list[str] = field(default_factory=list)
+    prefix_tokens: list[str] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    first: int = 0
+    specials: int = 0
+    """How many tokens the head does not tell apart, as they are no labels."""
+
+    def piece(self, number: int) -> str:
+        """What the head's number stands for."""
+        (piece,) = self.tokens.pieces([number + self.specials])
+        return piece
+
+    def number(self, text: str) -> int:
+        """The head's number of a token. Raises ModelError where it is none."""
+        ids = self.tokens.encode(text)
+        if len(ids) == 1 and ids[0] >= self.specials and self.tokens.pieces(ids) != [SPECIALS[1]]:
+            return ids[0] - self.specials
+        pieces = self.tokens.pieces(range(self.specials, len(self.tokens)))
+        if text in pieces:
+            return pieces.index(text)
+        raise ModelError(f"the model has no token {text!r} to contrast with: give one token")
+
+
+@contextmanager
+def subject_of(
+    model: Model, source: Any, target: str | None, baseline: str, settings: Mapping[str, Any]
+) -> Iterator[Subject]:
+    """What is to be explained of a model."""
+    if target is None:
+        target = _own(model, source, settings)
+    with ExitStack() as held:
+        if isinstance(model, Transducer | SpeechModel):
+            yield _of_transducer(model, source, target, baseline, settings, held)
+        elif isinstance(model, LanguageModel):
+            yield _of_language_model(model, source, target, baseline)
+        elif isinstance(model, Tagger):
+            yield _of_tagger(model, source, target, baseline, held)
+        elif isinstance(model, Classifier):
+            yield _of_classifier(model, source, target, baseline, settings, held)
+        else:
+            raise ModelError(f"nothing is attributed for a model of task {model.recipe.task}")
+
+
+def _own(model: Model, source: Any, settings: Mapping[str, Any]) -> str:
+    """What the model itself makes of a source."""
+    (output,) = model.run([source], **settings)
+    if output.failed or not (output.tokens or output.ids):
+        raise ModelError(output.warning or "there is no output to explain: the source is empty")
+    if isinstance(model, LanguageModel):
+        return output.text[len(source) :]
+    return output.text
+
+
+def _of_transducer(
+    model: Any,
+    source: Any,
+    target: str,
+    baseline: str,
+    settings: Mapping[str, Any],
+    held: ExitStack,
+) -> Subject:
+    network = model.network
+    if isinstance(model, SpeechModel):
+        ids, times = _heard(model, source, settings, held)
+        pieces: list[str] = []
+        read_S = torch.as_tensor(ids)
+    else:
+        (ids,), warnings = model._encode([source])
+        if not ids or warnings:
+            raise ModelError(warnings.get(0) or "the source is empty: there is nothing to explain")
+        times, pieces = [], model.source_tokens.pieces([*ids, END])
+        read_S = torch.tensor([*ids, END])
+    (written,) = model.target_tokens.encode_batch([target])
+    read_1T = torch.tensor([[BEGIN, *written]]).to(model.device)
+    read_1S = read_S[None].to(model.device)
+    lengths_1 = torch.tensor([read_1S.shape[1]])
+
+    def features(inputs: Sequence[Tensor]) -> Tensor:
+        count = len(inputs[0])
+        with _given(network.front, inputs[0]), _given(network.decoder.embedding, inputs[1]):
+            rows = (read_1S.expand(count, -1), lengths_1.expand(count), read_1T.expand(count, -1))
+            found: Tensor = network(*rows)
+            return found
+
+    fronts = [(network.front, (read_1S, lengths_1) if times else (read_1S,))]
+    inputs, bases = _embedded([*fronts, (network.decoder.embedding, (read_1T,))], baseline)
+    return Subject(
+        names=["source", "prefix"],
+        inputs=inputs,
+        baselines=bases,
+        features=features,
+        head=network.head,
+        wanted=[*written, END],
+        tokens=model.target_tokens,
+        target_tokens=model.target_tokens.pieces([*written, END]),
+        source_tokens=pieces,
+        prefix_tokens=model.target_tokens.pieces([BEGIN, *written]),
+        times=times,
+    )
+
+
+def _of_language_model(model: LanguageModel, source: str, target: str, baseline: str) -> Subject:
+    network, tokens = model.network, model.target_tokens
+    prompt = tokens.encode_batch([source])[0] if source else []
+    (following,) = model._encode_following([prompt], [target])
+    text = [*prompt, *following]
+    if not following or len(text) > model.window:
+        raise ModelError(
+            f"what is explained has 1 to {model.window} tokens with its prompt, which the model "
+            f"reads at once, and this has {len(text)}"
+        )
+    read_1T = torch.tensor([[BEGIN, *text[:-1]]]).to(model.device)
+
+    def features(inputs: Sequence[Tensor]) -> Tensor:
+        with _given(network.decoder.embedding, inputs[0]):
+            found: Tensor = network(read_1T.expand(len(inputs[0]), -1))
+            return found
+
+    inputs, bases = _embedded([(network.decoder.embedding, (read_1T,))], baseline)
+    return Subject(
+        names=["prefix"],
+        inputs=inputs,
+        baselines=bases,
+        features=features,
+        head=network.head,
+        wanted=following,
+        tokens=tokens,
+        target_tokens=tokens.pieces(following),
+        prefix_tokens=tokens.pieces([BEGIN, *text[:-1]]),
+        first=len(prompt),
+    )
+
+
+def _of_classifier(
+    model: Classifier,
+    source: Any,
+    target: str,
+    baseline: str,
+    settings: Mapping[str, Any],
+    held: ExitStack,
+) -> Subject:
+    times: list[float] = []
+    if isinstance(model, AudioClassifier):
+        ids, times = _heard(model, source, settings, held)
+    else:
+        (ids,), _ = model._encode([source])
+    if not len(ids):
+        raise ModelError("the source is empty: there is nothing to explain")
+    return _labelled(model, ids, times, [target], baseline)
+
+
+def _of_tagger(model: Tagger, source: str, target: str, baseline: str, held: ExitStack) -> Subject:
+    (words,), tags = [source.split()], target.split()
+    if not words or len(words) != len(tags):
+        raise ModelError(f"there are {len(words)} words, but {len(tags)} tags for them")
+    (ids,), new = model._rows([words])
+    held.enter_context(model.network.front.also(new) if new else nullcontext())
+    return _labelled(model, ids, [], tags, baseline)
+
+
+def _labelled(
+    model: Any, ids: list[int], times: list[float], labels: list[str], baseline: str
+) -> Subject:
+    network, tokens = model.network, model.target_tokens
+    names = tokens.pieces(range(len(SPECIALS), len(tokens)))
+    for label in labels:
+        if label not in names:
+            raise ModelError(f"the model has no label {label!r}; it has {', '.join(names[:20])}")
+    read_1S, lengths_1 = torch.as_tensor(ids)[None].to(model.device), torch.tensor([len(ids)])
+
+    def features(inputs: Sequence[Tensor]) -> Tensor:
+        count = len(inputs[0])
+        with _given(network.front, inputs[0]):
+            found: Tensor = network(read_1S.expand(count, -1), lengths_1.expand(count))
+            return found
+
+    fronts = [(network.front, (read_1S, lengths_1) if times else (read_1S,))]
+    inputs, bases = _embedded(fronts, baseline)
+    return Subject(
+        names=["source"],
+        inputs=inputs,
+        baselines=bases,
+        features=features,
+        head=network.head,
+        wanted=[names.index(label) for label in labels],
+        tokens=tokens,
+        target_tokens=labels,
+        source_tokens=[] if times else model.source_tokens.pieces(ids),
+        times=times,
+        specials=len(SPECIALS),
+    )
+
+
+def _heard(
+    model: AudioInputModel, source: Any, settings: Mapping[str, Any], held: ExitStack
+) -> tuple[list[int], list[float]]:
+    """The samples of a recording, and the second at which each state begins."""
+    (recording,) = model.listen_to([source], settings.get("rate"), settings.get("tags", ()))
+    ((wave, trouble, _),) = model.waves_of([recording.source])
+    if recording.trouble or wave is None:
+        raise DataError(recording.trouble or trouble)
+    known = list(model.source_tokens.tags)
+    front = model.network.front
+    held.enter_context(front.tagged([known.index(tag) for tag in recording.tags]))
+    states = range(front.states_of(len(wave)))
+    return cast("list[int]", wave), [recording.start + front.seconds_of(n) for n in states]
+
+
+# --------------------------------------------------------------------------------- embeddings
+
+
+def _embedded(
+    fronts: Sequence[tuple[nn.Module, tuple[Tensor, ...]]], baseline: str
+) -> tuple[list[Tensor], ...]:
+    """What front ends give for tokens, and what for a baseline at the same positions."""
+    inputs, bases = [], []
+    with torch.no_grad():
+        for front, read in fronts:
+            inputs.append(_vectors(front(*read)).clone())
+            if baseline == "unknown" and len(read) == 1:
+                special = (read[0] == BEGIN) | (read[0] == END)
+                unknown = read[0].masked_fill(~special, UNKNOWN)
+                bases.append(_vectors(front(unknown)).clone())
+                continue
+            with _without_tokens(front, baseline):
+                bases.append(_vectors(front(*read)).clone())
+    return inputs, bases
+
+
+def _vectors(given: Any) -> Tensor:
+    """The front end of audio gives their number too."""
+    found = given[0] if isinstance(given, tuple) else given
+    assert isinstance(found, Tensor)
+    return found
+
+
+@contextmanager
+def _without_tokens(front: nn.Module, baseline: str) -> Iterator[None]:
+    """Within, what a front end knows of tokens is zero, or the mean of its table of embeddings, and
+    of audio the features are zero, which is their mean; positions stay."""
+
+    def silence(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (torch.zeros_like(inputs[0]), *inputs[1:])
+
+    def zero(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        if baseline == "mean" and isinstance(module, nn.Embedding):
+            return module.weight.mean(dim=0).expand_as(output)
+        return torch.zeros_like(output)
+
+    with ExitStack() as held:
+        for name, module in front.named_children():
+            if name == "subsampling":
+                held.callback(module.register_forward_pre_hook(silence).remove)
+            if name in FROM_TOKENS:
+                held.callback(module.register_forward_hook(zero).remove)
+        yield
+
+
+@contextmanager
+def _given(front: nn.Module, x_NPD: Tensor) -> Iterator[None]:
+    """Within, a front end gives these vectors, whatever it reads."""
+
+    def replaced(module: nn.Module, inputs: Any, output: Any) -> Any:
+        return (x_NPD, *output[1:]) if isinstance(output, tuple) else x_NPD
+
+    hook = front.register_forward_hook(replaced)
+    try:
+        yield
+    finally:
+        hook.remove()
