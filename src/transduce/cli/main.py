@@ -17,6 +17,7 @@ from transduce.cli.commands.check import check
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.export import export
+from transduce.cli.commands.look import look
 from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import recipes
 from transduce.cli.commands.run import run
@@ -34,7 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, train, run, score, prompts, evaluate, export, align, check, recipes):
+for command in (demo, train, run, score, look, prompts, evaluate, export, align, check, recipes):
     app.command()(command)
 app.add_typer(corpus.app, name="corpus", help="List the corpora known by name, get or make one.")
 

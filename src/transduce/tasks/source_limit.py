@@ -10,6 +10,7 @@ from transduce.recipe import Recipe
 TIMES = 4  # what training has seen: beyond it an output is no good any more
 LEAST_WRITTEN = 256  # tokens of a source that are read in any case before an output is written,
 LEAST_LABELLED = 4096  # or labelled, which costs one pass
+NOT_READ = "the rest was not read"
 LETTERS = 100  # of a token, at most: what is longer than that many of each is not even tokenised
 
 Ids = list[list[int]]
@@ -48,4 +49,4 @@ def why(recipe: Recipe, longest: int, room: int) -> str:
 
 def unread(lengths: dict[int, str]) -> dict[int, str]:
     """What to say of sources that were cut."""
-    return {index: f"the source {said}: the rest was not read" for index, said in lengths.items()}
+    return {index: f"the source {said}: {NOT_READ}" for index, said in lengths.items()}

@@ -1,0 +1,71 @@
+"""The command look: a page that shows what a model attended to and what it nearly said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import Beam, Device, ModelArgument, Overwrite, Precision
+
+
+def look(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Texts, or audio files for a speech model."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(help="The page, .html; or .png, .svg, .pdf: mean attention as a figure."),
+    ] = Path("look.html"),
+    target: Annotated[
+        str | None, typer.Option(help="Look at this output instead of the model's own.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Another model, side by side on the same inputs."),
+    ] = None,
+    beam: Beam = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Tag of each input, such as its language; repeatable.")
+    ] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Write a page that shows attention, alternatives and the beam. It needs no network."""
+    from transduce.cli.input import check_tags
+    from transduce.data.text.tags import with_tags
+    from transduce.inspection.look import look as look_at
+    from transduce.inspection.look.show import check_suffix
+    from transduce.interop.engine import open_model
+    from transduce.storage import check_free
+    from transduce.tasks import AudioInputModel
+
+    check_suffix(output)
+    check_free([output], overwrite)
+    folders = [model] if against is None else [model, against]
+    models = [open_model(folder, None, device, precision).freeze() for folder in folders]
+    for one in models:
+        check_tags(one, tag or [])
+    first, other = models[0], models[1] if against is not None else None
+    asked = {"beam": beam, "max_length": max_length}
+    settings = {name: value for name, value in asked.items() if value is not None}
+    if isinstance(first, AudioInputModel):
+        settings |= {"tags": tag} if tag else {}  # type: ignore[dict-item]
+    else:
+        inputs = [with_tags(text, tag or []) for text in inputs]
+    found = look_at(first, inputs, target=target, against=other, **settings)
+    found.save(output)
+    for pages in found.looks:
+        for page in pages:
+            if page["warning"]:
+                typer.echo(f"transduce: {page['warning']}", err=True)
+    size = output.stat().st_size
+    open_it = ": open it in a browser" if output.suffix.lower() in (".html", ".htm") else ""
+    print(f"Wrote {output} ({size / 1e6:.1f} MB){open_it}.")

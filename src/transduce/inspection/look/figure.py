@@ -1,0 +1,53 @@
+"""The static figure of a look: attention to the source, averaged over layers and heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.errors import ModelError
+from transduce.inspection.figures import attention_grid
+from transduce.inspection.look.arrays import unpacked
+from transduce.inspection.look.collect import Page
+
+ORDER = ("cross", "decoder", "pool", "encoder")
+"""Which attention is drawn: the first kind that a model has."""
+LONGEST = 60  # rows or columns of a drawn map; what is longer is averaged to so many
+
+
+def draw(looks: Sequence[Sequence[Page]], path: Path) -> None:
+    """Draw a heat map for each input and model. Raises ModelError where a model has no attention."""
+    panels = []
+    for pages in looks:
+        for one in pages:
+            weights_TS, rows, columns = mean_attention(one)
+            title = f"{one['model']}: {one['text']}" if len(pages) > 1 else one["text"]
+            panels.append((weights_TS, columns, rows, title))
+    attention_grid(panels, path)
+
+
+def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]]:
+    """Weights averaged over the layers and heads of one kind, with the tokens of rows and columns."""
+    kinds = [part["kind"] for part in one["attention"]]
+    kind = next((kind for kind in ORDER if kind in kinds), None)
+    if kind is None:
+        raise ModelError(f"the model {one['model']} has no attention to draw: write a .html instead")
+    parts = [part for part in one["attention"] if part["kind"] == kind]
+    mean_TS = np.mean([unpacked(part["weights"]).mean(axis=0) for part in parts], axis=0)
+    rows, columns = (one["axes"][parts[0][side]] for side in ("rows", "columns"))
+    if one["times"]:  # frames of audio are many, and their names say little
+        if parts[0]["rows"] == "source":
+            mean_TS, rows = _fewer(mean_TS, rows)
+        turned_ST, columns = _fewer(mean_TS.T, columns)
+        mean_TS = turned_ST.T
+    return mean_TS, rows, columns
+
+
+def _fewer(weights_XY: NDArray[np.float64], names: list[str]) -> tuple[NDArray[np.float64], list[str]]:
+    """At most LONGEST rows: of several in a row the largest weight, and the first one's name."""
+    step = -(-len(names) // LONGEST)
+    starts = range(0, len(names), step)
+    return np.stack([weights_XY[at : at + step].max(axis=0) for at in starts]), names[::step]
