@@ -50,7 +50,8 @@ class Browser:
     """One Chromium without a network; `with Browser() as browser: browser.open(path)`."""
 
     def __enter__(self) -> Self:
-        assert CHROMIUM and CHROMEDRIVER
+        assert CHROMIUM, MISSING
+        assert CHROMEDRIVER, MISSING
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.driver = subprocess.Popen(
             [CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -65,7 +66,12 @@ class Browser:
         self.root = f"http://127.0.0.1:{port}"
         options = {
             "binary": CHROMIUM,
-            "args": [*FLAGS, f"--user-data-dir={self.profile.name}", "--window-size=1280,900", "about:blank"],
+            "args": [
+                *FLAGS,
+                f"--user-data-dir={self.profile.name}",
+                "--window-size=1280,900",
+                "about:blank",
+            ],
         }
         wanted = {
             "browserName": "chrome",

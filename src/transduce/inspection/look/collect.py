@@ -139,11 +139,13 @@ def _number(value: float) -> float | None:
 
 def _axes(seen: Seen) -> dict[str, list[str]]:
     """What positions are called; by their times where the source is audio."""
-    source = seen.source_tokens or [f"{second:.2f} s" for second in seen.times]
-    axes = {"source": source, "target": seen.target_tokens, "prefix": seen.prefix_tokens}
-    return {name: [visible(token) for token in tokens] for name, tokens in axes.items()} | {
-        "pooled": ["pooled"]
-    }
+    named = seen.named
+    tokens = {"source": named.source_tokens, "target": named.target_tokens}
+    tokens["prefix"] = named.prefix_tokens
+    axes = {side: [visible(token) for token in some] for side, some in tokens.items()}
+    if named.times:
+        axes["source"] = [f"{second:.2f} s" for second in named.times]
+    return axes | {"pooled": ["pooled"]}
 
 
 def _attention(seen: Seen) -> list[dict[str, Any]]:
@@ -248,7 +250,7 @@ def _labels(model: Classifier, seen: Seen) -> list[list[Any]]:
     order = np.argsort(-probabilities_V, kind="stable").tolist()
     pieces = model._pieces_of_head(order)
     return [
-        [visible(piece), round(float(probabilities_V[number]), 4)]
+        [piece, round(float(probabilities_V[number]), 4)]
         for piece, number in zip(pieces, order, strict=True)
     ]
 

@@ -19,7 +19,7 @@ LONGEST = 60  # rows or columns of a drawn map; what is longer is averaged to so
 
 
 def draw(looks: Sequence[Sequence[Page]], path: Path) -> None:
-    """Draw a heat map for each input and model. Raises ModelError where a model has no attention."""
+    """A heat map for each input and model. Raises ModelError where a model has no attention."""
     panels = []
     for pages in looks:
         for one in pages:
@@ -30,11 +30,13 @@ def draw(looks: Sequence[Sequence[Page]], path: Path) -> None:
 
 
 def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]]:
-    """Weights averaged over the layers and heads of one kind, with the tokens of rows and columns."""
+    """Weights averaged over layers and heads of one kind; the tokens of rows and columns."""
     kinds = [part["kind"] for part in one["attention"]]
     kind = next((kind for kind in ORDER if kind in kinds), None)
     if kind is None:
-        raise ModelError(f"the model {one['model']} has no attention to draw: write a .html instead")
+        raise ModelError(
+            f"the model {one['model']} has no attention to draw: write a .html instead"
+        )
     parts = [part for part in one["attention"] if part["kind"] == kind]
     mean_TS = np.mean([unpacked(part["weights"]).mean(axis=0) for part in parts], axis=0)
     rows, columns = (one["axes"][parts[0][side]] for side in ("rows", "columns"))
@@ -46,7 +48,9 @@ def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]
     return mean_TS, rows, columns
 
 
-def _fewer(weights_XY: NDArray[np.float64], names: list[str]) -> tuple[NDArray[np.float64], list[str]]:
+def _fewer(
+    weights_XY: NDArray[np.float64], names: list[str]
+) -> tuple[NDArray[np.float64], list[str]]:
     """At most LONGEST rows: of several in a row the largest weight, and the first one's name."""
     step = -(-len(names) // LONGEST)
     starts = range(0, len(names), step)

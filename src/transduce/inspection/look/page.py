@@ -1,4 +1,4 @@
-"""The page: one HTML file with its data, script and style inside; it loads nothing and sends nothing.
+"""The page: one HTML file with its data, script and style inside; it loads and sends nothing.
 
 Inputs, outputs and vocabularies are anybody's. They are data in a JSON block, in which no character
 can end the block, and the script writes them as text alone. The Content-Security-Policy names the
@@ -78,7 +78,9 @@ def as_json(data: dict[str, Any]) -> str:
     """JSON that nothing inside can end, whatever element it stands in."""
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     written = written.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair
-    return "".join(UNSAFE.get(sign, sign) for sign in written)
+    for sign, escaped in UNSAFE.items():
+        written = written.replace(sign, escaped)
+    return written
 
 
 def _script() -> str:

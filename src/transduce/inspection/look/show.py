@@ -1,4 +1,4 @@
-"""Looks: what was collected of inputs and one or two models, as a page, a figure or in a notebook."""
+"""Looks: what was collected of inputs and one or two models, as a page, figure or notebook cell."""
 
 from __future__ import annotations
 

@@ -204,7 +204,9 @@ class AudioPlane extends Plane {
   }
 }
 
-/** For playback: the spectrogram, brighter where a step attends to. */
+const BARS_HEIGHT = 60; // of a strip: attention above, the spectrogram below
+
+/** For playback: how much a step attends to each moment, over the spectrogram. */
 class Strip {
   constructor(look) {
     this.look = look;
@@ -219,15 +221,14 @@ class Strip {
     const context = this.canvas.getContext("2d");
     const [wide, high] = [this.canvas.width, this.canvas.height];
     const scale = wide / this.look.audio.seconds;
-    context.drawImage(spectrogram(this.look.audio), 0, 0, wide, high);
+    context.clearRect(0, 0, wide, high);
+    context.drawImage(spectrogram(this.look.audio), 0, BARS_HEIGHT, wide, high - BARS_HEIGHT);
     let top = 0.05;
     for (const weight of weights) if (weight > top) top = weight;
     context.fillStyle = theme.color("accent");
-    context.globalAlpha = 0.75;
     for (let place = 0; place < weights.length; place++) {
-      const tall = (weights[place] / top) * high;
-      context.fillRect(this.edges[place] * scale, high - tall, (this.edges[place + 1] - this.edges[place]) * scale, tall);
+      const tall = (weights[place] / top) * (BARS_HEIGHT - 4);
+      context.fillRect(this.edges[place] * scale, BARS_HEIGHT - tall, (this.edges[place + 1] - this.edges[place]) * scale, tall);
     }
-    context.globalAlpha = 1;
   }
 }

@@ -72,7 +72,7 @@ class HeadPanel {
     this.lines = new Lines("attention");
     this.shape = "matrix";
     const longest = Math.max(...look.groups.map((group) => group.columnNames.length));
-    this.scale = longest > 40 ? "largest" : "one";
+    this.scale = longest > 40 || look.audible ? "largest" : "one";
     this.about = make("p", { class: "about" });
     const shapes = choice("Show as", "shape", [["matrix", "matrix"], ["lines", "lines"]], "matrix", (shape) => { this.shape = shape; this.update(); });
     const scales = choice("Colours", "scale", [["one", "0 to 1"], ["largest", "0 to the largest"]], this.scale, (scale) => { this.scale = scale; this.update(); });
