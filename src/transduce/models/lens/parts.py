@@ -14,8 +14,10 @@ from transduce.models.lens.attention import attentions
 from transduce.models.lens.names import short_name
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.gated_convolution import GatedConvolution
 from transduce.nn.recurrent.cells import Cell
 from transduce.nn.recurrent.gates import CELL, gate_names
+from transduce.nn.recurrent.stack import Recurrent
 
 Kind = Literal["attention", "state", "gate", "logits", "next_token"]
 LOGITS, NEXT_TOKEN = "logits", "next_token"
@@ -62,6 +64,7 @@ def side_of(name: str) -> Literal["source", "target"]:
 def parts_of(network: nn.Module) -> list[Part]:
     """Everything in a network that a lens can show, from the input to the output."""
     found = [_attention(name, part) for name, part in attentions(network).items()]
+    width_of_all = _width(network)
     for name, module in network.named_modules():
         if isinstance(module, Cell) and CELLS.fullmatch(name):
             side, width = side_of(name), module.width
@@ -71,7 +74,7 @@ def parts_of(network: nn.Module) -> list[Part]:
             names = gate_names(module)
             found += [Part(f"{name}.{gate}", "gate", (side, width)) for gate in names]
         elif _has_states(name, module):
-            found.append(Part(name, "state", (side_of(name), "width")))
+            found.append(Part(name, "state", (side_of(name), width_of_all)))
     order = {name: place for place, (name, _) in enumerate(network.named_modules())}
     found.sort(key=lambda part: order.get(part.name, order.get(part.name.rpartition(".")[0], 0)))
     vocabulary = _vocabulary(network)
@@ -91,6 +94,20 @@ def _has_states(name: str, module: nn.Module) -> bool:
     embeds = name == "front" or (name == "decoder.embedding" and isinstance(module, TokenEmbedding))
     whole = name in ("encoder", "decoder") and isinstance(module, STACKS)
     return embeds or whole or BLOCK.fullmatch(name) is not None
+
+
+def _width(network: nn.Module) -> int | str:
+    """Of the hidden vectors between all layers; its name where only the front end knows it."""
+    for name, module in network.named_modules():
+        if not name.startswith(("encoder.", "decoder.")):
+            continue
+        if isinstance(module, MultiHeadAttention):
+            return module.width
+        if isinstance(module, Recurrent):
+            return module.output_width
+        if isinstance(module, GatedConvolution):
+            return module.product.out_features // 2
+    return "width"
 
 
 def _vocabulary(network: nn.Module) -> int:

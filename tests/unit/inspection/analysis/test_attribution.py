@@ -175,6 +175,16 @@ def test_values_are_the_log_probabilities_and_contrasts_their_differences(
         )
 
 
+def test_few_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(banned=True)
+    whole = attribute(model, "a cup", "tea", steps=4)
+    monkeypatch.setattr("transduce.inspection.analysis.attribute.PLACES", 20)
+    parts = attribute(model, "a cup", "tea", steps=4)
+    for one, other in zip(found_in(whole), found_in(parts), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    np.testing.assert_allclose(whole.values, parts.values, atol=1e-5)
+
+
 def test_gradient_norms_have_no_sign() -> None:
     model = tiny(banned=True)
     found = attribute(model, "a cup", "tea", method="gradient_norm")
