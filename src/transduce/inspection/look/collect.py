@@ -185,13 +185,13 @@ def _entry(
 
 
 def _cells(seen: Seen) -> list[dict[str, Any]]:
-    """Of recurrent networks: each gate's mean over its width, and how large the states are."""
+    """Of recurrent networks: each gate's mean over its width, and states' root mean square."""
     rows: dict[str, list[tuple[str, NDArray[Any]]]] = {"source": [], "target": []}
     for name, states_SD in seen.states.items():
         size_S = np.sqrt(np.square(states_SD.astype(np.float64)).mean(axis=1))
-        rows[side_of(name)].append((f"{_cell(name)} state, root mean square", size_S))
+        rows[side_of(name)].append((f"{_cell(name)} state (RMS)", size_S))
     for name, gates_SD in seen.gates.items():
-        rows[side_of(name)].append((f"{_cell(name)} gate, mean", gates_SD.mean(axis=1)))
+        rows[side_of(name)].append((f"{_cell(name)} gate", gates_SD.mean(axis=1)))
     return [
         {
             "columns": side,
@@ -204,10 +204,9 @@ def _cells(seen: Seen) -> list[dict[str, Any]]:
 
 
 def _cell(name: str) -> str:
-    """encoder.recurrent.cells.0.forget: encoder cell 1 forget."""
-    side, _, rest = name.partition(".recurrent.cells.")
-    number, _, gate = rest.partition(".")
-    return f"{side} cell {int(number) + 1} {gate}".strip()
+    """encoder.recurrent.cells.0.forget: cell 1 forget."""
+    number, _, gate = name.partition(".recurrent.cells.")[2].partition(".")
+    return f"cell {int(number) + 1} {gate}".strip()
 
 
 def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:

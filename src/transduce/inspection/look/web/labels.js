@@ -14,7 +14,7 @@ function labelBars(look) {
   const pool = look.groups.find((group) => group.kind === "pool");
   if (pool && !look.audible) {
     const weights = pool.table(0, -1).row(0);
-    const top = Math.max(...weights, 1e-6);
+    const top = Math.max(...weights, 2 / weights.length); // an even share is half as dark as can be
     const tokens = pool.columnNames.map((name, at) => make("span", { class: "token", title: `weight ${weights[at].toFixed(3)}` }, name));
     const color = () => tokens.forEach((token, at) => {
       token.style.backgroundColor = shade(weights[at] / top);

@@ -1,6 +1,6 @@
 // The page itself: inputs, tabs, keyboard, light and dark.
 
-const VIEWS = [glanceView, headView, playbackView, nbestView, audioView, labelsView, cellsView];
+const VIEWS = [labelsView, glanceView, headView, playbackView, nbestView, audioView, cellsView];
 
 class Page {
   constructor(inputs) {
@@ -52,7 +52,7 @@ class Page {
     const first = this.looks[0];
     const rows = [["Input", first.source]];
     for (const look of this.looks) {
-      const about = [look.how, look.score === null ? "" : `score ${fixed(look.score)}`].filter(Boolean).join(", ");
+      const about = [look.how, look.score === null ? "" : look.labels.length ? `probability ${percent(look.score)}` : `score ${fixed(look.score)}`].filter(Boolean).join(", ");
       rows.push([look.label, look.text, about]);
       if (look.warning) rows.push(["Note", look.warning]);
     }

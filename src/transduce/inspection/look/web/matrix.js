@@ -116,7 +116,8 @@ class Matrix extends Plane {
 
   measure(width) {
     const { rows, columns } = this.table;
-    const fit = Math.max(2, Math.min(28, (width - this.left - 2) / columns));
+    const down = Math.max(14, (0.72 * innerHeight - this.above) / rows); // all rows in sight, if they can be
+    const fit = Math.max(2, Math.min(28, down, (width - this.left - 2) / columns));
     this.cellX = fit * this.zoom;
     this.cellY = Math.max(fit, Math.min(18, 560 / rows)) * this.zoom;
     return [this.left + columns * this.cellX, this.above + rows * this.cellY];
