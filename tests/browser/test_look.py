@@ -215,6 +215,27 @@ def test_two_models_side_by_side(browser: Browser, tmp_path: Path) -> None:
     at_ease(browser)
 
 
+def test_attribution_and_embeddings(browser: Browser, tmp_path: Path) -> None:
+    found = look(tiny(banned=True), "iroh made tea", target="tea", attribution=True)
+    opened(browser, found, tmp_path)
+    browser.click("#tab-attribution")
+    assert browser.run(COUNT_COLORS, "#view-attribution .plane canvas") > 20
+    browser.run("document.querySelector('#view-attribution .scroller').focus()")
+    browser.press("down")
+    one = found.data["inputs"][0]["looks"][0]
+    expected = unpacked(one["attribution"][0]["values"])[0, 0]
+    said = browser.text("#view-attribution .readout")
+    assert float(said.rpartition(": ")[2]) == pytest.approx(expected, abs=2e-3)
+    browser.screenshot(tmp_path / "attribution.png")
+    browser.click("#tab-embedding")
+    rows = "return [...document.querySelectorAll('.neighbours tr')].map(r => r.innerText)"
+    name, cosine = one["embeddings"][0]["neighbours"][0][1][0]
+    assert f"{name} {cosine:.2f}" in browser.run(rows)[0]
+    assert browser.run(COUNT_COLORS, "#view-embedding .plane canvas") > 5
+    browser.screenshot(tmp_path / "embedding.png")
+    at_ease(browser)
+
+
 def test_audio_plays_and_a_click_seeks(browser: Browser, tmp_path: Path) -> None:
     found = look(audio_model(), Piece.of("noise", noise(1.2)), max_length=6)
     opened(browser, found, tmp_path)

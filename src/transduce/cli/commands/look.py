@@ -27,6 +27,13 @@ def look(
         Path | None,
         typer.Option(metavar="MODEL", help="Another model, side by side on the same inputs."),
     ] = None,
+    attribution: Annotated[
+        bool,
+        typer.Option(
+            "--attribution",
+            help="Also which tokens each output token hangs on (integrated gradients); slower.",
+        ),
+    ] = False,
     beam: Beam = None,
     max_length: Annotated[
         int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
@@ -60,7 +67,9 @@ def look(
         settings |= {"tags": tag} if tag else {}  # type: ignore[dict-item]
     else:
         inputs = [with_tags(text, tag or []) for text in inputs]
-    found = look_at(first, inputs, target=target, against=other, **settings)
+    found = look_at(
+        first, inputs, target=target, against=other, attribution=attribution, **settings
+    )
     found.save(output)
     for pages in found.looks:
         for page in pages:

@@ -25,8 +25,16 @@ def packed(values: ArrayLike, scale: int = TEN_THOUSANDTHS) -> Packed:
     return {"shape": list(given.shape), "scale": scale, "bits": bits, "data": data}
 
 
+def packed_signed(values: ArrayLike) -> Packed:
+    """Numbers of either sign, to a ten-thousandth of the largest of them, which is "signed"."""
+    given = np.asarray(values, np.float64)
+    largest = float(np.abs(given).max(initial=0.0)) or 1.0
+    return {**packed((given / largest + 1.0) / 2.0, 2 * TEN_THOUSANDTHS), "signed": largest}
+
+
 def unpacked(one: Packed) -> NDArray[np.float64]:
     """What was packed."""
     kind = "u1" if one["bits"] == 8 else "<u2"
     whole = np.frombuffer(zlib.decompress(base64.b64decode(one["data"])), kind)
-    return whole.reshape(one["shape"]).astype(np.float64) / one["scale"]
+    shares = whole.reshape(one["shape"]).astype(np.float64) / one["scale"]
+    return np.asarray((2.0 * shares - 1.0) * one["signed"] if "signed" in one else shares)

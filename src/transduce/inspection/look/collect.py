@@ -14,10 +14,11 @@ from transduce.data.tokens.tokenizer import END
 from transduce.decoding.lens import RunLens, Seen
 from transduce.decoding.output import Output
 from transduce.errors import DataError, ModelError
-from transduce.inspection.analysis import rollout
+from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.figures import visible
-from transduce.inspection.look.arrays import packed
+from transduce.inspection.look.arrays import packed, packed_signed
 from transduce.inspection.look.audio import audio_of, check_audio
+from transduce.inspection.look.embedding import embeddings_of
 from transduce.models.lens.parts import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.classify import Classifier
@@ -38,14 +39,16 @@ def collect(
     source: Any,
     *,
     target: str | None = None,
+    attribution: bool = False,
     tags: Sequence[str] = (),
     **settings: Any,
 ) -> Page:
     """What a model computed for one input: its output, alternatives, attention, n-best list.
 
-    target: look at this text instead of what the model itself would write. The settings are those
-    of `model.run`. Raises DataError where the input is empty or longer than the model reads,
-    ModelError where the model does not show what it computes.
+    target: look at this text instead of what the model itself would write. attribution: also what
+    each output token hangs on, by integrated gradients, which costs some dozen passes a token. The
+    settings are those of `model.run`. Raises DataError where the input is empty or longer than the
+    model reads, ModelError where the model does not show what it computes.
     """
     audio = isinstance(model, AudioInputModel)
     if not audio and not isinstance(source, str):
@@ -55,7 +58,7 @@ def collect(
     if isinstance(model, AudioInputModel):
         check_audio(model, source, tags)
     lens = _lens(model)
-    asked = {"tags": list(tags)} if audio and tags else {}
+    asked: dict[str, Any] = {"tags": list(tags)} if audio and tags else {}
     with lens:
         if target is None:
             (output,) = model.run([source], **_search(model, settings), **asked)
@@ -85,6 +88,8 @@ def collect(
         "steps": _steps(model, seen),
         "nbest": [_hypothesis(one.output) for one in lens] if target is None else [],
         "labels": [],
+        "embeddings": embeddings_of(model, seen),
+        "attribution": _attribution(model, source, output.text, asked) if attribution else [],
     }
     if isinstance(model, LanguageModel):
         page["prompt"] = len(seen.source_tokens)
@@ -239,6 +244,29 @@ def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:
             }
         )
     return steps
+
+
+def _attribution(
+    model: Model, source: Any, text: str, asked: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """What each output token hangs on: of the source, and of what is written already."""
+    if isinstance(model, LanguageModel):
+        text = text[len(source) :] if text.startswith(source) else text
+    why = attribute(model, source, text, **asked)
+    source_names = why.source_tokens or [f"{second:.2f} s" for second in why.times]
+    sides = (("source", why.source, source_names), ("prefix", why.prefix, why.prefix_tokens))
+    return [
+        {
+            "columns": side,
+            "row_names": [visible(token) for token in why.target_tokens],
+            "column_names": [visible(name) for name in names] if not why.times else names,
+            "values": packed_signed(values_TS),
+            "method": why.method.replace("_", " "),
+            "gap": 0.0 if why.gap is None else round(float(np.abs(why.gap).max()), 3),
+        }
+        for side, values_TS, names in sides
+        if values_TS is not None and values_TS.size
+    ]
 
 
 def _labels(model: Classifier, seen: Seen) -> list[list[Any]]:

@@ -29,6 +29,8 @@ SCRIPTS = (
     "audio.js",
     "labels.js",
     "cells.js",
+    "attribution.js",
+    "embedding.js",
     "main.js",
 )
 STYLES = ("look.css",)

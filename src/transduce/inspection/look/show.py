@@ -66,21 +66,21 @@ def look(
     *,
     target: str | None = None,
     against: Model | None = None,
+    attribution: bool = False,
     **settings: Any,
 ) -> Look:
     """Look at what a model does with an input, or with each of a list of them.
 
     target: look at this text instead of the model's own output. against: another model, shown
-    beside it on the same inputs. The settings are those of `model.run`, such as beam=5. Raises
-    DataError and ModelError as `collect` does.
+    beside it on the same inputs. attribution: also what each output token hangs on. The settings
+    are those of `model.run`, such as beam=5. Raises DataError and ModelError as `collect` does.
     """
     some: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
     if not some:
         raise DataError("there is no input to look at: give at least one")
     models = [model] if against is None else [model, against]
-    return Look(
-        [[collect(one, source, target=target, **settings) for one in models] for source in some]
-    )
+    asked = {"target": target, "attribution": attribution, **settings}
+    return Look([[collect(one, source, **asked) for one in models] for source in some])
 
 
 def check_suffix(path: Path) -> None:

@@ -20,7 +20,7 @@ from tiny_sounds import audio_model, noise
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, ModelError
-from transduce.inspection.look.arrays import packed, unpacked
+from transduce.inspection.look.arrays import packed, packed_signed, unpacked
 from transduce.inspection.look.collect import collect
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import Piece
@@ -213,3 +213,55 @@ def short() -> dict[str, Any]:
         "tokens": {"both": {"level": "character"}},
         "max_length": 100,
     }
+
+
+def test_signed_numbers_come_back() -> None:
+    given = np.random.default_rng(1).normal(size=(4, 7))
+    near = np.abs(given).max() / 10_000
+    np.testing.assert_allclose(unpacked(packed_signed(given)), given, atol=near)
+
+
+def test_neighbours_and_positions() -> None:
+    model = tiny(banned=True)
+    page = collect(model, "tea", target="uncle")
+    source, target = page["embeddings"]
+    assert [name for name, _ in source["neighbours"]] == ["t", "e", "a"]
+    assert [name for name, _ in target["neighbours"]] == ["u", "n", "c", "l", "e"]
+    table = torch.nn.functional.normalize(model.network.front.table.weight.detach(), dim=1)
+    (number,) = model.source_tokens.encode("t")
+    cosines = (table @ table[number]).tolist()
+    others = [i for i in range(4, len(cosines)) if i != number]
+    best = max(others, key=lambda i: cosines[i])
+    name, cosine = source["neighbours"][0][1][0]
+    assert [name] == model.source_tokens.pieces([best])
+    assert cosine == pytest.approx(cosines[best], abs=1e-3)
+    assert [
+        n for n, used in zip(source["map"]["names"], source["map"]["used"], strict=True) if used
+    ] == [
+        "t",
+        "e",
+        "a",
+    ]
+    assert source["positions"]["kind"] == "sinusoidal"
+    expected_TD = model.network.front.positions.positions(32)
+    np.testing.assert_allclose(unpacked(source["positions"]["values"]), expected_TD, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["transduce", "language", "classify", "tag", "speech"])
+def test_attribution(kind: str) -> None:
+    made: dict[str, Any] = {
+        "transduce": lambda: (tiny(banned=True), SOURCE),
+        "language": lambda: (language_model(), "tea"),
+        "classify": lambda: (labelled("classify", TRANSFORMER), "a cup of tea"),
+        "tag": lambda: (labelled("tag", TRANSFORMER), "a cup of tea"),
+        "speech": lambda: (audio_model(), Piece.of("noise", noise(0.6))),
+    }
+    model, source = made[kind]()
+    settings = {"max_length": 3} if kind in ("transduce", "language", "speech") else {}
+    page = collect(model, source, attribution=True, **settings)
+    assert page["attribution"]
+    for one in page["attribution"]:
+        found_TS = unpacked(one["values"])
+        assert found_TS.shape == (len(one["row_names"]), len(one["column_names"]))
+        assert one["method"] == "integrated gradients"
+    assert np.abs(unpacked(page["attribution"][0]["values"])).max() > 0

@@ -17,6 +17,16 @@ async function unpack(packed) {
   return { shape: packed.shape, scale: packed.scale, values };
 }
 
+/** A table of numbers of either sign; its largest is that of the numbers without their signs. */
+async function unpackSigned(packed, rowNames, columnNames, about) {
+  const { values, scale } = await unpack(packed);
+  const numbers = Float32Array.from(values, (value) => ((2 * value) / scale - 1) * packed.signed);
+  const table = new Table(numbers, rowNames, columnNames, about);
+  table.signed = true;
+  table.largest = packed.signed;
+  return table;
+}
+
 /** A table of numbers from 0 to 1 with names for its rows and columns. */
 class Table {
   constructor(values, rowNames, columnNames, about) {
@@ -93,6 +103,15 @@ async function openLook(raw) {
     const { values, scale } = await unpack(one.values);
     const numbers = Float32Array.from(values, (value) => value / scale);
     one.table = new Table(numbers, one.rows, raw.axes[one.columns], "recurrent cells");
+  }
+  for (const one of raw.attribution) {
+    one.table = await unpackSigned(one.values, one.row_names, one.column_names, `attribution to the ${one.columns}`);
+  }
+  for (const one of raw.embeddings) {
+    if (!one.positions) continue;
+    const [count, width] = one.positions.values.shape;
+    const numbers = (size) => Array.from({ length: size }, (_, place) => String(place));
+    one.positions.table = await unpackSigned(one.positions.values, numbers(count), numbers(width), "positional encoding");
   }
   if (raw.audio) raw.audio.picture = await unpack(raw.audio.spectrogram);
   raw.groups = Object.keys(KIND_TITLES)

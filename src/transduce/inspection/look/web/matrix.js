@@ -110,8 +110,8 @@ class Matrix extends Plane {
 
   recolor() {
     if (!this.table) return;
-    const { rows, columns, values } = this.table;
-    this.image = picture(rows, columns, (i) => values[i], this.top);
+    const { rows, columns, values, signed } = this.table;
+    this.image = picture(rows, columns, (i) => values[i], this.top, signed);
   }
 
   measure(width) {
