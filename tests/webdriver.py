@@ -151,6 +151,11 @@ class Browser:
     def _act(self, source: dict[str, Any]) -> None:
         self._call("POST", f"{self.session}/actions", {"actions": [source]})
 
+    def enter(self, selector: str | None) -> None:
+        """Look into a frame; None: at the page itself."""
+        chosen = None if selector is None else self.find(selector)
+        self._call("POST", f"{self.session}/frame", {"id": chosen})
+
     def wait(self, script: str, seconds: float = 10.0) -> Any:
         """Until a script returns something true."""
         return self.wait_for(lambda: self.run(script), script, seconds)

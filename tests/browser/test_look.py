@@ -255,6 +255,19 @@ def test_audio_plays_and_a_click_seeks(browser: Browser, tmp_path: Path) -> None
     at_ease(browser)
 
 
+def test_the_frame_of_a_notebook(browser: Browser, page: Look, tmp_path: Path) -> None:
+    browser.errors()
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><meta charset=utf-8>{page._repr_html_()}", "utf-8")
+    browser.open(notebook)
+    browser.enter("iframe")
+    browser.wait("return document.documentElement.dataset.ready")
+    browser.click("#tab-playback")
+    assert browser.text(".where").startswith("step 1 of")
+    browser.enter(None)
+    assert browser.errors() == []
+
+
 def test_labels(browser: Browser, tmp_path: Path) -> None:
     words = Tokens.train(recipe.Tokens(level="word"), ["a cup of tea"])
     data = {split: {"file": "a.tsv"} for split in ("train", "valid")}
@@ -314,6 +327,13 @@ def test_long_sequences_stay_smooth(browser: Browser, tmp_path: Path) -> None:
       }
       const box = document.querySelector("#view-head select[name=head]");
       box.value = "3"; box.dispatchEvent(new Event("change"));
+      return performance.now() - begin;
+    """)
+    assert took < 1000, f"{took:.0f} ms"
+    took = browser.run("""
+      const begin = performance.now();
+      const box = document.querySelector("#view-head select[name=shape]");
+      box.value = "lines"; box.dispatchEvent(new Event("change"));
       return performance.now() - begin;
     """)
     assert took < 1000, f"{took:.0f} ms"

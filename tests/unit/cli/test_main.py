@@ -9,7 +9,7 @@ import pytest
 from command_line import Transduce, sentence
 
 COMMANDS = [
-    *("demo", "train", "run", "score", "prompts", "evaluate"),
+    *("demo", "train", "run", "score", "look", "prompts", "evaluate"),
     *("export", "align", "check", "recipes", "corpus"),
 ]
 

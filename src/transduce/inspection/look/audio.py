@@ -16,6 +16,7 @@ from transduce.data.audio.corpus import FULL_SCALE
 from transduce.errors import DataError
 from transduce.inspection.look.arrays import packed
 from transduce.tasks import AudioInputModel
+from transduce.tasks.audio_input import Piece
 from transduce.tasks.model import ready
 
 MOST_PLAYED = 60.0  # seconds of audio that a page carries to play
@@ -25,8 +26,8 @@ DARKEST, BRIGHTEST = 0.05, 0.998  # quantiles of log-mel energy
 def check_audio(model: AudioInputModel, source: Any, tags: Sequence[str]) -> None:
     """Raise DataError for audio that cannot be used, or that is heard in several pieces."""
     (recording,) = model.listen_to([source], None, tags)
-    if recording.trouble:
-        raise DataError(recording.trouble)
+    if recording.trouble or (isinstance(recording.source, Piece) and recording.source.silent):
+        raise DataError(recording.trouble or f"{source} has nothing but silence: give another")
     if len(recording.pieces) > 1 or not recording.whole:
         raise DataError(
             f"{source} is longer than the {model.longest:g} s that this model hears at once: give "

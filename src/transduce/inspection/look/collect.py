@@ -21,6 +21,7 @@ from transduce.inspection.look.audio import audio_of, check_audio
 from transduce.inspection.look.embedding import embeddings_of
 from transduce.models.lens.parts import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
+from transduce.tasks.audio_input import Piece
 from transduce.tasks.classify import Classifier
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model
@@ -41,14 +42,16 @@ def collect(
     target: str | None = None,
     attribution: bool = False,
     tags: Sequence[str] = (),
+    rate: int | None = None,
     **settings: Any,
 ) -> Page:
     """What a model computed for one input: its output, alternatives, attention, n-best list.
 
     target: look at this text instead of what the model itself would write. attribution: also what
-    each output token hangs on, by integrated gradients, which costs some dozen passes a token. The
-    settings are those of `model.run`. Raises DataError where the input is empty or longer than the
-    model reads, ModelError where the model does not show what it computes.
+    each output token hangs on, by integrated gradients, which costs some dozen passes a token. tags
+    and rate are of audio, the rate of samples. The settings are those of `model.run`. Raises
+    DataError where the input is empty or longer than the model reads, ModelError where the model
+    does not show what it computes.
     """
     audio = isinstance(model, AudioInputModel)
     if not audio and not isinstance(source, str):
@@ -56,6 +59,8 @@ def collect(
     if not audio and not source.strip() and not isinstance(model, LanguageModel):
         raise DataError("the input is empty: give a text to look at")
     if isinstance(model, AudioInputModel):
+        if rate is not None:
+            source = Piece.of_samples(source, rate, model.audio.sample_rate)
         check_audio(model, source, tags)
     lens = _lens(model)
     asked: dict[str, Any] = {"tags": list(tags)} if audio and tags else {}

@@ -6,11 +6,13 @@ import base64
 import io
 import json
 import wave
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from language import LSTM as LM_LSTM
@@ -189,6 +191,17 @@ def test_speech_has_a_picture_times_and_the_audio_itself() -> None:
     json.dumps(page, allow_nan=False)
 
 
+def test_samples_and_a_part_of_a_file(tmp_path: Path) -> None:
+    model = audio_model()
+    page = collect(model, noise(0.5, rate=8000) / 32768, rate=8000, max_length=4)
+    assert page["audio"]["seconds"] == pytest.approx(0.5, abs=0.01)
+    soundfile.write(tmp_path / "long.wav", noise(2.0), 4000)
+    page = collect(model, f"{tmp_path}/long.wav#t=1.2,1.7", max_length=4)
+    assert page["audio"]["start"] == pytest.approx(1.2)
+    assert page["audio"]["seconds"] == pytest.approx(0.5, abs=0.01)
+    assert 1.2 <= page["times"][0] < page["times"][-1] < 1.7
+
+
 def test_what_cannot_be_looked_at_is_told_in_a_sentence() -> None:
     with pytest.raises(DataError, match="the input is empty: give a text to look at"):
         collect(tiny(), "  ")
@@ -196,6 +209,10 @@ def test_what_cannot_be_looked_at_is_told_in_a_sentence() -> None:
         collect(tiny(data=short()), "tea " * 200)
     with pytest.raises(DataError, match=r"longer than the 3 s .* such as long#t=0,3"):
         collect(audio_model(), Piece.of("long", noise(7.0)))
+    with pytest.raises(DataError, match="nothing but silence"):
+        collect(audio_model(), np.zeros(4000, np.float32), rate=4000)
+    with pytest.raises(DataError, match=r"no.wav"):
+        collect(audio_model(), "no.wav")
     with pytest.raises(ModelError, match="does not score targets"):
         collect(labelled("tag", TRANSFORMER), "a cup", target="good bad")
     with pytest.raises(ModelError, match="beam is not for a"):

@@ -1,7 +1,20 @@
 // Attention as lines from what is attended to, on the left, to what attends, on the right.
 
 const FAINTEST = 0.02; // weights below are not drawn
+const MOST_LINES = 20000; // the strongest are drawn
 const PITCH = 22;
+
+/** The places of the weights that are drawn, in the order of the rows. */
+function strongest(table, top) {
+  const counts = new Uint32Array(SHADES);
+  const shadeOf = (value) => Math.min(SHADES - 1, Math.floor((value / top) * SHADES));
+  for (const value of table.values) counts[shadeOf(value)]++;
+  let [least, drawn] = [SHADES, 0];
+  while (least > FAINTEST * SHADES && drawn + counts[least - 1] <= MOST_LINES) drawn += counts[--least];
+  const places = [];
+  table.values.forEach((value, place) => { if (shadeOf(value) >= least) places.push(place); });
+  return places;
+}
 
 class Lines extends Plane {
   constructor(label) {
@@ -14,6 +27,7 @@ class Lines extends Plane {
     this.table = table;
     this.top = top || 1;
     this.over = null;
+    this.strong = strongest(table, this.top);
     this.side = widest(table.columnNames, 160) + 14;
     this.other = widest(table.rowNames, 160) + 14;
     this.scroller.setAttribute("aria-label", `${table.about}, as lines: ${table.columns} tokens to the left, ${table.rows} to the right`);
@@ -44,19 +58,17 @@ class Lines extends Plane {
     const from = this.side - x;
     const to = this.across - this.other - x;
     context.strokeStyle = theme.color("line");
-    for (let row = 0; row < table.rows; row++) {
-      if (this.over && this.over[0] === "right" && this.over[1] !== row) continue;
-      for (let column = 0; column < table.columns; column++) {
-        if (this.over && this.over[0] === "left" && this.over[1] !== column) continue;
-        const share = table.at(row, column) / this.top;
-        if (share < FAINTEST || !(seen(left(column)) || seen(right(row)))) continue;
-        context.globalAlpha = Math.min(1, share);
-        context.lineWidth = 1 + 2 * Math.min(1, share);
-        context.beginPath();
-        context.moveTo(from, left(column) - y);
-        context.lineTo(to, right(row) - y);
-        context.stroke();
-      }
+    for (const place of this.strong) {
+      const [row, column] = [Math.floor(place / table.columns), place % table.columns];
+      if (this.over && this.over[1] !== (this.over[0] === "right" ? row : column)) continue;
+      if (!(seen(left(column)) || seen(right(row)))) continue;
+      const share = Math.min(1, table.values[place] / this.top);
+      context.globalAlpha = share;
+      context.lineWidth = 1 + 2 * share;
+      context.beginPath();
+      context.moveTo(from, left(column) - y);
+      context.lineTo(to, right(row) - y);
+      context.stroke();
     }
     context.globalAlpha = 1;
     this.column(context, table.columnNames, left, this.pitchLeft, y, seen, from - 6, "right", "left");
@@ -86,12 +98,12 @@ class Lines extends Plane {
       if (across > this.across - this.other && places[1] >= 0 && places[1] < this.table.rows) this.over = ["right", places[1]];
     }
     if (String(this.over) === before) return;
-    this.say(this.over ? this.strongest() : "");
+    this.say(this.over ? this.told() : "");
     this.later();
   }
 
   /** The three strongest weights of the token that is pointed at. */
-  strongest() {
+  told() {
     const [side, place] = this.over;
     const { table } = this;
     const count = side === "right" ? table.columns : table.rows;
