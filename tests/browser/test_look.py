@@ -269,16 +269,18 @@ def test_the_frame_of_a_notebook(browser: Browser, page: Look, tmp_path: Path) -
 
 
 def test_labels(browser: Browser, tmp_path: Path) -> None:
-    words = Tokens.train(recipe.Tokens(level="word"), ["a cup of tea"])
+    """And what is in a vocabulary is text, whatever it looks like."""
+    script, image = "</script><script>alert(1)</script>", "<img/src=x/onerror=alert(2)>"
+    words = Tokens.train(recipe.Tokens(level="symbol"), [f"a cup of {script}"])
     data = {split: {"file": "a.tsv"} for split in ("train", "valid")}
     encoder = {"kind": "transformer", "layers": 1, "heads": 2, "feed_forward": 8}
     for task in ("classify", "tag"):
         shape = {"width": 8, "encoder": encoder}
         shape |= {"pooling": "attention"} if task == "classify" else {}
         settings = Recipe.model_validate({"task": task, "data": data, "model": shape})
-        labels = Tokens.train(settings.data.tokens.target, ["good", "bad"])
+        labels = Tokens.train(settings.data.tokens.target, ["good", image])
         torch.manual_seed(1)
-        found = look(create(settings, words, labels), "a cup of tea")
+        found = look(create(settings, words, labels), f"a cup of {script}")
         opened(browser, found, tmp_path)
         browser.click("#tab-labels")
         one = found.data["inputs"][0]["looks"][0]
@@ -295,6 +297,11 @@ def test_labels(browser: Browser, tmp_path: Path) -> None:
                 "return [...document.querySelectorAll('tbody tr')].map(r => r.cells[1].innerText)"
             )
             assert shown == [step["alternatives"][0][0] for step in one["steps"]]
+        assert script in browser.run("return document.querySelector('#view-labels').innerText")
+        assert image in browser.run("return document.querySelector('#view-labels').innerText")
+        assert (
+            browser.run("return document.querySelectorAll('#look script, #look img').length") == 0
+        )
         browser.screenshot(tmp_path / f"{task}.png")
         at_ease(browser)
 

@@ -55,7 +55,7 @@ function bars(rows, chosen) {
 
 function percent(share) {
   const value = 100 * share;
-  if (value > 0 && value < 0.1) return "< 0.1 %";
+  if (value < 0.1) return "< 0.1 %";
   return `${value.toFixed(value < 10 ? 1 : 0)} %`;
 }
 

@@ -90,7 +90,7 @@ class StepPanel {
       const share = Math.exp(step.log_probability ?? -99);
       bar.style.height = `${Math.round(100 * share)}%`;
       return make("button", {
-        type: "button", class: "token", title: `step ${place + 1}: probability ${percent(share)}`,
+        type: "button", class: place < (look.prompt || 0) ? "token prompt" : "token", title: `step ${place + 1}: probability ${percent(share)}`,
         onclick: () => go(place),
       }, bar, make("span", { class: "text" }, look.axes.target[place]));
     });
@@ -101,7 +101,7 @@ class StepPanel {
     this.element = make("div", { class: "playback" },
       this.chooser ? make("div", { class: "controls" }, ...this.chooser.elements) : null,
       make("h3", {}, "Attended to"), this.strip ? this.strip.canvas : null, this.read,
-      make("h3", {}, look.given ? "Given target" : "Output"),
+      make("h3", {}, look.given ? "Given target" : look.prompt ? "Prompt (dashed) and output" : "Output"),
       make("div", { class: "tokens said", "aria-label": "Output" }, ...this.said),
       make("h3", {}, "Alternatives at this step"), this.nearly);
   }
