@@ -2,6 +2,7 @@
 
 const FAINTEST = 0.02; // weights below are not drawn
 const MOST_LINES = 20000; // the strongest are drawn
+const LEVELS = 24; // of opacity: all lines of a level are drawn at once
 const PITCH = 22;
 
 /** The places of the weights that are drawn, in the order of the rows. */
@@ -58,18 +59,20 @@ class Lines extends Plane {
     const from = this.side - x;
     const to = this.across - this.other - x;
     context.strokeStyle = theme.color("line");
+    const levels = Array.from({ length: LEVELS }, () => new Path2D());
     for (const place of this.strong) {
       const [row, column] = [Math.floor(place / table.columns), place % table.columns];
       if (this.over && this.over[1] !== (this.over[0] === "right" ? row : column)) continue;
       if (!(seen(left(column)) || seen(right(row)))) continue;
-      const share = Math.min(1, table.values[place] / this.top);
-      context.globalAlpha = share;
-      context.lineWidth = 1 + 2 * share;
-      context.beginPath();
-      context.moveTo(from, left(column) - y);
-      context.lineTo(to, right(row) - y);
-      context.stroke();
+      const level = levels[Math.min(LEVELS - 1, Math.floor((table.values[place] / this.top) * LEVELS))];
+      level.moveTo(from, left(column) - y);
+      level.lineTo(to, right(row) - y);
     }
+    levels.forEach((level, number) => {
+      context.globalAlpha = (number + 0.5) / LEVELS;
+      context.lineWidth = 1 + (2 * number) / LEVELS;
+      context.stroke(level);
+    });
     context.globalAlpha = 1;
     this.column(context, table.columnNames, left, this.pitchLeft, y, seen, from - 6, "right", "left");
     this.column(context, table.rowNames, right, this.pitchRight, y, seen, to + 6, "left", "right");
