@@ -87,7 +87,7 @@ class AudioPlane extends Plane {
 
   show(table) {
     this.table = table;
-    this.top = table ? table.largest || 1 : 1;
+    this.top = (table && table.usual) || 1;
     this.left = table ? widest(table.rowNames, 120) : 10;
     this.recolor();
     this.resize();

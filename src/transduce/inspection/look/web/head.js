@@ -72,10 +72,10 @@ class HeadPanel {
     this.lines = new Lines("attention");
     this.shape = "matrix";
     const longest = Math.max(...look.groups.map((group) => group.columnNames.length));
-    this.scale = longest > 40 || look.audible ? "largest" : "one";
+    this.scale = longest > 40 || look.audible ? "usual" : "one";
     this.about = make("p", { class: "about" });
     const shapes = choice("Show as", "shape", [["matrix", "matrix"], ["lines", "lines"]], "matrix", (shape) => { this.shape = shape; this.update(); });
-    const scales = choice("Colours", "scale", [["one", "0 to 1"], ["largest", "0 to the largest"]], this.scale, (scale) => { this.scale = scale; this.update(); });
+    const scales = choice("Colours", "scale", [["one", "0 to 1"], ["usual", "0 to a usual row's largest"], ["largest", "0 to the largest"]], this.scale, (scale) => { this.scale = scale; this.update(); });
     this.zoom = slider("Zoom", "zoom", { min: 0.5, max: 4, step: 0.1, value: 1 }, (value) => { this.matrix.zoom = value; this.matrix.resize(); });
     this.place = make("div");
     this.legend = make("span");
@@ -86,7 +86,7 @@ class HeadPanel {
 
   update() {
     const table = this.chooser.table;
-    const top = this.scale === "one" ? 1 : table.largest || 1;
+    const top = { one: 1, usual: table.usual, largest: table.largest }[this.scale] || 1;
     const plane = this.shape === "lines" ? this.lines : this.matrix;
     if (plane.element.parentNode !== this.place) this.place.replaceChildren(plane.element);
     plane.show(table, top);
