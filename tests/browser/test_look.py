@@ -165,10 +165,23 @@ def test_nbest_theme_tabs_and_print(browser: Browser, page: Look, tmp_path: Path
     tokens = browser.run("return document.querySelectorAll('.tree .token').length")
     assert tokens < sum(len(hypothesis["tokens"]) for hypothesis in one["nbest"]), "shared once"
     browser.screenshot(tmp_path / "nbest.png")
+    browser.click("#tab-beam")
+    browser.run("document.querySelector('#view-beam .scroller').focus()")
+    browser.press("right", "right")
+    first, second = one["nbest"][0]["tokens"][:2]
+    assert browser.text("#view-beam .readout").startswith(f"{first} {second}: log-probability")
+    while "pruned: number" not in browser.text("#view-beam .readout"):
+        browser.press("down")
+    browser.screenshot(tmp_path / "beam.png")
+    tall = "return document.querySelector('#view-beam .spacer').offsetHeight"
+    before = browser.run(tall)
+    browser.click("input[name=pruned]")
+    assert browser.run(tall) < before
     background = "return getComputedStyle(document.body).backgroundColor"
     light = browser.run(background)
     browser.press("t")
     assert browser.run(background) != light
+    browser.click("#tab-nbest")
     browser.press("left", "left")
     assert browser.text('[role=tab][aria-selected="true"]') == "Head view"
     browser.screenshot(tmp_path / "dark.png")

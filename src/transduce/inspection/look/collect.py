@@ -18,6 +18,7 @@ from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.figures import visible
 from transduce.inspection.look.arrays import packed, packed_signed
 from transduce.inspection.look.audio import audio_of, check_audio
+from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.look.embedding import embeddings_of
 from transduce.models.lens.parts import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
@@ -64,7 +65,7 @@ def collect(
         check_audio(model, source, tags)
     lens = _lens(model)
     asked: dict[str, Any] = {"tags": list(tags)} if audio and tags else {}
-    with lens:
+    with lens, traced(model) as trace:
         if target is None:
             (output,) = model.run([source], **_search(model, settings), **asked)
         else:
@@ -92,6 +93,7 @@ def collect(
         "cells": _cells(seen),
         "steps": _steps(model, seen),
         "nbest": [_hypothesis(one.output) for one in lens] if target is None else [],
+        "beam": beam_tree(trace, [one.output for one in lens], model.target_tokens),
         "labels": [],
         "embeddings": embeddings_of(model, seen),
         "attribution": _attribution(model, source, output.text, asked) if attribution else [],

@@ -25,6 +25,7 @@ SCRIPTS = (
     "glance.js",
     "head.js",
     "playback.js",
+    "beam.js",
     "nbest.js",
     "audio.js",
     "labels.js",

@@ -4,16 +4,18 @@ const nbestView = {
   id: "nbest",
   title: "N-best",
   when: (looks) => looks.some((look) => look.nbest.length),
-  build: (looks) => panels(looks, (look) => {
-    const place = make("div");
-    if (look.nbest.length < 2) {
-      place.append(make("p", { class: "note" }, `${look.how || "This search"} kept one hypothesis. A wider beam (--beam 5) gives a list.`));
-    }
-    place.append(nbestTable(look.nbest));
-    if (look.nbest.length > 1) place.append(make("h3", {}, "As a tree"), nbestTree(look.nbest));
-    return place;
-  }),
+  build: (looks) => panels(looks, nbestPanel),
 };
+
+function nbestPanel(look) {
+  const place = make("div");
+  if (look.nbest.length < 2) {
+    place.append(make("p", { class: "note" }, `${look.how || "This search"} kept one hypothesis. A wider beam (--beam 5) gives a list.`));
+  }
+  place.append(nbestTable(look.nbest));
+  if (look.nbest.length > 1) place.append(make("h3", {}, "What they share"), nbestTree(look.nbest));
+  return place;
+}
 
 function nbestTable(hypotheses) {
   const head = ["", "output", "score", "log-probability", "tokens"];
