@@ -137,6 +137,10 @@ def test_playback(browser: Browser, page: Look, tmp_path: Path) -> None:
     browser.press("end")
     assert browser.text(".where").startswith(f"step {len(one['steps'])} ")
     browser.press("home")
+    browser.click("#tab-nbest")
+    browser.click("#tab-playback")
+    browser.press("right")
+    assert browser.text(".where").startswith("step 2 "), "after a click the arrows are the view's"
     browser.click("button.token:nth-child(4)")
     assert browser.text(".where").startswith("step 4 ")
     browser.click('[aria-label^="One step back"]')
@@ -181,8 +185,8 @@ def test_nbest_theme_tabs_and_print(browser: Browser, page: Look, tmp_path: Path
     light = browser.run(background)
     browser.press("t")
     assert browser.run(background) != light
-    browser.click("#tab-nbest")
-    browser.press("left", "left")
+    browser.run("document.querySelector('#tab-beam').focus()")
+    browser.press("left", "left", "left")
     assert browser.text('[role=tab][aria-selected="true"]') == "Head view"
     browser.screenshot(tmp_path / "dark.png")
     browser.click('[aria-label^="Switch between light and dark"]')

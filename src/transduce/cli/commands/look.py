@@ -77,4 +77,4 @@ def look(
                 typer.echo(f"transduce: {page['warning']}", err=True)
     size = output.stat().st_size
     open_it = ": open it in a browser" if output.suffix.lower() in (".html", ".htm") else ""
-    print(f"Wrote {output} ({size / 1e6:.1f} MB){open_it}.")
+    print(f"Wrote {output} ({size / 1000:,.0f} kB){open_it}.")

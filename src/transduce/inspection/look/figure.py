@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.decoding.output import TimedWord
 from transduce.errors import ModelError
 from transduce.inspection.figures import attention_grid
 from transduce.inspection.look.arrays import unpacked
 from transduce.inspection.look.collect import Page
+from transduce.inspection.speech_figure import heard_map
 
 ORDER = ("cross", "decoder", "pool", "encoder")
 """Which attention is drawn: the first kind that a model has."""
@@ -20,6 +22,8 @@ LONGEST = 60  # rows or columns of a drawn map; what is longer is averaged to so
 
 def draw(looks: Sequence[Sequence[Page]], path: Path) -> None:
     """A heat map for each input and model. Raises ModelError where a model has no attention."""
+    if len(looks) == len(looks[0]) == 1 and _draw_audio(looks[0][0], path):
+        return
     panels = []
     for pages in looks:
         for one in pages:
@@ -27,6 +31,32 @@ def draw(looks: Sequence[Sequence[Page]], path: Path) -> None:
             title = f"{one['model']}: {one['text']}" if len(pages) > 1 else one["text"]
             panels.append((weights_TS, columns, rows, title))
     attention_grid(panels, path)
+
+
+def _draw_audio(one: Page, path: Path) -> bool:
+    """Attention to audio over its spectrogram, of the last layer; False where there is none."""
+    last = [part for part in one["attention"] if part["kind"] == "cross"][-1:]
+    if not (one["times"] and last):
+        return False
+    audio, start = one["audio"], one["audio"]["start"]
+    begins = [second - start for second in one["times"]]
+    step = begins[1] - begins[0] if len(begins) > 1 else audio["seconds"]
+    words = [
+        TimedWord(word["text"], word["start"] - start, word["end"] - start, word["confidence"])
+        for word in one["words"]
+    ]
+    heard_map(
+        unpacked(last[0]["weights"]).mean(axis=0),
+        [*begins, begins[-1] + step],
+        one["axes"]["target"],
+        unpacked(audio["spectrogram"]).T,
+        audio["seconds"],
+        words,
+        path,
+        one["text"],
+        rate=audio["rate"],
+    )
+    return True
 
 
 def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]]:
@@ -40,7 +70,10 @@ def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]
     parts = [part for part in one["attention"] if part["kind"] == kind]
     mean_TS = np.mean([unpacked(part["weights"]).mean(axis=0) for part in parts], axis=0)
     rows, columns = (one["axes"][parts[0][side]] for side in ("rows", "columns"))
-    if one["times"]:  # frames of audio are many, and their names say little
+    if one["times"]:
+        columns = [name.removesuffix(" s") for name in columns]
+        rows = columns if parts[0]["rows"] == "source" else rows
+        # Frames of audio are many, and their names say little.
         if parts[0]["rows"] == "source":
             mean_TS, rows = _fewer(mean_TS, rows)
         turned_ST, columns = _fewer(mean_TS.T, columns)

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from tiny_models import tiny
+from tiny_sounds import audio_model, noise
 from transduce.errors import DataError, ModelError
-from transduce.inspection.look import Look, look
+from transduce.inspection.look import Look, figure, look
 from transduce.inspection.look.page import as_json, page
+from transduce.tasks.audio_input import Piece
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> & \u2028 \u2029 ]]>"
 
@@ -111,6 +113,21 @@ def test_figures(found: Look, tmp_path: Path, suffix: str) -> None:
     start = {".png": b"\x89PNG", ".svg": b"<?xml"}[suffix]
     assert path.read_bytes().startswith(start)
     assert path.stat().st_size > 4000
+
+
+def test_figures_of_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(figure, "heard_map", lambda *given, **_: drawn.append(given))
+    sounds = [Piece.of("noise", noise(0.8, seed=seed)) for seed in (1, 2)]
+    found = look(audio_model(), sounds, max_length=4)
+    Look(found.looks[:1]).save(tmp_path / "one.png")
+    ((weights_TS, edges, tokens, mel_FM, seconds, *_),) = drawn
+    assert weights_TS.shape == (len(tokens), len(edges) - 1)
+    assert mel_FM.shape[1] == 16
+    assert 0 <= edges[0] < edges[-1] <= seconds
+    found.save(tmp_path / "two.svg")
+    assert len(drawn) == 1, "several are heat maps side by side"
+    assert (tmp_path / "two.svg").stat().st_size > 4000
 
 
 def test_what_cannot_be_saved(found: Look, tmp_path: Path) -> None:

@@ -38,24 +38,21 @@ class BeamPlane extends Plane {
     this.arrange();
   }
 
-  /** Give each node its place; leaves take a line each, the best path comes first. */
+  /** Give each node its line in the column of its step: the best path, what went on, what did not. */
   arrange() {
-    const shown = (node) => this.pruned || node.fate !== "pruned" && node.fate !== "end pruned";
-    const worth = (node) => node.path ?? (node.fate === "kept" ? 1e3 : 1e4 + node.rank);
+    const gone = (node) => node.fate === "pruned" || node.fate === "end pruned";
+    const worth = (node) => (node.path === undefined ? (gone(node) ? 2e6 : 1e6) : node.path) + (node.up ? node.up.line : 0);
+    const columns = [];
+    for (const node of this.all) (columns[node.depth] ||= []).push(node);
     this.nodes = [];
     this.lines = 0;
-    const put = (node) => {
-      this.nodes.push(node);
-      node.line = this.lines;
-      const below = node.children.filter(shown).sort((a, b) => worth(a) - worth(b));
-      below.forEach((child, number) => {
-        if (number) this.lines++;
-        put(child);
-      });
-    };
-    const stack = this.all[0];
-    put(stack);
-    this.column = widest(this.nodes.map((node) => node.token), 110) + 18;
+    for (const column of columns) { // parents have their lines before their children
+      const shown = column.filter((node) => this.pruned || !gone(node)).sort((a, b) => worth(a) - worth(b) || a.rank - b.rank);
+      shown.forEach((node, line) => { node.line = line; });
+      this.nodes.push(...shown);
+      this.lines = Math.max(this.lines, shown.length - 1);
+    }
+    this.column = widest(this.nodes.map((node) => node.token), 110) + 34;
   }
 
   show() { this.resize(); }
@@ -75,26 +72,26 @@ class BeamPlane extends Plane {
       if (!node.up) continue;
       const [px, py] = this.at(node);
       const [ux, uy] = this.at(node.up);
-      if (px < x - this.column || ux > x + this.wide || py < y - 30 || uy > y + this.high + 30) continue;
+      if (px < x - this.column || ux > x + this.wide) continue;
       const best = node.path === 0;
       const faint = node.fate === "pruned" || node.fate === "end pruned";
       context.strokeStyle = theme.color(best ? "accent" : "soft");
       context.globalAlpha = best ? 1 : faint ? 0.25 : 0.6;
       context.lineWidth = best ? 2 : 1;
-      context.beginPath();
       if (node.up.up) {
-        context.moveTo(ux + this.column - 14 - x, uy - y);
-        context.lineTo(px - 8 - x, py - y);
-        context.lineTo(px - 3 - x, py - y);
+        const from = ux + context.measureText(cut(context, node.up.token, 106)).width + 3;
+        context.beginPath();
+        context.moveTo(from - x, uy - y);
+        context.lineTo(Math.max(from, px - 30) - x, uy - y);
+        context.lineTo(px - 4 - x, py - y);
+        context.stroke();
       }
-      context.stroke();
       context.globalAlpha = faint ? 0.45 : 1;
       context.fillStyle = theme.color(node === this.over || best ? "accent" : "ink");
       const text = cut(context, node.token, 106);
       context.fillText(text, px - x, py - y);
       const wide = context.measureText(text).width;
       if (faint) context.fillRect(px - x, py - y, wide, 1);
-      if (!faint && node.children.length && wide + 4 < this.column - 14) context.fillRect(px + wide + 3 - x, py - y, this.column - 17 - wide, 0.5);
       if (node.place !== null) context.fillText(`${node.place + 1}: ${fixed(node.score)}`, px + wide + 8 - x, py - y);
       if (node === this.over) context.strokeRect(px - 3 - x, py - 9 - y, wide + 6, 18);
       context.globalAlpha = 1;
@@ -123,9 +120,9 @@ class BeamPlane extends Plane {
   }
 
   pressed(event) {
-    const inOrder = this.nodes.slice(1);
+    const inOrder = this.nodes.slice(1); // column by column, and down
     const step = (by) => inOrder[(inOrder.indexOf(this.over) + by + inOrder.length) % inOrder.length];
-    const shown = (node) => node.children.find((one) => this.nodes.includes(one) && one.line === node.line);
+    const shown = (node) => inOrder.find((one) => one.up === node);
     const moves = {
       ArrowDown: () => step(1), ArrowUp: () => step(-1),
       ArrowLeft: () => (this.over?.up?.up ? this.over.up : this.over),

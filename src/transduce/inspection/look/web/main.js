@@ -39,7 +39,9 @@ class Page {
     this.tabs.replaceChildren(...this.views.map((one, number) => {
       one.tab = make("button", {
         type: "button", role: "tab", id: `tab-${one.view.id}`, "aria-controls": `view-${one.view.id}`,
-        onclick: () => this.show(one), onkeydown: (event) => this.along(event, number),
+        // The mouse has chosen: from here the arrow keys are the view's own.
+        onclick: (event) => { this.show(one); if (event.detail) one.element.focus({ preventScroll: true }); },
+        onkeydown: (event) => this.along(event, number),
       }, one.view.title);
       return one.tab;
     }));
@@ -65,7 +67,7 @@ class Page {
     if (!one || this.active === one) return;
     this.active?.view.left?.(this.shared);
     if (!one.element) {
-      one.element = make("div", { role: "tabpanel", id: `view-${one.view.id}`, "aria-labelledby": `tab-${one.view.id}` }, one.view.build(this.looks, this.shared));
+      one.element = make("div", { role: "tabpanel", tabindex: "-1", id: `view-${one.view.id}`, "aria-labelledby": `tab-${one.view.id}` }, one.view.build(this.looks, this.shared));
       this.main.append(one.element);
     }
     this.active = one;
