@@ -21,7 +21,7 @@ from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.log import read_log
-from transduce.training.log_window import Passed
+from transduce.training.log_window import UpdateResult
 from transduce.training.memory import auto_batch as budget
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
@@ -118,7 +118,7 @@ def test_resuming_after_skipped_updates_is_exact(
 ) -> None:
     """Also where skipped updates wait to be looked at, as on a GPU, while the state is saved."""
     if waits:
-        monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+        monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     settings = ["train.log_every=15", "train.schedule=cosine", "train.warmup=5"]
     bad = {4, 18, 19, 33}
     for name, steps in (("whole", [40]), ("parted", [20, 40])):
@@ -131,7 +131,7 @@ def test_resuming_after_skipped_updates_is_exact(
             train(cut, tmp_path / name, resume=number > 0)
             monkeypatch.undo()
             if waits:
-                monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+                monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     whole, parted = state(tmp_path / "whole"), state(tmp_path / "parted")
     assert whole[1]["guard"] == parted[1]["guard"]
     assert whole[1]["guard"]["skipped"] == (3 if waits else 4)  # the last is not yet looked at
@@ -168,7 +168,7 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any], tokens: int | None = None) -> Passed:
+    def call(self: Update, batches: list[Any], tokens: int | None = None) -> UpdateResult:
         nonlocal count
         count += 1
         passed = real(self, batches, tokens)

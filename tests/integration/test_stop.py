@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lives import Lives, check_same, command
 from transduce.storage import held, read_tensors
-from transduce.training.run_directory.checkpoint import settle_state
+from transduce.training.run_directory.checkpoint import recover_state
 
 STATE = "state/training.safetensors"
 
@@ -65,7 +65,7 @@ def test_asked_twice(task: Path, lives: Lives, tmp_path: Path) -> None:
     os.kill(process, signal.SIGINT)
     assert lives.end() == 130, lives.told
     assert "Traceback" not in lives.told
-    assert settle_state(folder) is not None
+    assert recover_state(folder) is not None
     assert step_saved(folder) == 10
     assert not list(folder.rglob("*.part"))
     lives.start(*command(task, folder, "train.steps=30"))
