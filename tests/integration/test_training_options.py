@@ -128,7 +128,7 @@ def test_a_run_that_has_ended_and_one_that_ends_too_soon_say_so(
     assert "before the warm-up of 2 is over" in capsys.readouterr().err
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run", resume=True)
     told = capsys.readouterr().err
-    assert "come to its end, at update 2: to train it longer" in told
+    assert "is finished, at update 2: to train it longer" in told
     assert "resume it with a larger train.steps" in told
     assert "the rate rises" not in told
     train(load_recipe(task / "tiny.yaml", [*asked, "train.warmup=1"]), tmp_path / "other")
