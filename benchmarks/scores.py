@@ -12,7 +12,7 @@ import numpy as np
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import Evaluation
 from transduce.evaluation.metrics import Metric, interval
-from transduce.evaluation.perplexity import given_text, in_blocks
+from transduce.evaluation.perplexity import in_blocks, text_to_score
 
 
 def after_one(model: Any, split: str, _: Evaluation) -> Metric:
@@ -21,7 +21,7 @@ def after_one(model: Any, split: str, _: Evaluation) -> Metric:
     There a block is predicted from 1, 2, ... tokens before; our blocks begin with nothing.
     """
     data = model.recipe.data
-    given = given_text(read_pairs(getattr(data, split), data.folder), model.target_tokens, True)
+    given = text_to_score(read_pairs(getattr(data, split), data.folder), model.target_tokens, True)
     blocks = in_blocks(given, model.window)
     worth = np.concatenate([found[1:] for found in model.log_probabilities(blocks)])
     return Metric("after_one", float(-worth.mean()), None, None, False, {"tokens": len(worth)})

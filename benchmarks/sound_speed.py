@@ -28,7 +28,7 @@ from transduce.data.audio.corpus import FULL_SCALE, read_waves
 from transduce.data.batches.batch import Batch
 from transduce.data.text.pairs import read_pairs
 from transduce.hardware import pick_precision
-from transduce.tasks.speech import Piece, SpeechModel
+from transduce.tasks.speech import AudioSegment, SpeechModel
 from transduce.tasks.transduce import load
 from transduce.training.distributed.processes import Processes
 from transduce.training.optimizer import build_optimizer, set_learning_rate
@@ -96,7 +96,7 @@ def transcribe_speed(model: SpeechModel, rounds: int, limit: int | None) -> dict
     read = read_waves(names, model.audio.sample_rate)
     reading = time.perf_counter() - began
     there = zip(names, read, strict=True)
-    pieces = [Piece.of(name, heard.wave) for name, heard in there if heard.wave is not None]
+    pieces = [AudioSegment.of(name, heard.wave) for name, heard in there if heard.wave is not None]
     audio = sum(len(piece.wave) for piece in pieces) / model.audio.sample_rate
     found: dict[str, Any] = {"test_seconds": audio, "reading": audio / reading}
     for name, beam in (("greedy", 1), ("searched", recipe.decode.beam)):

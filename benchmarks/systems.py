@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from transduce import recipe
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models.encoder_decoder import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.training.optimizer import build_optimizer, set_learning_rate
 from transduce.training.update import build_update
 

@@ -56,7 +56,9 @@ def presets() -> str:
         else:
             assert isinstance(encoder, RecurrentEncoder)
             assert isinstance(decoder, RecurrentDecoder)
-            way = "both ways" if encoder.bidirectional else "backwards" if encoder.reverse else ""
+            way = (
+                "bidirectional" if encoder.bidirectional else "backwards" if encoder.reverse else ""
+            )
             attention = f"{decoder.attention} attention, context: {decoder.context}"
             cells = [
                 f"{layers(encoder.layers)} {encoder.cell}, {way or 'forwards'}",
@@ -72,7 +74,7 @@ def layers(count: int) -> str:
 
 
 def table(section: SectionKeys) -> str:
-    places = ", ".join(f"`{place}`" for place in section.places if place) or "The top"
+    places = ", ".join(f"`{place}`" for place in section.places if place) or "Top level"
     about = section.about[0].upper() + section.about[1:].rstrip(".") + "."
     rows = [
         f"### {places}",

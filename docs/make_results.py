@@ -62,13 +62,13 @@ def demo() -> list[str]:
         f"`{found['facts']['command']}`, {first['training']['device']}, "
         f"torch {first['training']['torch']}, {first['training']['parameters']:,} parameters, "
         f"{first['test']['items']:,} held-out words, beam 4, 95 % bootstrap intervals. A word with "
-        "several pronunciations is right if any of them is said.",
+        "several pronunciations is correct if any of them is predicted.",
         "",
-        "How the recipe came about: nineteen short trials of shape, rate and batch size. For seven "
-        "of them the test words were scored as well as the validation words, and the "
-        "choice was made with both in view, so these figures are a little too kind; a clean "
-        "estimate needs words that played no part. `train.minutes` ties the schedule to the clock, "
-        "so a seed does not repeat to the digit.",
+        "The recipe was chosen in nineteen short trials of architecture, learning rate and batch "
+        "size. For seven of them the test words were scored as well as the validation words, and "
+        "both were seen in the choice, so these results are slightly optimistic; an unbiased "
+        "estimate needs other words. `train.minutes` ties the schedule to the clock, so a seed "
+        "does not reproduce exactly.",
         "",
         *table(
             ["seed", "phone error rate", "words right", "updates", "training", "whole demo"], rows
@@ -97,11 +97,11 @@ def toy_tasks() -> list[str]:
         cells += [f"{own[0]['parameters']:,}", f"{max(r['updates'] for r in own):,}"]
         rows.append(cells)
     return [
-        "## Copying and reversing strings never seen",
+        "## Toy tasks: copying and reversing unseen strings",
         "",
-        "`python benchmarks/toy_tasks.py`: strings of 1 to 12 letters, 20,000 to learn from, 1,000 "
-        "test strings that are in no other split, greedy search; the share of strings that is "
-        "wholly right. `lstm-seq2seq` has no attention: all it knows of the source is one state. "
+        "`python benchmarks/toy_tasks.py`: strings of 1 to 12 letters, 20,000 for training, 1,000 "
+        "test strings that are in no other split, greedy search; the share of correct strings. "
+        "`lstm-seq2seq` has no attention: its decoder gets only the encoder's final state. "
         f"Run on one thread of {', '.join(machines)}.",
         "",
         *table(["model", "copy", "reverse", "parameters", "updates"], rows),

@@ -73,7 +73,7 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
         for name, one in reported.items():
             rows += _rows(name, one, expression, shown) if _says(shown, label, name) else []
         if rows:
-            head = [label, "set", "seeds", "mean", "interval", "together", "published"]
+            head = [label, "set", "seeds", "mean", "interval", "ensemble", "published"]
             lines += [*_table(head, rows), ""]
     lines += _by_group(reported, shown)
     trained = {name: one for name, one in reported.items() if set(one["runs"]) != {ENSEMBLE}}
@@ -148,7 +148,7 @@ def _rows(
             [
                 f"`{name}`",
                 test,
-                f"{runs[ENSEMBLE]['members']} together" if apart is runs else str(len(values)),
+                f"{runs[ENSEMBLE]['members']} models" if apart is runs else str(len(values)),
                 _mean(values, digits),
                 "" if low is None else f"{low:.{digits}f} to {high:.{digits}f}",
                 "" if together is None else f"{together[0]:.{digits}f}",

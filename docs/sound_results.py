@@ -24,10 +24,10 @@ def sections() -> list[str]:
 
 
 _ABOUT_SPEED = (
-    "Seconds of audio that a second takes: whole training updates, as `transduce train` does them; "
-    "transcribing the test set greedily, and with the recipe's beam and share of CTC; and reading "
-    "the files. `features`: the share of a training update that log-mel features take. The median "
-    "over rounds, with the slowest and the fastest beside it."
+    "Seconds of audio processed per second (inverse real-time factor): whole training updates, as "
+    "in `transduce train`; transcribing the test set with greedy search, and with the recipe's "
+    "beam and CTC weight; and reading the files. `features`: the share of a training update that "
+    "log-mel features take. The median over rounds, with the slowest and the fastest."
 )
 
 
@@ -58,25 +58,25 @@ def _alignment(found: dict[str, Any]) -> list[str]:
     }
     missed = sum(row["read_missed"] for row in found["rows"])
     head = ["text", "voice, speech above noise", "minutes", "lines within 100 ms"]
-    head += ["of new articles", "median", "words within 100 ms", "left out found", "taken for it"]
+    head += ["of new articles", "median", "words within 100 ms", "omissions found", "false alarms"]
     training = found["training"]
     return [
         "## Aligning long recordings",
         "",
         f"`{found['facts']['command']}`: a model of {training['parameters']:,} parameters, which a "
         f"CPU trained in {training['seconds'] / 60:.0f} minutes on readings of the Declaration in "
-        "two languages by eight voices, aligns readings by other voices, which played no part in "
-        "setting any limit, with pauses of 0.2 to 1.2 s, an echo, noise, about one line in twelve "
-        "left out, and now and then something that is not in the text. Starts and ends of lines, "
-        "and starts of words (all of them wrong in a line of which not every word was found), "
-        "against where espeak said them. `taken for it`: lines that were read "
-        "and counted as left out; both their ends count as wrong."
+        "two languages by eight voices, aligns readings by other voices, which were not used to "
+        "set any threshold, with pauses of 0.2 to 1.2 s, reverberation, noise, about one line in "
+        "twelve left out, and now and then speech that is not in the text. Starts and ends of "
+        "lines, and starts of words (all wrong in a line of which not every word was found), are "
+        "compared with espeak's own times. `false alarms`: lines that were spoken and counted as "
+        "left out; both their ends count as wrong."
         + (f" {found['notes']}" if found.get("notes") else ""),
         "",
         f"In all, {_share(total['near'], total['boundaries'])} of {total['boundaries']:,} "
-        f"boundaries of lines lie within 100 ms, {_share(total['near_words'], total['words'])} of "
-        f"{total['words']:,} words begin so; {total['left_out_found']} of {total['left_out']} "
-        f"lines that were left out were found, and {missed} that were read taken for such.",
+        f"line boundaries are within 100 ms, and {_share(total['near_words'], total['words'])} of "
+        f"{total['words']:,} word starts; {total['left_out_found']} of {total['left_out']} "
+        f"lines that were left out were detected, with {missed} false alarms.",
         "",
         *_table(head, rows),
         "",

@@ -9,4 +9,7 @@ import tempfile
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What training notes of itself outside of its folder stays among the tests.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="transduce-tests-")
+# Processes that run tests side by side share it, as they share what they have trained.
+if "TRANSDUCE_TESTS_STATE" not in os.environ:
+    os.environ["TRANSDUCE_TESTS_STATE"] = tempfile.mkdtemp(prefix="transduce-tests-")
+os.environ["XDG_STATE_HOME"] = os.environ["TRANSDUCE_TESTS_STATE"]

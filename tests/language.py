@@ -8,7 +8,8 @@ import torch
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.models.build import build_language_model
+from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
 from transduce.tasks import LanguageModel
 
@@ -23,7 +24,7 @@ def language_network(
     torch.manual_seed(seed)
     decoder = shape if decoder is None else decoder
     settings = recipe.Model.model_validate({"width": width, "decoder": decoder})
-    network = build_language(settings, vocabulary).double().eval()
+    network = build_language_model(settings, vocabulary).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(1.2 if decoder["kind"] == "convolutional" else 3.0)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from transduce.storage import read_tensors
 
+STEPS = 200
 # All that has a memory: dropout's generator, moments, the moving average, kept checkpoints,
 # patience, sums over updates that have not been logged, a place in the middle of an epoch.
 SETTINGS = [
@@ -22,15 +27,16 @@ SETTINGS = [
     "train.batch_tokens=64",
     "train.ema=0.9",
     "train.average={of: best, count: 3}",
-    "train.steps=400",
+    f"train.steps={STEPS}",
     "train.log_every=1",
     "validation.every=10",
     "validation.limit=2",
     "validation.beam=1",
     "validation.metric=loss",
     "metrics=[exact]",
-    "validation.patience=40",
+    f"validation.patience={STEPS // 10}",
 ]
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 CLOCK = ("seconds", "tokens_per_second")
 
 
@@ -59,6 +65,7 @@ class Lives:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
+        told.write_text("")  # nothing of the run before may be taken for this one's
         if death is not None:
             death = {**death, "report": str(report)}
         assert self.script.stdin is not None
@@ -70,6 +77,20 @@ class Lives:
     def end(self) -> int:
         """Wait for the run's end: its exit status, or minus the signal that killed it."""
         return int(self._answer()["end"])
+
+    def run(
+        self, *arguments: object, text: str = "", **more: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """A command from its start to its end, in this folder and environment: as subprocess.run
+        would have it, without the seconds that loading takes."""
+        files = {name: self.folder / name for name in ("input", "errors")}
+        files["input"].write_text(text, "utf-8")
+        typed = [str(word) for word in arguments]
+        more = {"folder": str(Path.cwd()), "environment": dict(os.environ), **more}
+        self.start(*typed, **{name: str(file) for name, file in files.items()}, **more)
+        status = self.end()
+        errors = files["errors"].read_text("utf-8")
+        return subprocess.CompletedProcess(typed, status, self.told, errors)
 
     def close(self) -> None:
         assert self.script.stdin is not None
@@ -89,7 +110,7 @@ class Lives:
 
 def command(task: Path, folder: Path, *more: str) -> list[str]:
     arguments = ["train", str(task / "tiny.yaml"), *SETTINGS, *more, "--output", str(folder)]
-    # Where no state was saved yet, it starts from the beginning.
+    # Where there is no checkpoint yet, it starts from the beginning.
     return [*arguments, "--resume"]
 
 
@@ -105,6 +126,27 @@ def finish(task: Path, folder: Path, *more: str) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first process of the tests to ask for it makes, and all others use.
+
+    What it holds must not depend on who made it, and nobody may write into it."""
+    import fcntl
+
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder = root / f"shared-{name}"
+    with (root / f"shared-{name}.lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # let go of when the file is closed, or its process dies
+        lock.seek(0)
+        if lock.read() != "made":
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            lock.write("made")
+    return folder
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:

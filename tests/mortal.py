@@ -3,14 +3,15 @@
 Python and torch are loaded once, then each line on standard input starts a run in a fork: a process
 of its own that trains, writes and dies as any other, without the seconds that loading takes. A line
 is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
-for, `environment`, the `folder` to start in, signals that are `ignored`, the bytes of the
-`largest` file it may write, and `death`: the file in the writing of which it shall kill itself,
-at which of its writes, and where in that write. The answers are the process's number at once, and
-its end later.
+for, `errors`, another file for standard error, `input`, a file for standard input, `environment`,
+the `folder` to start in, signals that are `ignored`, the bytes of the `largest` file it may write,
+and `death`: the file in the writing of which it shall kill itself, at which of its writes, and
+where in that write. The answers are the process's number at once, and its end later.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import os
@@ -20,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
@@ -86,7 +88,7 @@ def _die_while_writing(death: Death) -> None:
     import safetensors.torch
     from safetensors import SafetensorError
 
-    import transduce.data.cache.tokenised
+    from transduce.data.cache import tokenised
 
     save_file, write_text = safetensors.torch.save_file, Path.write_text
 
@@ -110,7 +112,7 @@ def _die_while_writing(death: Death) -> None:
                 death.strike_within(path.name, text.encode("utf-8"), file)
         return write_text(path, text, encoding=encoding)
 
-    write_arrays = transduce.data.cache.tokenised.write_arrays
+    write_arrays = tokenised.write_arrays
 
     def cache(path: Path, arrays: Any, metadata: Any) -> None:
         write_arrays(path, arrays, metadata)
@@ -120,7 +122,7 @@ def _die_while_writing(death: Death) -> None:
                 death.strike_within(path.name, data, file)
 
     safetensors.torch.save_file = save
-    transduce.data.cache.tokenised.write_arrays = cache
+    tokenised.write_arrays = cache
     Path.write_text = write  # type: ignore[method-assign, assignment]
 
 
@@ -170,8 +172,10 @@ def live(life: dict[str, Any]) -> NoReturn:
     from transduce.cli.main import main
 
     told = os.open(life["told"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(told, stream)
+    errors = life.get("errors")
+    os.dup2(told, 1)
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if errors else told, 2)
+    os.dup2(os.open(life.get("input", os.devnull), os.O_RDONLY), 0)
     os.environ.update(life.get("environment", {}))
     os.chdir(life.get("folder", "."))
     for name in life.get("ignored", []):
@@ -181,7 +185,19 @@ def live(life: dict[str, Any]) -> NoReturn:
     if life.get("death"):
         arm(Death(life["death"]))
     sys.argv = ["transduce", *life["arguments"]]
-    main()
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    # As an exit does it, but for taking every module of torch to pieces, which takes a second.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def answer(**facts: Any) -> None:
@@ -194,7 +210,9 @@ def serve() -> None:
     import torch.utils.tensorboard
 
     import transduce.cli.main
+    import transduce.evaluation.evaluate
     import transduce.evaluation.metrics
+    import transduce.tasks
     import transduce.training.train  # noqa: F401
 
     torch.set_num_threads(1)  # a fork has no threads but its own

@@ -43,37 +43,43 @@ TRAINING = [
     f"{RUNS}::test_patience_ends_a_run_that_gets_no_better",
     f"{RUNS}::test_what_the_state_before_the_newest_had_kept_stays",
 ]
-BATCHES = ["unit/data/test_batches.py", "unit/data/test_blocks.py"]
-EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "surprise")]
-EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_hearing.py"]
-SEARCH = ["unit/decoding/test_search.py", "unit/decoding/test_parts.py"]
+BATCHES = ["unit/data/batches/test_batch.py", "unit/data/batches/test_blocks.py"]
+EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
+EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_speech.py"]
+SEARCH = ["unit/decoding/search/test_greedy.py", "unit/decoding/constraints/test_constraint.py"]
 # What chooses, averages, counts, pairs and draws; the tests of each, the quickest first.
 TESTS: dict[str, list[str]] = {
     "training/loop.py": TRAINING,
     "training/validate.py": TRAINING,
     "training/prepare.py": ["unit/training/test_prepare.py", *TRAINING],
     "training/optimizer.py": ["unit/training/test_optimizer.py"],
-    "training/log_window.py": ["unit/training/test_window.py"],
-    "training/memory/auto_batch.py": ["unit/training/test_budget.py"],
-    "training/nan_guard.py": ["unit/training/test_guard.py"],
+    "training/log_window.py": ["unit/training/test_log_window.py"],
+    "training/memory/auto_batch.py": ["unit/training/memory/test_auto_batch.py"],
+    "training/nan_guard.py": ["unit/training/test_nan_guard.py"],
     "data/batches/batch.py": BATCHES,
     "data/batches/blocks.py": BATCHES,
-    "data/batches/stream.py": ["unit/data/test_stream.py", *BATCHES],
-    "data/cache/tokenised.py": ["unit/data/test_cache.py", "unit/data/test_batches.py"],
-    "data/cache/eviction.py": ["unit/data/test_eviction.py"],
-    "data/text/columns.py": ["unit/data/test_corpus.py", "unit/data/test_conllu.py"],
-    "data/text/pairs.py": ["unit/data/test_corpus.py", "unit/data/test_tags.py"],
-    "data/doctor/findings.py": ["unit/data/test_doctor.py"],
-    "data/doctor/survey.py": ["unit/data/test_doctor.py"],
-    "data/audio/corpus.py": ["unit/data/test_sounds.py"],
+    "data/batches/stream.py": ["unit/data/batches/test_stream.py", *BATCHES],
+    "data/cache/tokenised.py": [
+        "unit/data/cache/test_tokenised.py",
+        "unit/data/batches/test_batch.py",
+    ],
+    "data/cache/eviction.py": ["unit/data/cache/test_eviction.py"],
+    "data/text/columns.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_conllu.py"],
+    "data/text/pairs.py": ["unit/data/text/test_pairs.py", "unit/data/text/test_tags.py"],
+    "data/doctor/findings.py": ["unit/data/doctor/test_check.py"],
+    "data/doctor/statistics.py": ["unit/data/doctor/test_check.py"],
+    "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],
-    "evaluation/classification.py": ["unit/evaluation/test_labels.py"],
-    "evaluation/perplexity.py": ["unit/evaluation/test_surprise.py"],
+    "evaluation/classification.py": ["unit/evaluation/test_classification.py"],
+    "evaluation/perplexity.py": ["unit/evaluation/test_perplexity.py"],
     "decoding/search/beam.py": SEARCH,
     "decoding/search/greedy.py": SEARCH,
-    "decoding/combine/rerank.py": ["unit/decoding/test_choice.py"],
-    "decoding/batch/decode.py": ["unit/decoding/test_decode.py", "unit/test_transducer.py"],
+    "decoding/combine/rerank.py": ["unit/decoding/combine/test_rerank.py"],
+    "decoding/batch/decode.py": [
+        "unit/decoding/batch/test_decode.py",
+        "unit/tasks/test_transduce.py",
+    ],
     "inspection/figures.py": ["unit/inspection/test_figures.py"],
 }
 PICTURES = ("inspection/figures.py",)  # sizes and colours are taste: their numbers are left alone

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.models.encoder_decoder import Vocabulary
-from transduce.models.speech import SpeechEncoderDecoder, build_audio
+from transduce.models.build import Vocabulary, build_audio
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe, parse_recipe
 from transduce.recipe import Tokens as TokensRecipe
 from transduce.tasks import SpeechModel

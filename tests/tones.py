@@ -14,6 +14,7 @@ RATE = 4000
 LETTERS = {"a": 300, "b": 500, "c": 800, "d": 1200, "e": 1700}
 TONE = 0.12  # seconds
 PAUSE = 0.1
+COUNTS = {"train": 240, "valid": 30, "test": 30}
 
 RECIPE = """
 name: tones
@@ -55,6 +56,15 @@ def tones(text: str, seed: int = 1) -> NDArray[np.float32]:
     parts.append(np.zeros(int(PAUSE * RATE)))
     samples = np.concatenate(parts)
     return (samples + 0.003 * noise.standard_normal(len(samples))).astype(np.float32)
+
+
+def write_run(folder: Path) -> None:
+    """Sounds, and a model in run/ that has learned to hear them."""
+    from transduce.recipe import load_recipe
+    from transduce.training import train
+
+    write_tones(folder, COUNTS)
+    train(load_recipe(folder / "tones.yaml"), folder / "run")
 
 
 def write_tones(folder: Path, counts: dict[str, int]) -> Path:

@@ -27,7 +27,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import: only those wait for it who use a model.
+    # Imported lazily: torch takes seconds to import, and not every use needs it.
     if name in _WHERE:
         return getattr(import_module(f"transduce.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'transduce' has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""model.sha256: what each file of a model folder was when it was written.
+"""model.sha256: a SHA-256 checksum of each file of a model folder.
 
-In the form of sha256sum, which can check a folder by itself: `sha256sum -c model.sha256`.
+In the format of sha256sum, which can check a folder by itself: `sha256sum -c model.sha256`.
 
-A file and its line here cannot be written in one stroke. So the line of a new file is added before
-the file gets its name, and the line of the old one is removed after that. A kill in between leaves
-both lines, and the file fits one of them.
+A file and its checksum cannot be written atomically together. So the checksum of a new file is
+added before the file is renamed into place, and that of the old one is removed after that. A kill
+in between leaves both, and the file matches one of them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from transduce.errors import CheckpointError
 from transduce.storage import Announce, locked, write_text
 
 SUMS = "model.sha256"
-RETRIES, PAUSE = 3, 0.2  # a run may be replacing the very file; seconds
+RETRIES, PAUSE = 3, 0.2  # retries while a run may be replacing the file; pause in seconds
 
 Sums = dict[str, list[str]]
-"""The digests that each file may have: one, or two while it is being replaced."""
+"""The digests of each file: one, or two while it is being replaced."""
 
 
 def digest_of(path: Path) -> str:
@@ -31,7 +31,7 @@ def digest_of(path: Path) -> str:
 
 
 def read_sums(folder: Path) -> Sums:
-    """What model.sha256 says; empty where there is none. CheckpointError where it is damaged."""
+    """The content of model.sha256; empty if there is none. CheckpointError if it is damaged."""
     path = folder / SUMS
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -58,7 +58,7 @@ def _write(folder: Path, sums: Sums) -> None:
 
 @contextmanager
 def listed(path: Path) -> Iterator[Announce]:
-    """Around the writing of a file: what is yielded is to be told of the file before its rename."""
+    """Around the writing of a file: yields the function to call with the file before its rename."""
     folder, name = path.parent, path.name
     new: list[str] = []
 
@@ -76,26 +76,28 @@ def listed(path: Path) -> Iterator[Announce]:
     with locked(folder / SUMS):
         sums = read_sums(folder)
         digests = sums.get(name, [])
-        # What stands after ours is of a writer that came later, and may be in place already.
+        # Entries after ours are from a later writer, and may be in place already.
         if new[0] in digests[1:]:
             _write(folder, {**sums, name: digests[digests.index(new[0]) :]})
 
 
 def write_listed(path: Path, text: str) -> None:
-    """A text file, whole or not at all, with its line in model.sha256."""
+    """Write a text file atomically, with its checksum in model.sha256."""
     with listed(path) as announce:
         write_text(path, text, announce)
 
 
 def list_files(folder: Path, *paths: Path) -> None:
-    """Put files that are there already into model.sha256, as they are now."""
+    """Add the checksums of existing files to model.sha256."""
     new = {path.relative_to(folder).as_posix(): [digest_of(path)] for path in paths}
     with locked(folder / SUMS):
         _write(folder, {**read_sums(folder), **new})
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is as transduce wrote it; not one that a person made or has changed."""
+    """Whether a file is unchanged since transduce wrote it; false for one that a person made or
+    edited.
+    """
     try:
         return digest_of(path) in read_sums(path.parent).get(path.name, [])
     except (OSError, CheckpointError):
@@ -103,8 +105,9 @@ def is_ours(path: Path) -> bool:
 
 
 def fits(path: Path) -> bool:
-    """Whether a file is the one that was written; true as well of one that is not listed, and of
-    one that is not there: whoever reads it says so."""
+    """Whether a file matches its checksum; also true if it is not listed or does not exist, which
+    its reader reports.
+    """
     for attempt in range(RETRIES):
         if attempt:
             time.sleep(PAUSE)
@@ -115,7 +118,7 @@ def fits(path: Path) -> bool:
 
 
 def strangers(folder: Path) -> list[Path]:
-    """Files in a folder that are not as transduce wrote them there."""
+    """Files in a folder that transduce did not write, or that have changed since."""
     sums = read_sums(folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     return [path for path in files if path != folder / SUMS and not _is_listed(path, folder, sums)]

@@ -1,4 +1,4 @@
-"""The cores of this machine; apart from hardware.py, as torch must not be loaded to know them."""
+"""The number of CPU cores; apart from hardware.py, which imports torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def count_cores() -> int:
-    """Cores that this process may use, which may be fewer than there are."""
+    """Cores that this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

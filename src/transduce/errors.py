@@ -1,22 +1,22 @@
-"""Errors a person can cause. Each carries one plain sentence: what, where, and how to mend it."""
+"""Errors that a user can cause. Each has one sentence: what, where, and how to fix it."""
 
 from __future__ import annotations
 
 
 class TransduceError(Exception):
-    """The command line prints the sentence and exits with status 2; no traceback."""
+    """The command line prints its sentence and exits with status 2; no traceback."""
 
 
 class RecipeError(TransduceError):
-    """A recipe, or an override on the command line, asks for something that cannot be."""
+    """A recipe, or an override on the command line, is invalid."""
 
 
 class DataError(TransduceError):
-    """A corpus or a line of it cannot be used."""
+    """A corpus or one of its lines cannot be used."""
 
 
 class TokensError(TransduceError):
-    """A tokeniser cannot be trained, loaded or applied."""
+    """A tokenizer cannot be trained, loaded or applied."""
 
 
 class ModelError(TransduceError):
@@ -24,16 +24,16 @@ class ModelError(TransduceError):
 
 
 class CheckpointError(TransduceError):
-    """The training state on disk cannot be written or read back."""
+    """A checkpoint cannot be written or read."""
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class HardwareError(TransduceError):
-    """A device is asked for that is not there."""
+    """The requested device is not available."""
 
 
 class TransduceWarning(UserWarning):
-    """Something that a person should know of and that stops nothing, in one sentence."""
+    """A warning in one sentence, which stops nothing."""

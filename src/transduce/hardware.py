@@ -1,4 +1,4 @@
-"""What a run computes on, and in which precision."""
+"""Devices and precision: what a run computes on."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from transduce.errors import HardwareError
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of a recipe's `train.device`; auto takes a GPU where there is one."""
+    """The device of a recipe's `train.device`; auto takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        if device.type == "meta":  # holds no numbers
+        if device.type == "meta":  # the meta device has no data
             raise RuntimeError
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:
-        # Of a name it does not know torch lists every kind of device it ever heard of.
+        # For an unknown name torch lists every kind of device it has ever supported.
         known = name.split(":")[0] in ("cpu", "cuda", "mps", "xpu")
         reason = f" ({str(error).splitlines()[0]})" if known else ""
         raise HardwareError(f"the device {name} cannot be used here{reason}; try auto") from None
@@ -30,20 +30,20 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_precision(name: str, device: torch.device, width: int) -> torch.dtype:
-    """The type of matrix products; weights, sums and normalisations stay in float32."""
+    """The type of matrix products (mixed precision); weights, sums and norms stay in float32."""
     if name != "auto":
         return torch.bfloat16 if name == "bfloat16" else torch.float32
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    # On a CPU with AMX tiles bfloat16 pays where products are large enough to repay the casts;
-    # without them it is emulated, and many times slower.
+    # On a CPU with AMX tiles bfloat16 is faster for products that are large enough to outweigh the
+    # casts; without AMX it is emulated, and many times slower.
     tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     fast = width >= 256 and tiles()
     return torch.bfloat16 if fast else torch.float32
 
 
 def describe(device: torch.device) -> str:
-    """What a figure measured on a device should be printed with."""
+    """The hardware in words, to print beside a measurement."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
@@ -56,10 +56,10 @@ def seed_everything(seed: int) -> None:
 
 
 def keep_loaded() -> None:
-    """All that there is by now stays: torch's modules, a model.
+    """Freeze all existing objects for the garbage collector (gc.freeze): torch's modules, a model.
 
-    A program that makes many small things has the garbage collector look through everything again
-    and again, all of torch included. What is frozen it leaves alone, and never frees: this is for a
-    process that loads once and then works.
+    A program that makes many small objects has the garbage collector scan everything again and
+    again, all of torch included. Frozen objects are skipped, and never freed: this is for a process
+    that loads once and then works.
     """
     gc.freeze()

@@ -1,7 +1,7 @@
-"""Files that are whole or not there: written beside, flushed to the disk, then renamed.
+"""Atomic file writes: written to a temporary folder, flushed to the disk, then renamed.
 
 Each writer works in a new folder beside its file, which nobody else uses. Two that write the same
-file at once do not meet: both files are whole, and the one renamed last stays.
+file at once do not interfere: both files are whole, and the one renamed last stays.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from transduce.errors import CheckpointError, DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-PREFIX, SUFFIX = ".transduce-", ".part"  # of the folders that writers work in
+PREFIX, SUFFIX = ".transduce-", ".part"  # names of the temporary folders
 DAY = 86_400.0  # seconds
-METADATA = "transduce"  # the entry of a safetensors header that holds our facts and checksums
+METADATA = "transduce"  # the key of a safetensors header that holds our metadata and checksums
 
 Announce = Callable[[Path], object]
-"""Is given a file that is whole and about to get its name."""
+"""A function that is called with a complete file before it is renamed into place."""
 
 
 def write_text(path: Path, text: str, announce: Announce | None = None) -> None:
@@ -42,35 +42,34 @@ def write_json(path: Path, values: Any, announce: Announce | None = None) -> Non
 
 
 def default_cache_folder() -> Path:
-    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce; where there is no home, one for this
-    process."""
+    """$XDG_CACHE_HOME/transduce, or ~/.cache/transduce; without a home folder, a temporary one."""
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "transduce"
-    except RuntimeError:  # as in a container, for a user whom the system does not know
-        return _passing_cache()
+    except RuntimeError:  # for example in a container, for a user that the system does not know
+        return _temporary_cache()
 
 
 @cache
-def _passing_cache() -> Path:
-    """A new folder that is removed at the end: in /tmp, others know any fixed name."""
+def _temporary_cache() -> Path:
+    """A temporary folder that is removed at exit; a fixed name in /tmp would be known to others."""
     folder = Path(tempfile.mkdtemp(prefix="transduce-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def default_state_folder() -> Path:
-    """$XDG_STATE_HOME/transduce, or ~/.local/state/transduce: what is no cache, and no setting.
+    """$XDG_STATE_HOME/transduce, or ~/.local/state/transduce: neither cache nor settings.
 
-    Where there is no home, a folder for this process.
+    Without a home folder, a temporary one.
     """
     try:
         return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "transduce"
     except RuntimeError:
-        return _passing_cache() / "state"
+        return _temporary_cache() / "state"
 
 
 def expanded(name: str) -> Path:
-    """A path in which ~ is the home folder; of a user who does not exist, the name as it is."""
+    """A path with ~ expanded; unchanged for a user who does not exist."""
     try:
         return Path(name).expanduser()
     except RuntimeError:
@@ -78,17 +77,17 @@ def expanded(name: str) -> Path:
 
 
 def check_free(paths: Iterable[Path], overwrite: bool) -> None:
-    """Raise DataError for a file that a command would replace without being asked to."""
+    """Raise DataError for a file that a command would overwrite without being asked to."""
     for path in paths:
         if not overwrite and path.exists():
             raise DataError(
-                f"{path} is there already and would be replaced: move it, choose another place, "
+                f"{path} exists already and would be replaced: move it, choose another place, "
                 f"or give --overwrite"
             )
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; CheckpointError where that cannot be."""
+    """Make a folder and its parents; CheckpointError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -99,12 +98,12 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[bool]:
-    """A folder that nobody else can hold meanwhile; false where somebody does.
+    """An exclusive lock on a folder; yields false if another process holds it.
 
-    A process that dies, however it dies, lets go of it. Where the system has no such locks, all may
-    have it.
+    It is released when the process ends, however it ends. Where the system has no such locks, it is
+    always granted.
     """
-    if os.name != "posix":  # Windows opens no folder
+    if os.name != "posix":  # Windows cannot open folders
         yield True
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -116,10 +115,10 @@ def held(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """A file that is read, changed and written: whoever else does that waits until we have.
+    """An exclusive lock for reading, changing and writing a file: others wait.
 
-    The lock is a hidden file beside it, as the file itself is renamed over. Where the system has
-    no locks (Windows, some network drives), nobody waits.
+    The lock is a hidden file beside it, as the file itself is replaced by renaming. Where the
+    system has no locks (Windows, some network drives), nobody waits.
     """
     lock = path.with_name(f".{path.name}.lock")
     while True:
@@ -130,7 +129,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             _lock(handle, wait=True)
             if not _is_at(handle, lock):
-                continue  # whoever had it before us has removed it: it locks nothing any more
+                continue  # the previous holder has removed it: it locks nothing any more
             try:
                 yield
             finally:
@@ -142,7 +141,9 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(handle: int, wait: bool) -> bool | None:
-    """Lock an open file until it is closed; false where somebody has it, None where none can be."""
+    """Lock an open file until it is closed; false if another process has it, None if locks are not
+    supported.
+    """
     try:
         import fcntl
     except ImportError:  # Windows
@@ -151,7 +152,7 @@ def _lock(handle: int, wait: bool) -> bool | None:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:  # some network drives know no locks
+    except OSError:  # some network drives have no locks
         return None
     return True
 
@@ -164,17 +165,18 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 @contextmanager
-def workshop(folder: Path) -> Iterator[Path]:
-    """A new hidden folder in a folder, for one writer alone; at the end it is removed.
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """A new hidden temporary folder for one writer, removed at the end.
 
-    Whoever sweeps meanwhile sees that it is in use. Raises OSError where none can be made.
+    It is locked, so that `remove_stale` can see that it is in use. Raises OSError if it cannot be
+    made.
     """
     while True:
         part = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
         try:
-            # A folder cannot be opened on Windows; there, sweeping goes by age.
+            # A folder cannot be opened on Windows; there, `remove_stale` goes by age.
             handle = os.open(part, os.O_RDONLY) if os.name == "posix" else -1
-        except FileNotFoundError:  # swept between the two lines
+        except FileNotFoundError:  # removed by `remove_stale` between the two lines
             continue
         try:
             if handle >= 0:
@@ -191,10 +193,10 @@ def workshop(folder: Path) -> Iterator[Path]:
                 os.close(handle)
 
 
-def sweep(folder: Path) -> None:
-    """Remove what writers that were killed have left in a folder, and nothing that is in use.
+def remove_stale(folder: Path) -> None:
+    """Remove temporary folders of writers that were killed, but none that are in use.
 
-    Where there are no locks to tell, what is younger than a day may be in use.
+    Without locks, anything younger than a day may be in use.
     """
     for part in folder.glob(f"{PREFIX}*{SUFFIX}"):
         with suppress(OSError):
@@ -216,27 +218,27 @@ def write_tensors(
     previous: Path | None = None,
     announce: Announce | None = None,
 ) -> None:
-    """Tensors and a few JSON facts in one safetensors file, with checksums of all of it.
+    """Write tensors and JSON metadata to a safetensors file, with checksums of everything.
 
-    The same tensors and facts give the same bytes.
+    The same tensors and metadata give the same bytes.
 
     With `previous`, the file that was there until now is kept under that name. A kill between the
-    two renamings leaves it there alone.
+    two renames leaves only that one.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sums = {name: _checksum(tensor) for name, tensor in ready.items()}
-    told = {"facts": json.loads(json.dumps(facts)), "checksums": sums}
-    told["header"] = _header_checksum(told, ready)
-    # One entry: the library writes several in an order that differs from process to process.
-    metadata = {METADATA: json.dumps(told, sort_keys=True)}
+    metadata = {"facts": json.loads(json.dumps(facts)), "checksums": sums}
+    metadata["header"] = _header_checksum(metadata, ready)
+    # A single entry: the library writes several in an order that differs from process to process.
+    metadata = {METADATA: json.dumps(metadata, sort_keys=True)}
 
     def write(part: Path) -> None:
         try:
             save_file(ready, part, metadata)
-        except SafetensorError as error:  # how the library tells of a full disk
+        except SafetensorError as error:  # how the library reports a full disk
             reason = str(error).rpartition("I/O error: ")[2].partition(" (os error")[0]
             raise OSError(reason) from None
 
@@ -244,7 +246,7 @@ def write_tensors(
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a file of `write_tensors`; CheckpointError if it was damaged."""
+    """The tensors and metadata of a file of `write_tensors`; CheckpointError if it is damaged."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -252,16 +254,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if METADATA not in metadata and any('"checksums"' in one for one in metadata.values()):
-            raise ValueError("its header was changed")  # and not written by another program
-        told = json.loads(metadata.get(METADATA, "{}"))
-        facts, sums = told.get("facts", {}), told.get("checksums", {})
+            raise ValueError("its header was changed")  # so it was written by transduce
+        metadata = json.loads(metadata.get(METADATA, "{}"))
+        facts, sums = metadata.get("facts", {}), metadata.get("checksums", {})
     except FileNotFoundError:
         raise CheckpointError(f"the file {path} is missing") from None
     except (SafetensorError, OSError, ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"the file {path} is damaged or cut short ({error}); restore it from a copy"
+            f"the file {path} is damaged or truncated ({error}); restore it from a copy"
         ) from None
-    if told and told.get("header") != _header_checksum(told, tensors):
+    if metadata and metadata.get("header") != _header_checksum(metadata, tensors):
         raise CheckpointError(
             f"the file {path} is damaged: its header is not the one that was written; restore it "
             f"from a copy"
@@ -275,16 +277,30 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, facts
 
 
+def read_tensor_facts(path: Path) -> dict[str, Any]:
+    """The facts of a file of `write_tensors`, without its tensors; nothing where it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get(METADATA, "{}"))["facts"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
 def _checksum(tensor: Tensor) -> int:
     import torch
 
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
-def _header_checksum(told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
-    """Of the facts, and of each tensor's name, type and shape: its bytes alone do not tell them."""
+def _header_checksum(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+    """A checksum of the metadata and of each tensor's name, type and shape, which its bytes do not
+    include.
+    """
     shapes = sorted((name, str(t.dtype), list(t.shape)) for name, t in tensors.items())
-    parts = [told.get("facts"), told.get("checksums"), shapes]
+    parts = [metadata.get("facts"), metadata.get("checksums"), shapes]
     return zlib.crc32(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -294,16 +310,16 @@ def write_file(
     previous: Path | None = None,
     announce: Announce | None = None,
 ) -> None:
-    """A file that `write` makes at the path it is given, in its place whole or not at all.
+    """Write a file atomically; `write` writes to the path it is given.
 
-    Raises CheckpointError where that cannot be; then what was there before is untouched.
+    Raises CheckpointError if that fails; then the previous file is unchanged.
     """
     try:
-        with workshop(path.parent) as part:
+        with temporary_folder(path.parent) as part:
             whole = part / path.name
             write(whole)
-            whole.chmod(_usual_mode(part))  # safetensors lets no one but the owner read
-            with whole.open("rb+") as file:  # Windows flushes only what it may write to
+            whole.chmod(_usual_mode(part))  # safetensors makes files readable by the owner only
+            with whole.open("rb+") as file:  # Windows flushes only writable files
                 os.fsync(file.fileno())
             if announce is not None:
                 announce(whole)
@@ -315,25 +331,25 @@ def write_file(
     _flush_folder(path.parent)
 
 
-def gone(folder: Path) -> str:
-    """What to say of a folder that somebody has taken away from under us."""
+def missing_folder(folder: Path) -> str:
+    """The error message for a folder that was removed while in use."""
     return (
-        f"the folder {folder} is not there any more: it was removed or renamed; nothing can be "
+        f"the folder {folder} does not exist any more: it was removed or renamed; nothing can be "
         f"written into it"
     )
 
 
 def _unwritten(path: Path, error: OSError) -> str:
     if not path.parent.is_dir():
-        return f"{path} could not be written: {gone(path.parent)}"
+        return f"{path} could not be written: {missing_folder(path.parent)}"
     return (
         f"{path} could not be written ({error.strerror or error}); what was there before is "
-        f"untouched: {how_to_mend(error)}"
+        f"untouched: {how_to_fix(error)}"
     )
 
 
-def how_to_mend(error: OSError) -> str:
-    """What a person can do about a file that could not be written."""
+def how_to_fix(error: OSError) -> str:
+    """What a user can do about a file that could not be written."""
     full = (errno.ENOSPC, errno.EDQUOT)
     if error.errno in full or any(os.strerror(number) in str(error) for number in full):
         return "free some space"
@@ -353,8 +369,9 @@ def _remove(part: Path) -> None:
 
 
 def _usual_mode(folder: Path) -> int:
-    """What a new file is allowed, told by making one: to ask for the umask is to set it, for all
-    threads of the process."""
+    """The permissions of a new file, found by making one: reading the umask would set it for all
+    threads of the process.
+    """
     probe = folder / "mode"
     handle = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
@@ -365,7 +382,7 @@ def _usual_mode(folder: Path) -> int:
 
 
 def _flush_folder(path: Path) -> None:
-    """Make the new name last; some file systems, and Windows, know no flushing of folders."""
+    """Flush a rename to the disk; some file systems, and Windows, cannot flush folders."""
     with suppress(OSError):
         folder = os.open(path, os.O_RDONLY)
         try:

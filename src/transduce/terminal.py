@@ -1,8 +1,9 @@
-"""What is printed to a terminal holds no control characters but our own.
+r"""Terminal output without control characters from data (terminal escape injection).
 
-Sources, outputs and file names are anybody's: an escape sequence in them could rename the window,
-fill the clipboard or overwrite lines. Control characters are shown as escapes such as \\x1b. What
-goes to a file or a pipe stays as it is, as a program reads it; standard error is always filtered.
+Sources, outputs and file names may come from anyone: an escape sequence in them could rename the
+window, fill the clipboard or overwrite lines. Control characters are shown as escapes such as
+\x1b. Output to a file or a pipe is unchanged, as a program reads it; standard error is always
+filtered.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-# All but \t and \n; also line breaks of Unicode, and halves of surrogate pairs, which no encoding
-# has. Letters that only turn the direction of writing stay: Arabic and Hebrew need them.
+# All control characters except \t and \n; also Unicode line breaks, and unpaired surrogates, which
+# no encoding can represent. Characters that change the direction of writing stay: Arabic and Hebrew
+# need them.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """The text with its control characters as escapes."""
+    """The text with control characters as escapes."""
     return CONTROL.sub(_escape, text)
 
 
@@ -33,10 +35,10 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class Filtered:
-    """A stream that writes plain text; all else is the stream's own."""
+    """A text stream that escapes control characters; everything else is delegated to the stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        # Rich writes here, so that its own colours and bars are no text of anybody's.
+        # Rich writes here, so that its own colours and bars are not escaped.
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
@@ -53,10 +55,11 @@ class Filtered:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Standard output filtered where it is a terminal, standard error always."""
+    """Standard output filtered if it is a terminal, standard error always."""
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, TextIOWrapper):
-        # As what is read, whatever the locale says; half of a character stops nothing.
+        # UTF-8 as for input, whatever the locale says; an unpaired surrogate must not stop the
+        # output.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     if sys.stdout is not None and sys.stdout.isatty():
         sys.stdout = Filtered(sys.stdout)
@@ -69,7 +72,7 @@ def guarded() -> Iterator[None]:
 
 
 def console(**options: Any) -> Console:
-    """A console of rich whose text is plain; its styles and bars are its own."""
+    """A rich console that escapes control characters in text, but not its own styles and bars."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

@@ -17,7 +17,7 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.inspection.look import Look, look
 from transduce.inspection.look.arrays import packed, unpacked
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser
 
@@ -254,7 +254,7 @@ def test_attribution_and_embeddings(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_audio_plays_and_a_click_seeks(browser: Browser, tmp_path: Path) -> None:
-    found = look(audio_model(), Piece.of("noise", noise(1.2)), max_length=6)
+    found = look(audio_model(), AudioSegment.of("noise", noise(1.2)), max_length=6)
     opened(browser, found, tmp_path)
     browser.click("#tab-audio")
     browser.wait("return document.querySelector('audio').readyState >= 2")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lives import Lives, finish
+from lives import Command, Lives, finish, made_once
 
 LETTERS = "abcde"
 
@@ -38,7 +38,10 @@ metrics: [exact, cer]
 @pytest.fixture(scope="session")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tiny.yaml and its three files; no string is in two of them."""
-    folder = tmp_path_factory.mktemp("task")
+    return made_once(tmp_path_factory, "task", write_task)
+
+
+def write_task(folder: Path) -> None:
     strings = ["".join(s) for n in (2, 3, 4) for s in itertools.product(LETTERS, repeat=n)]
     random.Random(7).shuffle(strings)
     for name, some in {
@@ -49,7 +52,6 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = "".join(f"{s}\t{s[::-1]}\n" for s in some)
         (folder / f"{name}.tsv").write_text(lines, "utf-8")
     (folder / "tiny.yaml").write_text(RECIPE, "utf-8")
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +62,33 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
 
 
 @pytest.fixture(scope="session")
+def command(lives: Lives) -> Command:
+    """The real command line, in a process of its own that is forked, not started."""
+    return lives.run
+
+
+@pytest.fixture(scope="session")
+def trained_tiny(task: Path, command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned the task; to be copied by whoever writes into its folder."""
+
+    def make(folder: Path) -> None:
+        settings = ["train.steps=250", "validation.every=125"]
+        ended = command("train", task / "tiny.yaml", *settings, "--output", folder / "run")
+        assert ended.returncode == 0, ended.stderr
+        assert "transduce run" in ended.stdout
+
+    return made_once(tmp_path_factory, "tiny", make) / "run"
+
+
+@pytest.fixture(scope="session")
+def tones_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sounds, their recipe, and in run/ a model that hears them; to be copied to be written to."""
+    from tones import write_run
+
+    return made_once(tmp_path_factory, "tones", write_run)
+
+
+@pytest.fixture(scope="session")
 def undisturbed(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the settings in `lives.py` that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    finish(task, folder)
-    return folder
+    return made_once(tmp_path_factory, "undisturbed", lambda of: finish(task, of / "run")) / "run"

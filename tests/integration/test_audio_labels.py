@@ -7,22 +7,20 @@ what a recording says depends on its language alone.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from tones import LETTERS, RATE, tones, write_tones
+from lives import Command
+from tones import COUNTS, LETTERS, RATE, tones, write_tones
 from transduce import load
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.recipe import load_recipe
 from transduce.tasks import AudioClassifier, SpeechModel
 from transduce.training import train
 
-COUNTS = {"train": 240, "valid": 30, "test": 30}
 OTHER = dict(zip(LETTERS, reversed(LETTERS), strict=True))  # a letter of the second language
 
 
@@ -51,11 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         both = [*columns["x"], *columns["y"][1:]]
         (folder / f"{split}-both.tsv").write_text("".join(both))
     return folder
-
-
-def transduce(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "transduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +96,16 @@ def test_recordings_get_their_labels(labeller: Path, folder: Path) -> None:
     assert model(samples, rate=rate) == output.text
 
 
-def test_labels_by_the_command_line(labeller: Path, folder: Path, tmp_path: Path) -> None:
+def test_labels_by_the_command_line(
+    command: Command, labeller: Path, folder: Path, tmp_path: Path
+) -> None:
     quiet = (0.003 * np.random.default_rng(1).standard_normal(RATE)).astype(np.float32)
     long = np.concatenate([quiet, tones("ee cde"), quiet, tones("eda c"), quiet, tones("ebe e")])
     soundfile.write(tmp_path / "long.wav", long, RATE)
     soundfile.write(tmp_path / "silent.wav", np.zeros(RATE), RATE)
     (tmp_path / "bad.wav").write_text("no audio")
     sounds = [folder / "sounds" / "test0.wav", *(tmp_path / f"{n}.wav" for n in ("long", "silent"))]
-    result = transduce("run", labeller, *sounds, tmp_path / "bad.wav", "--json")
+    result = command("run", labeller, *sounds, tmp_path / "bad.wav", "--json")
     assert result.returncode == 1  # one could not be used
     first, long_one, silent, bad = map(json.loads, result.stdout.splitlines())
     assert first["text"] in ("high e", "low")
@@ -119,7 +114,7 @@ def test_labels_by_the_command_line(labeller: Path, folder: Path, tmp_path: Path
     assert (silent["text"], bad["text"]) == ("", "")
     assert "silent" in silent["warning"]
     assert "bad.wav is not audio" in result.stderr
-    assert transduce("check", folder / "labels.yaml").returncode == 0
+    assert command("check", folder / "labels.yaml").returncode == 0
     assert "- Audio: sample_rate 4000" in (labeller / "README.md").read_text("utf-8")
 
 
@@ -167,13 +162,13 @@ def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
     assert model(sounds[0], tags=["x"]) == heard["x"][0]  # nothing is left of the tag before
 
 
-def test_tags_by_the_command_line(tagged: Path, folder: Path) -> None:
+def test_tags_by_the_command_line(command: Command, tagged: Path, folder: Path) -> None:
     audio = folder / "sounds" / "test0.wav"
     model = load(tagged)
-    result = transduce("run", tagged, audio, "--tag", "y")
+    result = command("run", tagged, audio, "--tag", "y")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == model(audio, tags=["y"])
-    assert "knows no tag z" in transduce("run", tagged, audio, "--tag", "z").stderr
+    assert "has no tag z" in command("run", tagged, audio, "--tag", "z").stderr
 
 
 def test_tags_in_a_column(folder: Path, tmp_path: Path) -> None:

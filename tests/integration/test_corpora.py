@@ -18,7 +18,7 @@ import pytest
 from loopback import Loopback, cut, serving, slow
 from tiny_corpus import ENGLISH, GERMAN, SERVED
 from transduce.cli.main import main
-from transduce.corpora.location import facts_of, is_whole
+from transduce.corpora.location import facts_of, is_intact
 from transduce.storage import write_json
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs signals, tmpfs and limits")
@@ -82,7 +82,7 @@ def check_whole(shelf: Path) -> None:
     assert files == ["tiny/corpus.json", "tiny/train.de", "tiny/train.en"]
     assert (shelf / "tiny" / "train.en").read_bytes() == ENGLISH
     assert (shelf / "tiny" / "train.de").read_bytes() == GERMAN
-    assert is_whole(shelf / "tiny")
+    assert is_intact(shelf / "tiny")
     assert not (shelf / "tiny.part").exists()
 
 
@@ -120,7 +120,7 @@ def test_killed_again_and_again(server: Loopback, tmp_path: Path) -> None:
             process.kill()
             kills += 1
             process.communicate()
-        assert not (tmp_path / "tiny").exists() or is_whole(tmp_path / "tiny")
+        assert not (tmp_path / "tiny").exists() or is_intact(tmp_path / "tiny")
     assert kills
     assert end(start(server, tmp_path))[0] == 0
     check_whole(tmp_path)
@@ -218,7 +218,7 @@ def test_from_its_name_to_a_score(
     train = ["train", "multi30k-en-de", *TINY, "--output", run]
     assert transduce(*train) == (
         2,
-        "transduce: multi30k is not on this machine: `transduce corpus get multi30k` fetches it "
+        "transduce: multi30k is not on this machine: `transduce corpus get multi30k` downloads it "
         "(2.0 MB, research use)\n",
     )
     write_json(place / "corpus.json", facts_of(place))

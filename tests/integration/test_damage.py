@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lives import Lives, check_same, command
+from lives import STEPS, Lives, check_same, command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 
@@ -70,8 +70,8 @@ def test_a_damaged_state(
     warnings = [line for line in lives.told.splitlines() if line.startswith("warning: ")]
     (told,) = [line for line in warnings if str(folder / STATE) in line]
     assert ("missing" if damage == "missing" else "damaged") in told
-    assert "the run goes on from the state before it, of update 390" in told
-    assert lives.told.count("step 391/400") == 1
+    assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in told
+    assert lives.told.count(f"step {STEPS - 9}/{STEPS}") == 1
     check_same(folder, undisturbed)
 
 
@@ -99,7 +99,7 @@ def test_no_state_is_whole(task: Path, undisturbed: Path, lives: Lives, tmp_path
     cut(folder / STATE)
     cut(folder / PREVIOUS)
     told = refused(lives, *command(task, folder))
-    assert f"{folder / STATE} is damaged or cut short" in told
+    assert f"{folder / STATE} is damaged or truncated" in told
     assert "restore it from a copy" in told
 
 

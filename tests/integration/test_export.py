@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
+from lives import Command
 from transduce.cli.main import app
 from transduce.errors import DataError, ModelError
 from transduce.interop import ctranslate2, export
 from transduce.interop.engine import open_model
-from transduce.interop.measure import Sayings, measure_here
-from transduce.recipe import load_recipe
+from transduce.interop.measure import Measurement, measure_here
 from transduce.tasks.transduce import Transducer, load
-from transduce.training import train
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")
@@ -28,9 +26,9 @@ pytest.importorskip("onnxruntime")
 
 
 @pytest.fixture(scope="module")
-def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(trained_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    train(load_recipe(str(task / "tiny.yaml"), ["train.steps=250"]), folder)
+    shutil.copytree(trained_tiny, folder)
     return folder
 
 
@@ -38,23 +36,20 @@ def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: starting two others each time takes seconds."""
 
-    def here(folder: Path, engine: str | None, pairs: Any, sources: Any, scratch: Path) -> Sayings:
+    def here(
+        folder: Path, engine: str | None, pairs: Any, sources: Any, scratch: Path
+    ) -> Measurement:
         given = ([pair.source for pair in pairs], [pair.target for pair in pairs])
         return measure_here(folder, engine, given, sources)
 
-    monkeypatch.setattr(export, "measure_apart", here)
-
-
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "transduce", *map(str, arguments)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    monkeypatch.setattr(export, "measure_in_subprocess", here)
 
 
 def here(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in arguments])
 
 
-def test_export_run_and_evaluate_by_the_command_line(trained: Path) -> None:
+def test_export_run_and_evaluate_by_the_command_line(command: Command, trained: Path) -> None:
     ended = command("export", trained, "--to", "ctranslate2", "--limit", 40)
     assert ended.returncode == 0, ended.stderr
     assert "Compared on 40 pairs of the recipe's validation set" in ended.stdout
@@ -114,7 +109,7 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
     before = {path.name: path.read_bytes() for path in place.iterdir() if "arity" not in path.name}
     notes = place / "notes.txt"
     notes.write_text("mine")
-    with pytest.raises(ModelError, match=r"notes\.txt is not as the export wrote it"):
+    with pytest.raises(ModelError, match=r"notes\.txt was changed since the export"):
         export.export_folder(trained, "onnx", limit=5)
     notes.unlink()
     export.export_folder(trained, "onnx", limit=5)
@@ -131,7 +126,8 @@ def test_onnx_searches_as_we_do(trained: Path) -> None:
         open_model(trained, "onnx")
 
 
-def test_in_fewer_bits_by_the_command_line(trained: Path) -> None:
+@pytest.mark.slow
+def test_in_fewer_bits_by_the_command_line(command: Command, trained: Path) -> None:
     """Measured in processes of its own, as exports are; the test below measures here."""
     ended = command("export", trained, "--to", "native", "--quantize", "int8", "--limit", 40)
     assert ended.returncode == 0, ended.stderr
@@ -186,7 +182,7 @@ def test_a_broken_weight_is_found_and_not_kept(
 
 @pytest.mark.usefixtures("quick")
 def test_what_cannot_be_is_told_first(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="holds other files than an export"):
+    with pytest.raises(ModelError, match="holds files that are not an export"):
         export.export_folder(trained, "onnx", folder=trained)
     with pytest.raises(ModelError, match="not quantized for onnx"):
         export.export_folder(trained, "onnx", quantize="int8")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lives import Lives, check_same, command
+from lives import STEPS, Lives, check_same, command
 from transduce.checksums import SUMS, fits, is_ours, list_files
 from transduce.storage import read_tensors, write_tensors
 
@@ -57,7 +57,7 @@ def test_a_recipe_and_a_readme_of_ones_own_stay(
     assert (run / "model.safetensors").is_file()
     card = run / ("MODEL_CARD.md" if in_place else "README.md")
     assert "trained with transduce" in card.read_text()
-    assert ("README.md is your own and stays as it is" in said) == in_place
+    assert ("README.md was written or edited by you and is kept" in said) == in_place
     assert "warning: " not in said
     # A second run is asked for, and the recipe still is the person's.
     told(lives, "train", str(run), "--overwrite")
@@ -86,7 +86,7 @@ def test_a_card_that_was_edited_stays(undisturbed: Path, lives: Lives, tmp_path:
     (folder / "README.md").write_text("# Mine\n")
     said = told(lives, "evaluate", str(folder))
     assert (folder / "README.md").read_text() == "# Mine\n"
-    assert "is your own and stays as it is; the model card is" in said
+    assert "was written or edited by you and is kept; the model card is" in said
     assert "| test" in (folder / "MODEL_CARD.md").read_text()
 
 
@@ -106,7 +106,7 @@ def test_a_better_model_in_the_folder_stays(task: Path, lives: Lives, tmp_path: 
     better = weights.read_bytes()
     said = told(lives, *command(task, folder, "train.steps=60"))
     assert weights.read_bytes() == better
-    assert "stays: it has loss" in said
+    assert "is kept: it has loss" in said
     # One that is worse, and one that is damaged, are replaced.
     write_tensors(weights, other, {**facts, "validation": {"loss": loss * 100}})
     list_files(folder, weights)
@@ -133,7 +133,7 @@ def test_killed_between_its_first_weights_and_its_first_state(
     shutil.rmtree(folder / "state")
     for more in ([], ["--resume"]):
         said = told(lives, *command(task, folder, "train.steps=20"), *more, status=2)
-        assert "holds a trained model without the state" in said
+        assert "holds a trained model without a checkpoint" in said
     assert (folder / "model.safetensors").read_bytes() == before
 
 
@@ -150,10 +150,10 @@ def test_resume_goes_by_what_is_there(
     arguments = [one for one in command(task, folder, *settings) if one != "--resume"]
     said = told(lives, *arguments, "--resume")
     if there == "previous":
-        assert "the run goes on from the state before it, of update 390" in said
+        assert f"resuming from the checkpoint before it, of update {STEPS - 10}" in said
         check_same(folder, undisturbed)
     else:
-        assert "There is no saved state" in said
+        assert "There is no checkpoint" in said
         assert validations(folder) == [10, 20]
 
 
@@ -198,7 +198,7 @@ def test_a_folder_that_goes_away_ends_its_run(
     assert lives.end() == 2, lives.told
     assert time.monotonic() - began < 30
     assert "Traceback" not in lives.told
-    assert f"the folder {folder} is not there any more" in lives.told.splitlines()[-1]
+    assert f"the folder {folder} does not exist any more" in lives.told.splitlines()[-1]
     assert not folder.exists()
 
 

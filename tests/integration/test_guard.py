@@ -21,7 +21,7 @@ from transduce.recipe import Recipe, load_recipe
 from transduce.storage import read_tensors
 from transduce.training import train
 from transduce.training.log import read_log
-from transduce.training.log_window import Passed
+from transduce.training.log_window import UpdateResult
 from transduce.training.memory import auto_batch as budget
 from transduce.training.run_directory.checkpoint import STATE
 from transduce.training.update import Update
@@ -91,7 +91,7 @@ def test_skipped_updates_are_counted_and_slow_the_run_down(
     told = capsys.readouterr().err
     assert "2 of the last 10 updates were skipped" in told
     assert "0.25 of the recipe's" in told
-    assert trained.standing.step == 40
+    assert trained.state.step == 40
     tensors, standing = state(tmp_path / "run")
     assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
     assert {float(t) for n, t in tensors.items() if n.startswith("optimizer/step/")} == {37.0}
@@ -118,7 +118,7 @@ def test_resuming_after_skipped_updates_is_exact(
 ) -> None:
     """Also where skipped updates wait to be looked at, as on a GPU, while the state is saved."""
     if waits:
-        monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+        monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     settings = ["train.log_every=15", "train.schedule=cosine", "train.warmup=5"]
     bad = {4, 18, 19, 33}
     for name, steps in (("whole", [40]), ("parted", [20, 40])):
@@ -126,12 +126,12 @@ def test_resuming_after_skipped_updates_is_exact(
             poison(bad if number == 0 else {step - 20 for step in bad})
             cut = tiny(task, *settings, "train.steps=40")
             monkeypatch.setattr(
-                "transduce.training.loop.Run._ended", lambda run, end=end: run.standing.step >= end
+                "transduce.training.loop.Run._ended", lambda run, end=end: run.state.step >= end
             )
             train(cut, tmp_path / name, resume=number > 0)
             monkeypatch.undo()
             if waits:
-                monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+                monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     whole, parted = state(tmp_path / "whole"), state(tmp_path / "parted")
     assert whole[1]["guard"] == parted[1]["guard"]
     assert whole[1]["guard"]["skipped"] == (3 if waits else 4)  # the last is not yet looked at
@@ -150,8 +150,8 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     told = str(error.value)
     assert "10 times in a row, up to update 34 (lines " in told
     assert "of train.tsv)" in told
-    assert "the loss last was, at " in told
-    assert "state is untouched" in told
+    assert "the loss was last finite at " in told
+    assert "checkpoint is intact" in told
     assert "\n" not in told
     lines = told.partition("(lines ")[2].partition(" and ")[0].split(", ")
     assert all(1 <= int(line) <= 600 for line in lines)
@@ -159,7 +159,7 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     assert standing["step"] == 20
     poison(set())
     trained = train(tiny(task, "train.lr=1e-3"), tmp_path / "run", resume=True)
-    assert trained.standing.step == 40
+    assert trained.state.step == 40
 
 
 def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
@@ -168,7 +168,7 @@ def test_a_jump_of_the_loss_is_told_with_its_worst_batch(
     real = Update.__call__
     count = 0
 
-    def call(self: Update, batches: list[Any], tokens: int | None = None) -> Passed:
+    def call(self: Update, batches: list[Any], tokens: int | None = None) -> UpdateResult:
         nonlocal count
         count += 1
         passed = real(self, batches, tokens)
@@ -200,7 +200,7 @@ def test_a_run_in_too_little_memory_learns_the_same(
     capsys.readouterr()
     train(tiny(task, *still), tmp_path / "narrow")
     told = capsys.readouterr().err
-    assert told.count("did not fit into memory") == 1
+    assert told.count("ran out of memory") == 1
     roomy, narrow = logged(tmp_path / "roomy"), logged(tmp_path / "narrow")
     assert all(record["split"] > 0 for record in narrow)
     assert all(record["split"] == 0 for record in roomy)
@@ -244,8 +244,8 @@ def test_pairs_longer_than_a_batch_or_than_allowed(
         "data.shuffle_buffer=100",
     ]
     trained = train(tiny(task, *more, "train.steps=150"), tmp_path / "run")
-    assert trained.standing.position.epoch >= 1
-    assert trained.standing.guard.skipped == 0
+    assert trained.state.position.epoch >= 1
+    assert trained.state.guard.skipped == 0
 
 
 LIMITED = """
@@ -254,7 +254,7 @@ from pathlib import Path
 import torch
 from transduce import recipe
 from transduce.data.batches.batch import collate
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.recipe.presets import PRESETS
 from transduce.recipe import Train
 from transduce.training.optimizer import build_optimizer
@@ -266,19 +266,19 @@ network = build(recipe.Model.model_validate(shape), Vocabulary(50, 50))
 update = Update(network, build_optimizer(network, Train()), Train(), torch.float32)
 batch = collate([[5 + n % 7] * 30 for n in range(512)], [[9 + n % 5] * 30 for n in range(512)])
 update([batch.part(slice(0, 2))])
-update.forget()
+update.zero_gradients()
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 most = pages * resource.getpagesize() + 150 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 losses = [float(update([batch])[0])]
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-split, left_out = update.shortage.asked()
+split, left_out = update.splitter.take_counts()
 gradients = [p.grad for p in network.parameters()]
-update.forget()
-update.shortage.limit = None
+update.zero_gradients()
+update.splitter.limit = None
 losses.append(float(update([batch])[0]))
 off = max(float((p.grad - g).abs().max()) for p, g in zip(network.parameters(), gradients))
-print(len(split), len(left_out), len(update.shortage.split), abs(losses[0] / losses[1] - 1), off)
+print(len(split), len(left_out), len(update.splitter.split), abs(losses[0] / losses[1] - 1), off)
 """
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import transduce
+from lives import Command
 from transduce.recipe import load_recipe
 from transduce.storage import read_tensors
 from transduce.tasks import LanguageModel
@@ -50,18 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "transduce", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> Path:
+def trained(command: Command, folder: Path) -> Path:
     ended = command("train", folder / "words.yaml", "--output", folder / "run")
     assert ended.returncode == 0, ended.stderr
     assert "Training: " in ended.stderr
@@ -69,7 +58,7 @@ def trained(folder: Path) -> Path:
     return folder / "run"
 
 
-def test_it_learns_all_there_is_to_know(trained: Path) -> None:
+def test_it_learns_all_there_is_to_know(command: Command, trained: Path) -> None:
     ended = command("evaluate", trained, "--split", "valid")
     assert ended.returncode == 0, ended.stderr
     metrics = json.loads((trained / "metrics.json").read_text())["valid"]["metrics"]
@@ -92,7 +81,7 @@ def test_a_recurrent_network_learns_it_too(folder: Path, tmp_path: Path) -> None
     assert isinstance(ended.model, LanguageModel)
 
 
-def test_what_it_writes_is_made_of_the_words(trained: Path) -> None:
+def test_what_it_writes_is_made_of_the_words(command: Command, trained: Path) -> None:
     ended = command("run", trained, "ab cd\ne", "--sample", "--max-length", 50)
     assert ended.returncode == 0, ended.stderr
     text = ended.stdout.removesuffix("\n")
@@ -105,7 +94,7 @@ def test_what_it_writes_is_made_of_the_words(trained: Path) -> None:
     )
 
 
-def test_scores_are_bits(trained: Path, tmp_path: Path) -> None:
+def test_scores_are_bits(command: Command, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "texts").write_text("ab ef gé ab ef ab ef gé ab \nzz\n", "utf-8")
     ended = command("score", trained, tmp_path / "texts")
     assert ended.returncode == 0, ended.stderr
@@ -114,7 +103,7 @@ def test_scores_are_bits(trained: Path, tmp_path: Path) -> None:
     assert ended.stderr.startswith("2 texts, 29 tokens")
 
 
-def test_prompts_are_compared(trained: Path, tmp_path: Path) -> None:
+def test_prompts_are_compared(command: Command, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "prompts").write_text("ab e\nab \n<script>x</script>\n")
     ended = command(
         "prompts", trained, tmp_path / "prompts", "--length", 6, "--output", tmp_path / "p.html"

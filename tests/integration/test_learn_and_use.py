@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
 import transduce
+from lives import Command
 from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import evaluate, items_of
 from transduce.recipe import load_recipe
-from transduce.tasks.folder import OF_A_RUN
+from transduce.tasks.folder import RUN_FILES
 from transduce.training import train
 
 
-def command(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    """The real command line, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "transduce", *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
-def trained(task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(trained_tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    result = command("train", str(task / "tiny.yaml"), "--output", str(folder))
-    assert result.returncode == 0, result.stderr
-    assert "transduce run" in result.stdout
+    shutil.copytree(trained_tiny, folder)
     return folder
 
 
-def test_the_model_has_learned_strings_it_never_saw(trained: Path) -> None:
+def test_the_model_has_learned_strings_it_never_saw(command: Command, trained: Path) -> None:
     result = command("evaluate", str(trained))
     assert result.returncode == 0, result.stderr
     metrics = json.loads((trained / "metrics.json").read_text())["test"]
@@ -47,7 +33,7 @@ def test_the_model_has_learned_strings_it_never_saw(trained: Path) -> None:
     assert len((trained / "test.hypotheses.txt").read_text().splitlines()) == 125
 
 
-def test_run_answers_in_order_and_keeps_empty_lines(trained: Path) -> None:
+def test_run_answers_in_order_and_keeps_empty_lines(command: Command, trained: Path) -> None:
     result = command("run", str(trained), text="abc\n\nedca\nba\n")
     assert result.stdout == "cba\n\nacde\nab\n"
 
@@ -89,10 +75,10 @@ def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
         "log.jsonl",
         "state",
     } <= names
-    assert names <= {*OF_A_RUN, "test.hypotheses.txt"}
+    assert names <= {*RUN_FILES, "test.hypotheses.txt"}
 
 
-def test_check_finds_the_data_fit(task: Path) -> None:
+def test_check_finds_the_data_fit(command: Command, task: Path) -> None:
     result = command("check", str(task / "tiny.yaml"))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Fit to train" in result.stdout
@@ -114,7 +100,8 @@ def test_other_families_learn_it_too(task: Path, tmp_path: Path, preset: str, le
     body = text.replace("  encoder: {feed_forward: 64}\n  decoder: {feed_forward: 64}\n", "")
     recipe_file = task / f"{preset}.yaml"
     recipe_file.write_text(body)
-    recipe = load_recipe(recipe_file, [f"model.preset={preset}", "model.width=48", "train.lr=1e-2"])
+    brief = ["train.steps=200", "train.lr=1e-2", "validation.every=100"]
+    recipe = load_recipe(recipe_file, [f"model.preset={preset}", "model.width=40", *brief])
     model = train(recipe, tmp_path / "run").model
     assert recipe.data.test is not None
     items = items_of(list(read_pairs(recipe.data.test, recipe.data.folder)), False)

@@ -7,36 +7,20 @@ torchrun had started them, only sooner; where the launcher matters, torchrun its
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
+import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from datetime import timedelta
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from process_group import Group
 from transduce.storage import read_tensors
-
-FORKS = multiprocessing.get_context("forkserver")
-# What a run imports at once or later: a process that comes from the server imports nothing.
-FORKS.set_forkserver_preload(
-    [
-        "transduce.cli.main",
-        "transduce.training",
-        "torch._dynamo",
-        "torch.distributed.fsdp",
-        "torch.utils.tensorboard",
-        "jiwer",
-        __name__,
-    ]
-)
 
 EXACT = [
     "train.steps=12",
@@ -58,63 +42,6 @@ LONG = [
     "train.ema=0.9",
     "train.average={of: best, count: 2}",
 ]
-
-
-class Group:
-    """The processes of a run, started together."""
-
-    def __init__(self, folder: Path, count: int, arguments: list[str], seconds: float) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        self.told = [folder.with_name(f"{folder.name}-{rank}.txt") for rank in range(count)]
-        self.processes: list[BaseProcess] = [
-            FORKS.Process(target=work, args=(rank, count, port, arguments, told, seconds))
-            for rank, told in enumerate(self.told)
-        ]
-        for process in self.processes:
-            process.start()
-
-    def end(self, seconds: float = 120) -> list[int | None]:
-        deadline = time.monotonic() + seconds
-        for process in self.processes:
-            process.join(max(deadline - time.monotonic(), 0))
-        codes = [process.exitcode for process in self.processes]
-        for process in self.processes:
-            process.kill()
-        return codes
-
-    def said(self, rank: int) -> str:
-        return self.told[rank].read_text("utf-8") if self.told[rank].exists() else ""
-
-    def wait_for(self, word: str) -> None:
-        deadline = time.monotonic() + 120
-        while word not in self.said(0):
-            assert time.monotonic() < deadline, self.said(0)
-            assert self.processes[0].is_alive(), self.said(0)
-            time.sleep(0.01)
-
-
-def work(
-    rank: int, count: int, port: int, arguments: list[str], told: Path, seconds: float
-) -> None:
-    """One process, as torchrun would start it."""
-    import torch
-
-    from transduce.cli import main as cli
-    from transduce.training.distributed import processes as ranks
-
-    torch.set_num_threads(1)
-    output = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
-    for name, value in {**place, "RANK": rank, "LOCAL_RANK": rank}.items():
-        os.environ[name] = str(value)
-    ranks.TIMEOUT = timedelta(seconds=seconds)
-    sys.argv = ["transduce", *arguments]
-    cli.main()
 
 
 def start(
@@ -324,23 +251,37 @@ def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     assert 15 <= facts["standing"]["step"] < 60
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
-def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = torchrun(task, folder, 2, LONG)
     wait_for(process, "step 15/60")
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
     told, _ = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert "transduce: another process of this run was lost at update" in told
+    assert "transduce: another process of this run died at update" in told
     assert "start again with --resume" in told
     assert "[rank0]: Traceback" not in told
     finish(task, folder, 2, LONG, "--resume")
     identical(folder, whole)
 
 
+def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    group = start(task, folder, 2, LONG)
+    group.wait_for("step 15/60")
+    os.kill(group.processes[1].pid or 0, signal.SIGKILL)
+    assert group.end(60) == [2, -signal.SIGKILL]
+    assert "transduce: another process of this run died at update" in group.said(0)
+    assert "start again with --resume" in group.said(0)
+    assert "Traceback" not in group.said(0)
+    finish(task, folder, 2, LONG, "--resume")
+    identical(folder, whole)
+
+
 def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
-    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=8)
+    group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=5)
     group.wait_for("step 15/1000")
     os.kill(group.processes[1].pid or 0, signal.SIGSTOP)
     deadline = time.monotonic() + 30
@@ -349,7 +290,7 @@ def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
         time.sleep(0.1)
     assert group.end(0) == [2, None, 2]
     for rank in (0, 2):
-        assert "another process of this run was lost at update" in group.said(rank)
+        assert "another process of this run died at update" in group.said(rank)
         assert "Traceback" not in group.said(rank)
 
 
@@ -359,7 +300,7 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     group = start(task, tmp_path / "run", 2, EXACT)
     assert group.end(60) == [2, 2]
     assert "Traceback" not in group.said(0) + group.said(1)
-    assert "was lost before the first update" in group.said(1)
+    assert "died before the first update" in group.said(1)
 
 
 def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> None:
@@ -381,3 +322,28 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
     for step, record in log(alone, "valid").items():
         for name in ("loss", "perplexity", "bits_per_character", "bits_per_byte"):
             assert record[name] == pytest.approx(log(both, "valid")[step][name], rel=1e-5)
+
+
+def test_a_tagger_learns_the_same_on_two_processes(tmp_path: Path) -> None:
+    draw = random.Random(3)
+    endings = {"NOUN": "ness", "VERB": "ize", "ADV": "ly", "ADJ": "ful"}
+    for name, count in (("train", 300), ("valid", 100)):
+        lines = []
+        for _ in range(count):
+            tags = draw.choices(list(endings), k=draw.randint(2, 8))
+            words = ("".join(draw.choices("abcdefgh", k=4)) + endings[tag] for tag in tags)
+            lines.append(f"{' '.join(words)}\t{' '.join(tags)}\n")
+        (tmp_path / f"{name}.tsv").write_text("".join(lines))
+    (tmp_path / "tiny.yaml").write_text(
+        "task: tag\n"
+        "data: {train: {file: train.tsv}, valid: {file: valid.tsv}}\n"
+        "model: {width: 32, dropout: 0.0, encoder: {kind: recurrent, cell: gru},\n"
+        "  characters: {kind: lstm, width: 16}}\n"
+        "train: {warmup: 2, lr: 1e-2, label_smoothing: 0.0}\n"
+        "validation: {metric: accuracy}\n"
+    )
+    alone, both = (finish(tmp_path, tmp_path / f"of-{n}", n, EXACT) for n in (1, 2))
+    assert losses(alone) == pytest.approx(losses(both), rel=1e-4)
+    assert len(losses(both)) == 12
+    for step, record in log(alone, "valid").items():
+        assert record["accuracy"] == pytest.approx(log(both, "valid")[step]["accuracy"], abs=0.3)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -171,27 +169,8 @@ def test_streaming_and_memory_found_out_work_too(corpora: Path, tmp_path: Path, 
         "train.steps=20",
     ]
     trained = train(load_recipe(corpora / f"{name}.yaml", settings), tmp_path / "run")
-    assert trained.standing.step == 20
-    assert trained.standing.tokens % 256 == 0
-
-
-def test_two_processes_have_the_losses_of_one(corpora: Path, tmp_path: Path) -> None:
-    settings = ["train.steps=6", "train.accumulate=2", "train.log_every=1", "validation.every=6"]
-    settings += ["train.batch_tokens=128", "model.dropout=0", "model.word_dropout=0"]
-    values = []
-    for count in (1, 2):
-        folder = tmp_path / str(count)
-        launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={count}", "--standalone"]
-        command = [sys.executable, *(launcher if count > 1 else []), "-m", "transduce", "train"]
-        command += [str(corpora / "tags.yaml"), *settings, "--output", str(folder)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, check=True, capture_output=True, env=environment, timeout=240)
-        log = read_log(folder / "log.jsonl")
-        values.append([record["loss"] for record in log if record["kind"] == "train"])
-        values.append([record["accuracy"] for record in log if record["kind"] == "valid"])
-    assert len(values[0]) == 6
-    assert values[2] == pytest.approx(values[0], rel=1e-4)
-    assert values[3] == pytest.approx(values[1], abs=0.3)
+    assert trained.state.step == 20
+    assert trained.state.tokens % 256 == 0
 
 
 # ------------------------------------------------------------------------------------- the page
@@ -226,7 +205,7 @@ def test_the_recipes_and_commands_of_the_page_work(
         assert cli_status(*typed) == 0, capfd.readouterr().err
         printed[command] = capfd.readouterr().out
     out = [printed[command] for command in commands]
-    assert "right, then said" in out[1]
+    assert "reference \\ prediction" in out[1]
     assert re.fullmatch(r"1\t0\.\d+\tpos\n1\t0\.\d+\tneg\n", out[2])
     assert "accuracy on known words 100.00 %" in out[4]
     assert out[5] == "The/DET dog/NOUN runs/VERB ./PUNCT\n"
@@ -241,7 +220,7 @@ def test_the_recipes_and_commands_of_the_page_work(
 def test_a_task_of_ones_own_is_as_short_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from transduce.recipe.tasks import RULES
+    from transduce.recipe.tasks import TASK_RULES
     from transduce.tasks import Model
 
     monkeypatch.chdir(tmp_path)
@@ -257,5 +236,5 @@ def test_a_task_of_ones_own_is_as_short_as_the_page_says(
         assert read_metrics(Path("runs/segment"))["training"]["best"]["exact"] > 90
         assert model.run(["", "adog"])[1].text == "a dog"
     finally:
-        RULES.pop("segment", None)
+        TASK_RULES.pop("segment", None)
         Model.tasks.pop("segment", None)

@@ -79,14 +79,14 @@ def test_patience_ends_a_run_that_gets_no_better(task: Path, tmp_path: Path) -> 
     settings = ["train.steps=400", "validation.every=5", "validation.limit=5", "train.lr=1e-9"]
     patience = ["validation.metric=exact", "validation.patience=2"]
     trained = train(load_recipe(task / "tiny.yaml", [*settings, *patience]), tmp_path / "run")
-    assert trained.standing.step == 15  # a first value, and two that were no better
-    assert trained.standing.best_step == 5
+    assert trained.state.step == 15  # a first value, and two that were no better
+    assert trained.state.best_step == 5
 
 
 def test_a_loss_that_is_no_number_is_told(task: Path, tmp_path: Path) -> None:
     wild = ["train.lr=1e18", "train.clip_norm=0", "train.warmup=0", "train.schedule=constant"]
     with pytest.raises(
-        TrainingError, match=r"not a finite number 10 times in a row, up to update \d+.*train\.lr="
+        TrainingError, match=r"NaN or infinite 10 times in a row, up to update \d+.*train\.lr="
     ):
         train(load_recipe(task / "tiny.yaml", [*SHORT, *wild]), tmp_path / "run")
 
@@ -125,10 +125,10 @@ def test_a_run_that_has_ended_and_one_that_ends_too_soon_say_so(
 ) -> None:
     asked = [*SHORT, "train.steps=2", "train.warmup=2"]
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run")
-    assert "the rate rises over 2: it stays below train.lr" in capsys.readouterr().err
+    assert "before the warm-up of 2 is over" in capsys.readouterr().err
     train(load_recipe(task / "tiny.yaml", asked), tmp_path / "run", resume=True)
     told = capsys.readouterr().err
-    assert "come to its end, at update 2: to train it longer" in told
+    assert "is finished, at update 2: to train it longer" in told
     assert "resume it with a larger train.steps" in told
     assert "the rate rises" not in told
     train(load_recipe(task / "tiny.yaml", [*asked, "train.warmup=1"]), tmp_path / "other")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,10 @@ def package_of(module: str) -> str:
     return module.split(".")[1]
 
 
+def package_of_path(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
 def test_every_package_has_a_layer() -> None:
     packages = {package_of(name) for name in MODULES if "." in name}
     assert packages <= set(LAYER), f"add {packages - set(LAYER)} to LAYERS"
@@ -81,6 +86,19 @@ def test_nothing_imports_upward(path: Path) -> None:
         other, mine = package_of(name), package_of(own)
         lower = LAYER[other] < LAYER[mine]
         assert lower or other == mine, f"{own} must not import {name}"
+
+
+NETWORKS = [path for path in FILES if package_of_path(path) in ("models", "nn")]
+
+
+@pytest.mark.parametrize("path", NETWORKS, ids=module_name)
+def test_networks_are_made_of_plain_numbers(path: Path) -> None:
+    """Only models/build.py turns a recipe into networks."""
+    if path.parent.name == "models" and path.name.startswith("build"):
+        return
+    for name in imports_of(path):
+        message = f"{module_name(path)} must not import {name}; let models/build.py"
+        assert package_of(name) not in ("recipe", "storage", "corpora"), message
 
 
 def test_no_folder_is_crowded() -> None:
@@ -123,6 +141,32 @@ def test_importing_transduce_is_light(heavy: str) -> None:
     run("-c", f"import sys, transduce; assert {heavy!r} not in sys.modules")
 
 
+NOT_FOR_TEXT = ["matplotlib", "tensorboard", "pyarrow", "pandas", "onnx", "onnxruntime"]
+NOT_FOR_TEXT += ["ctranslate2", "soundfile", "soxr", "espeakng_loader", "datasets", "fastapi"]
+
+
+def test_using_a_model_of_text_loads_nothing_that_it_does_not_need() -> None:
+    model = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
+    use = f"import sys, transduce; assert transduce.load({str(model)!r})('abc')"
+    shown = run("-c", f"{use}; print(*(set({NOT_FOR_TEXT!r}) & set(sys.modules)))").stdout
+    assert shown.split() == [], "import these where they are used, not at the top of a file"
+
+
+def test_no_private_name_of_torch_is_used_outside_of_its_module() -> None:
+    private = re.compile(
+        r"torch\._[a-zA-Z]|torch\.ops\.|[a-z]\._(version|buffers|parameters)\b"
+        r'|[."]_(forward_(pre_)?hooks|non_persistent_buffers_set)'
+    )
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in FILES
+        if path.name != "torch_private.py"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if private.search(line)
+    ]
+    assert found == [], "torch may change these: put a function into nn/torch_private.py"
+
+
 def test_the_command_line_does_not_load_torch_to_say_what_it_can() -> None:
     heavy = "{'torch', 'pydantic'}"
     code = f"import sys, transduce.cli.main; sys.exit(bool({heavy} & set(sys.modules)))"
@@ -142,3 +186,24 @@ def test_help_answers_at_once() -> None:
 def test_the_page_of_results_says_what_was_measured() -> None:
     root = ROOT.parent.parent
     subprocess.run([sys.executable, str(root / "docs" / "make_results.py"), "--check"], check=True)
+
+
+def test_the_figure_of_the_layers_is_up_to_date(tmp_path: Path) -> None:
+    docs = ROOT.parent.parent / "docs"
+    check = [sys.executable, str(docs / "make_layers.py"), "--check"]
+    assert subprocess.run(check, check=False).returncode == 0, "run python docs/make_layers.py"
+    # A package that is in no figure yet, and a figure that does not exist.
+    copy = tmp_path / "docs"
+    (copy / "figures").mkdir(parents=True)
+    script = copy / "make_layers.py"
+    script.write_text((docs / "make_layers.py").read_text("utf-8"), "utf-8")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "transduce").symlink_to(ROOT)
+    missing = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert missing.returncode == 1
+    drawn = (docs / "figures" / "layers.svg").read_text("utf-8")
+    other = drawn.replace("<title>cli (layer ", "<title>cli (layer 1")
+    assert other != drawn
+    (copy / "figures" / "layers.svg").write_text(other, "utf-8")
+    changed = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert changed.returncode == 1

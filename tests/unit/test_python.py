@@ -192,7 +192,7 @@ def test_where_there_is_no_attention_it_is_told() -> None:
         tiny().source_tokens,
         tiny().target_tokens,
     )
-    with pytest.raises(ModelError, match="does not attend"):
+    with pytest.raises(ModelError, match="does not have attention"):
         model.score(["a"], ["a"], attention=True)
 
 
@@ -238,9 +238,9 @@ def test_what_a_change_may_not_give() -> None:
     def buffered(network: TrainableNetwork) -> None:
         network.register_buffer("seen", torch.zeros(2))
 
-    with pytest.raises(ModelError, match=r"gave a Linear; it must .*TrainableNetwork"):
+    with pytest.raises(ModelError, match=r"returned a Linear; it must .*TrainableNetwork"):
         tiny().change(lambda network: nn.Linear(2, 2))
-    with pytest.raises(ModelError, match=r"buffer seen, which is not stored.*requires_grad=False"):
+    with pytest.raises(ModelError, match=r"buffer seen, which is not saved.*requires_grad=False"):
         tiny().change(buffered)
     tiny().change(lambda n: n.register_buffer("seen", torch.zeros(2), persistent=False))
 

@@ -19,12 +19,12 @@ from transduce.errors import CheckpointError, DataError
 from transduce.storage import (
     check_free,
     held,
-    how_to_mend,
+    how_to_fix,
     locked,
     make_folder,
     read_tensors,
-    sweep,
-    workshop,
+    remove_stale,
+    temporary_folder,
     write_file,
     write_json,
     write_tensors,
@@ -150,11 +150,11 @@ def test_what_a_kill_has_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
     for name in (".transduce-abc.part", ".mine.part", "film.part"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "half").write_text("half")
-    with workshop(tmp_path) as ours:  # somebody is writing
-        sweep(tmp_path)
+    with temporary_folder(tmp_path) as ours:  # somebody is writing
+        remove_stale(tmp_path)
         assert only(tmp_path, ours.name, ".mine.part", "film.part")
     assert only(tmp_path, ".mine.part", "film.part")
-    sweep(tmp_path / "nowhere")
+    remove_stale(tmp_path / "nowhere")
 
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
     def slowly(part: Path) -> None:
         part.write_text("half of the ")
         write_text(path, "second")
-        sweep(tmp_path)
+        remove_stale(tmp_path)
         assert path.read_text() == "second"
         with part.open("a") as file:
             file.write("first")
@@ -355,7 +355,7 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for length in (0, 1, 8, 30, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(CheckpointError, match="damaged or cut short") as raised:
+        with pytest.raises(CheckpointError, match="damaged or truncated") as raised:
             read_tensors(path)
         assert str(path) in sentence(raised)
 
@@ -383,10 +383,10 @@ def test_a_header_whose_key_was_damaged_is_not_taken_for_another_programs(tmp_pa
         read_tensors(path)
 
 
-def test_how_to_mend_what_could_not_be_written() -> None:
-    assert how_to_mend(OSError(28, "No space left on device")) == "free some space"
-    assert how_to_mend(OSError("No space left on device")) == "free some space"
-    assert "may write to" in how_to_mend(OSError(30, "Read-only file system"))
+def test_how_to_fix_what_could_not_be_written() -> None:
+    assert how_to_fix(OSError(28, "No space left on device")) == "free some space"
+    assert how_to_fix(OSError("No space left on device")) == "free some space"
+    assert "may write to" in how_to_fix(OSError(30, "Read-only file system"))
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,3 @@
-"""Long recordings and their texts: which line, word and phone was read when, and how surely."""
+"""Forced alignment of long recordings with their texts: lines, words and phones, with
+confidence.
+"""

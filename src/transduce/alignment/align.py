@@ -1,8 +1,8 @@
-"""A long recording cut into the lines of its text, and these into words and phones.
+"""Forced alignment: segments of a long recording for the lines of its text, with words and phones.
 
-Viterbi over what CTC hears (nn/ctc/alignment.py) says which tokens were said when. CTC tells of a
-audio at one moment of it, so where an utterance begins and ends is told by loudness: the pause
-before its first audio, and after its last.
+The CTC Viterbi path (nn/ctc/alignment.py) gives the time of each token. CTC outputs are peaky, with
+one frame for a sound, so the start and end of an utterance are refined by loudness: the pause
+before its first sound, and after its last.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from transduce.data.audio.read import audio_blocks, audio_facts
 from transduce.data.audio.silence import HOP, loud_frames
 from transduce.data.tokens.tokenizer import PAD
 from transduce.errors import DataError
-from transduce.nn.ctc.alignment import Alignment, Tolerance, align
+from transduce.nn.ctc.alignment import Alignment, MismatchPenalties, align
 from transduce.tasks.speech import SpeechModel
 
-PAUSE = 0.12  # seconds: the closure of a stop is shorter
-REACH = 0.6  # seconds that an audio may go on after CTC has told of it, or have begun before
-TOLERANCE = Tolerance(unwritten=-2.0, unread=-6.0, unread_line=-4.0)
-LONG_PAUSE = 0.8  # seconds: no audio of speech is so quiet for so long
-MARGIN = 0.3  # seconds at its ends in which something soft may be said
-NOTHING = -20.0  # log p of what is said in a pause
-LEAST = 0.1  # confidence of a line that counts as read
+PAUSE = 0.12  # seconds: the closure of a plosive is shorter
+REACH = 0.6  # seconds by which a sound may extend before or after its CTC peak
+PENALTIES = MismatchPenalties(insertion=-2.0, deletion=-6.0, line_deletion=-4.0)
+LONG_PAUSE = 0.8  # seconds: no sound of speech is so quiet for so long
+MARGIN = 0.3  # seconds at its ends in which soft speech is possible
+NOTHING = -20.0  # log p of a token in a pause
+LEAST = 0.1  # lowest confidence of a line that counts as read
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """A line of the text, from 1, and where it was read; of one that was not, no times."""
+    """A line of the text, numbered from 1, and its times; None if it was not read."""
 
     number: int
     text: str
     start: float = math.nan
     end: float = math.nan
     confidence: float = 0.0
-    """The worst second of it (the geometric mean of probabilities there), times the share of the
+    """Confidence: the lowest geometric mean of probabilities over a second, times the share of the
     line's words that were found: what the model cannot spell or did not hear was not confirmed."""
     words: tuple[Interval, ...] = ()
     phones: tuple[Interval, ...] = ()
@@ -67,55 +67,57 @@ class Aligned:
 
 
 def align_recording(model: SpeechModel, audio: Path, lines: Sequence[Line]) -> Aligned:
-    """Where each line was read. Lines that were not, and audio that is no line, may be anywhere
-    between lines. Raises DataError where the recording cannot be used."""
+    """Align the lines of a text with a recording. Lines may be missing in the audio, and audio may
+    be missing in the text, between lines. Raises DataError if the recording cannot be used.
+    """
     seconds = audio_facts(audio).seconds
-    heard_SV = ctc_emissions(model, audio)
+    log_probs_SV = ctc_emissions(model, audio)
     loud = loud_frames(audio_blocks(audio, model.audio.sample_rate), model.audio.sample_rate)
-    _silence(heard_SV, model, loud)
+    _silence(log_probs_SV, model, loud)
     ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)
     starts = np.cumsum([0, *(len(line.ids) for line in lines)])
     breaks_G = torch.zeros(len(ids) + 1, dtype=torch.bool)
     breaks_G[torch.from_numpy(starts)] = True
     try:
-        told = align(heard_SV, ids, tolerance=TOLERANCE, breaks_G=breaks_G)
+        path = align(log_probs_SV, ids, penalties=PENALTIES, breaks_G=breaks_G)
     except ValueError as error:
         raise DataError(f"{audio} cannot be aligned: {error}") from None
-    clock = _Clock(model, told, loud, seconds)
+    clock = _Clock(model, path, loud, seconds)
     return Aligned(audio, seconds, tuple(clock.utterances(lines, starts.tolist())))
 
 
-def _silence(heard_SV: Tensor, model: SpeechModel, loud: NDArray[np.bool_]) -> None:
-    """Nothing is said in a long pause, whatever is heard in noise that was made as loud as speech
-    by normalising a window of nothing else."""
+def _silence(log_probs_SV: Tensor, model: SpeechModel, loud: NDArray[np.bool_]) -> None:
+    """Set tokens to improbable in long pauses: noise that was normalised to the level of speech may
+    look like tokens.
+    """
     step = model.network.front.seconds_of(1) - model.network.front.seconds_of(0)
     first = model.network.front.seconds_of(0)
     margin = round(MARGIN / HOP)
     for start, end in _pauses(loud, LONG_PAUSE):
         states = [((frame * HOP) - first) / step for frame in (start + margin, end - margin)]
         there = slice(max(0, math.ceil(states[0])), max(0, math.floor(states[1])))
-        heard_SV[there] = NOTHING
-        heard_SV[there, PAD] = 0.0
+        log_probs_SV[there] = NOTHING
+        log_probs_SV[there, PAD] = 0.0
 
 
 class _Clock:
-    """Seconds of tokens, words and lines."""
+    """Times of tokens, words and lines, in seconds."""
 
     def __init__(
-        self, model: SpeechModel, told: Alignment, loud: NDArray[np.bool_], seconds: float
+        self, model: SpeechModel, path: Alignment, loud: NDArray[np.bool_], seconds: float
     ) -> None:
-        self.told = told
+        self.path = path
         self.loud = loud
         self.seconds = seconds
         place = model.network.front.seconds_of
-        self.first = [place(state) for state in told.first_U.tolist()]
-        self.last = [place(state + 1) for state in told.last_U.tolist()]
+        self.first = [place(state) for state in path.first_U.tolist()]
+        self.last = [place(state + 1) for state in path.last_U.tolist()]
 
     def utterances(self, lines: Sequence[Line], starts: list[int]) -> list[Utterance]:
         found: list[Utterance] = []
         sure = [self._confidence(x, a) for x, a in zip(lines, starts, strict=False)]
         tokens = [
-            [u for u in range(a, a + len(x.ids)) if not self.told.left_out_U[u]]
+            [u for u in range(a, a + len(x.ids)) if not self.path.deleted_U[u]]
             if confidence >= LEAST
             else []
             for x, a, confidence in zip(lines, starts, sure, strict=False)
@@ -146,19 +148,19 @@ class _Clock:
 
     def _confidence(self, line: Line, start: int) -> float:
         end = start + len(line.ids)
-        found_U = ~self.told.left_out_U[start:end]
-        tokens = self.told.confidence_U[start:end][found_U]
-        # A line that nobody reads may lie about a long pause, whose frames are sure of nothing.
+        found_U = ~self.path.deleted_U[start:end]
+        tokens = self.path.confidence_U[start:end][found_U]
+        # A line that is not read may be aligned with a long pause, where no token is probable.
         if not len(tokens) or tokens.clamp(min=1e-30).log().mean() < math.log(LEAST):
             return 0.0
-        heard = math.exp(self.told.segment_confidence(start, end))
-        # Of each word, the share of its tokens; a word that the model cannot spell has none.
+        confidence = math.exp(self.path.segment_confidence(start, end))
+        # For each word, the share of its tokens; an out-of-vocabulary word has none.
         shares = [float(found_U[first:stop].float().mean()) for _, first, stop in line.words]
         words = len(shares) + len(line.unknown)
-        return heard * sum(shares) / words if words else heard
+        return confidence * sum(shares) / words if words else confidence
 
     def _begin(self, at: float, earliest: float) -> float:
-        """The end of the last pause before an audio."""
+        """The end of the last pause before a sound."""
         first = max(0, round(max(earliest, at - REACH) / HOP))
         here = min(round(at / HOP), len(self.loud))
         pauses = _pauses(self.loud[first:here])
@@ -167,7 +169,7 @@ class _Clock:
         return max(earliest, at if first * HOP > earliest else (earliest + at) / 2)
 
     def _end(self, at: float, latest: float) -> float:
-        """The beginning of the first pause after an audio."""
+        """The beginning of the first pause after a sound."""
         here = round(at / HOP)
         last = round(min(latest, at + REACH) / HOP)
         pauses = _pauses(self.loud[here:last])
@@ -176,27 +178,27 @@ class _Clock:
         return (at + latest) / 2 if latest <= at + REACH else at
 
     def _edges(self, mine: list[int], start: float, end: float) -> dict[int, tuple[float, float]]:
-        """From where to where each token was said: up to a pause, or half-way to the next."""
+        """Start and end of each token: up to a pause, or half-way to the next token."""
         edges: dict[int, tuple[float, float]] = {}
         begin = start
         for u, after in zip(mine, [*mine[1:], None], strict=True):
             if after is None:
                 edges[u] = (min(begin, end), end)
                 break
-            said, following = self.last[u], self.first[after]
-            here = round(said / HOP)
+            last, following = self.last[u], self.first[after]
+            here = round(last / HOP)
             pauses = _pauses(self.loud[here : round(following / HOP)])
             if pauses:
                 stop, begin_next = (here + pauses[0][0]) * HOP, (here + pauses[-1][1]) * HOP
             else:
-                stop = begin_next = (said + following) / 2
+                stop = begin_next = (last + following) / 2
             edges[u] = (begin, max(begin, stop))
             begin = max(begin, begin_next)
         return edges
 
 
 def _pauses(loud: NDArray[np.bool_], seconds: float = PAUSE) -> list[tuple[int, int]]:
-    """Runs of quiet that last; those that the ends cut off may be shorter."""
+    """Quiet intervals of at least `seconds`; those at the ends may be shorter."""
     steps = np.diff(np.concatenate(([True], loud, [True])).astype(np.int8))
     runs = zip(np.flatnonzero(steps < 0).tolist(), np.flatnonzero(steps > 0).tolist(), strict=True)
     least = round(seconds / HOP)

@@ -1,7 +1,8 @@
-"""What CTC hears in a recording of any length: log-probabilities, window by window.
+"""CTC emissions of a recording of any length: log-probabilities, window by window.
 
-Windows overlap, and of each only the middle is kept, so that none hears where it was cut. Of an
-hour there are 90,000 states in memory, some megabytes a dozen tokens; of the audio, some minutes.
+Windows overlap, and only the middle of each is kept, so that none is affected by its borders. An
+hour has 90,000 frames in memory, some megabytes for a dozen tokens; of the audio, some minutes are
+in memory.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transduce.data.audio.corpus import Wave, sixteen_bits
+from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.audio.read import audio_blocks
 from transduce.data.audio.recording import Samples
 from transduce.nn.speech.subsampling import FACTOR
-from transduce.tasks.model import ready
+from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
-CORE = 8.0  # seconds that are kept of a window, or less where a model has learnt from less
+CORE = 8.0  # seconds that are kept of a window, or less if the model was trained on shorter audio
 CONTEXT = 1.0  # seconds before and after
-AT_ONCE = 16  # windows through the network
+AT_ONCE = 16  # windows in one batch
 
 
 def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
-    """log p [S, V] of every state of a recording, on the CPU."""
+    """log p [S, V] of every encoder frame of a recording, on the CPU."""
     front = model.network.front
     step = FACTOR * front.mel.hop
     core = max(1.0, min(CORE, model.longest - 2 * CONTEXT)) * front.rate
     core_states, context_states = int(core) // step, int(CONTEXT * front.rate) // step
     cut = _windows(audio_blocks(path, front.rate), core_states * step, context_states * step)
     found = []
-    with ready(model):
+    with inference(model):
         while some := list(islice(cut, AT_ONCE)):
             lengths_B = torch.tensor([len(wave) for wave, _, _ in some])
             source_BW = np.zeros((len(some), int(lengths_B.max())), np.int16)
@@ -52,11 +53,11 @@ def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
 def _windows(
     blocks: Iterable[Samples], core: int, context: int
 ) -> Iterator[tuple[Wave, int, int | None]]:
-    """Samples of each window, and from where to where they are kept: the last, to its end."""
+    """Samples of each window, and the part that is kept; for the last, up to its end."""
     kept = np.empty(0, np.int16)
     before = 0
     for block in blocks:
-        kept = np.concatenate((kept, sixteen_bits(block)))
+        kept = np.concatenate((kept, to_int16(block)))
         while len(kept) > before + core + context:
             yield kept[: before + core + context], before, before + core
             kept, before = kept[before + core - context :], context

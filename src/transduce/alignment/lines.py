@@ -1,4 +1,4 @@
-"""Lines of a text as the tokens that CTC knows, and the words that these belong to."""
+"""Lines of a text as CTC tokens, and the words that these belong to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transduce.errors import DataError, ModelError
 from transduce.synthesis.espeak import espeak
 from transduce.tasks.speech import SpeechModel
 
-ENOUGH = 0.9  # of a text in phones, the share that the model must know
+ENOUGH = 0.9  # share of a text in phones that the model must know
 
 
 @dataclass(frozen=True)
@@ -20,30 +20,31 @@ class Line:
     text: str
     ids: tuple[int, ...]
     words: tuple[tuple[str, int, int], ...]
-    """Each word, and its tokens, from the first to the one after its last."""
+    """Each word, and the range of its tokens."""
     phones: tuple[str, ...] = ()
-    """What the tokens are, where they are phones."""
+    """The phones, if the tokens are phones."""
     unknown: tuple[str, ...] = ()
-    """Words of which CTC knows no token: they cannot be found."""
+    """Out-of-vocabulary words, which cannot be aligned."""
 
 
 def read_text(path: Path) -> list[str]:
-    """One utterance a line; of "NAME TAB text", the text. Empty lines keep their numbers."""
+    """One utterance in each line; of "NAME TAB text", the text. Empty lines keep their numbers."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise DataError(f"{path} is not text in UTF-8: save it again as such") from None
     if not any(line.strip() for line in lines):
-        raise DataError(f"{path} holds no text: give it one utterance a line")
+        raise DataError(f"{path} holds no text: write one utterance in each line")
     named = all(line.count("\t") == 1 for line in lines if line.strip())
     return [line.split("\t")[1] if named and line.strip() else line.strip() for line in lines]
 
 
 def spell(model: SpeechModel, texts: Sequence[str], language: str | None = None) -> list[Line]:
-    """What CTC is to look for. Of a model of phones, espeak says them, if it is told the language
-    (BCP 47); else lines are phones with spaces between them. What CTC does not know is left out.
+    """The CTC tokens of each line. For a phone model, espeak converts text to phones if the
+    language is given (BCP 47); else lines are phones separated by spaces. Unknown tokens are
+    left out.
 
-    Raises DataError where a text without a language is not in the model's phones.
+    Raises DataError if a text without a language is not in the model's phones.
     """
     if model.network.ctc is None:
         raise ModelError("aligning needs a model with CTC: train one with model.ctc_weight=0.3")
@@ -53,20 +54,23 @@ def spell(model: SpeechModel, texts: Sequence[str], language: str | None = None)
     else:
         if strange := strange_phones(model, texts):
             raise DataError(
-                f"the model has learnt phones, and this text is not written in them: it has no "
-                f"phone {strange[0][:40]!r}; name the language of the text, as in --language en, "
-                f"or write the text in phones"
+                f"the model's tokens are phones, and this text is not written in phones: there "
+                f"is no phone {strange[0][:40]!r}; name the language of the text, as in --language "
+                f"en, or write the text in phones"
             )
         lines = [_written(tokens, text) for text in texts]
     if not any(line.ids for line in lines):
-        raise DataError("the model knows none of the signs of this text; is it the right model?")
+        raise DataError(
+            "none of the characters of this text are in the model's vocabulary; "
+            "check that it is the right model"
+        )
     return lines
 
 
 def strange_phones(model: SpeechModel, texts: Sequence[str]) -> list[str]:
-    """What is no phone of a model of phones, in texts that are not written in them; else nothing.
+    """Unknown phones in texts that are not written in phones, for a phone model; else nothing.
 
-    Words are no phones, though a few of them ("a") are spelt like one.
+    Words are not phones, though a few of them ("a") are spelt like one.
     """
     if model.source_tokens.level != "symbol":
         return []
@@ -114,8 +118,9 @@ def _written(tokens: Tokens, text: str) -> Line:
 
 
 def _folded(tokens: Tokens, text: str) -> str:
-    """A text in the letters that a model of letters knows, in small ones where it knows no others;
-    for other tokens, as it is."""
+    """A text in the characters of the vocabulary, lower-cased if it has no capitals; for other
+    tokens unchanged.
+    """
     if tokens.level != "character":
         return text
     known = set(tokens.names())
@@ -124,7 +129,7 @@ def _folded(tokens: Tokens, text: str) -> str:
 
 
 def _unknown(tokens: Tokens, text: str) -> tuple[str, ...]:
-    """The words of which the model knows no token."""
+    """The out-of-vocabulary words."""
     words = [word for word in text.split() if _sounds(word)]
     encoded = tokens.encode_batch([_folded(tokens, word) for word in words])
     return tuple(

@@ -1,4 +1,4 @@
-"""An alignment on disk: segments as TSV and JSON, TextGrids, and a table to train from."""
+"""Alignment files: segments as TSV and JSON, TextGrids, and a manifest for training."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from transduce.errors import DataError
 from transduce.storage import write_json, write_text
 
 SEGMENTS = ("line", "start", "end", "confidence", "read", "text")
-MARGIN = 0.1  # seconds of the pauses around what is to be learnt
+MARGIN = 0.1  # seconds of the pauses around each segment for training
 MANIFEST = ("audio", "start", "end", "text", "phones", "confidence", "line")
 
 
 def files_of(folder: Path, audio: Path) -> list[Path]:
-    """What `write_alignment` writes for a recording."""
+    """The files that `write_alignment` writes for a recording."""
     names = ("segments.tsv", "segments.json", "manifest.tsv")
     grids = (f"{audio.stem}.TextGrid", f"{audio.stem}.seg.TextGrid")
     return [folder / name for name in (*names, *grids)]
 
 
 def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
-    """All files of an alignment; `least` is the confidence that the table to train from needs."""
+    """Write all files of an alignment; `least` is the lowest confidence for the manifest."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -45,7 +45,7 @@ def write_alignment(aligned: Aligned, folder: Path, least: float) -> None:
 
 
 def grid_of(aligned: Aligned) -> TextGrid:
-    """Tiers of utterances, words and, where the model knows them, phones."""
+    """A TextGrid with tiers of utterances, words and, for phone models, phones."""
     read = aligned.read
     spoken = [Interval(one.start, one.end, one.text) for one in read]
     tiers = {
@@ -58,8 +58,8 @@ def grid_of(aligned: Aligned) -> TextGrid:
 
 
 def manifest_rows(aligned: Aligned, folder: Path, least: float) -> list[list[str]]:
-    """Lines of a table in `folder` that a recipe can train from, with a little of the pauses."""
-    # Names of audio files start at their table, wherever both are moved to together.
+    """Rows of a manifest in `folder` that a recipe can train on, with short pauses around."""
+    # Audio paths are relative to the manifest, so that both can be moved together.
     audio = os.path.relpath(aligned.audio.absolute(), folder.absolute())
     read = sorted(aligned.read, key=lambda one: one.start)
     ends = [0.0, *(one.end for one in read)]

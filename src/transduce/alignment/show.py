@@ -1,4 +1,4 @@
-"""What the command line does with recordings and their texts, and what it prints."""
+"""Command-line actions for aligning recordings with their texts, and their output."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from transduce.synthesis.declaration import cut
 from transduce.tasks.speech import SpeechModel
 from transduce.tasks.transduce import load
 
-LEAST = 0.3  # confidence of what a corpus is made from
+LEAST = 0.3  # lowest confidence of segments in a corpus
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".sph")
 
 
-def align_and_tell(
+def align_and_print(
     audio: Path,
     text: Path,
     model: Path | None,
@@ -44,7 +44,7 @@ def align_and_tell(
     overwrite: bool = False,
     tags: Sequence[str] = (),
 ) -> None:
-    """Align one recording with its text, by a model or as somebody has marked it."""
+    """Align one recording with its text, by a model or from a TextGrid."""
     if (model is None) == (grid is None):
         raise DataError(
             "name a --model that aligns, or --textgrid FILE with a tier seg; one of them"
@@ -53,23 +53,22 @@ def align_and_tell(
     check_free(files_of(folder, audio), overwrite)
     texts = read_text(text)
     if grid is not None:
-        aligned = marked(audio, texts, grid)
+        aligned = alignment_from_textgrid(audio, texts, grid)
     else:
         assert model is not None
-        hearing = _hearing(model, device)
+        hearing = _load_speech_model(model, device)
         if language is None and strange_phones(hearing, texts):
             language = _learnt_language(hearing)
         lines = spell(hearing, texts, language)
-        _tell_unknown(lines)
+        _warn_about_unknown(lines)
         with hearing.tagged(tags):
             aligned = align_recording(hearing, audio, lines)
     write_alignment(aligned, folder, least)
-    _tell(aligned, folder)
+    _print_summary(aligned, folder)
 
 
 def _learnt_language(model: SpeechModel) -> str | None:
-    """The one language whose phones a model has learnt, as far as its recipe names it; said, as
-    nobody asked for it."""
+    """The language of a phone model, if its recipe names one; printed, as it was not asked for."""
     corpus = model.recipe.data.train
     if not isinstance(corpus, Named) or corpus.name != UDHR_SPOKEN.name:
         return None
@@ -79,25 +78,26 @@ def _learnt_language(model: SpeechModel) -> str | None:
         tag = read_version(str(corpus.language)).tag
     except DataError:  # the Declaration's texts are not on this machine
         return None
-    print(f"transduce: the text is taken for {tag}, which the model learnt", file=sys.stderr)
+    print(f"transduce: assuming that the text is {tag}, the language of the model", file=sys.stderr)
     return tag
 
 
-def _tell_unknown(lines: Sequence[Line]) -> None:
+def _warn_about_unknown(lines: Sequence[Line]) -> None:
+    """Warn about out-of-vocabulary words."""
     unknown = [word for line in lines for word in line.unknown]
     if unknown:
         noun = "word has" if len(unknown) == 1 else "words have"
         shown = ", ".join(list(dict.fromkeys(unknown))[:10])
         print(
-            f"transduce: {len(unknown):,} {noun} nothing that the model can spell, and no interval "
-            f"in the alignment ({shown}{', …' if len(set(unknown)) > 10 else ''}): write them as "
-            f"they are said",
+            f"transduce: {len(unknown):,} {noun} no character of the model's vocabulary, and no "
+            f"interval in the alignment ({shown}{', …' if len(set(unknown)) > 10 else ''}): "
+            f"write them as they are spoken",
             file=sys.stderr,
         )
 
 
-def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
-    """Lines where a TextGrid with the tier `seg` has their numbers; a line may be there twice."""
+def alignment_from_textgrid(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
+    """An alignment from a TextGrid whose tier `seg` has line numbers; a line may occur twice."""
     tier = read_textgrid(grid).tier(SEGMENTS)
     if tier is None:
         raise DataError(f"{grid} has no tier named {SEGMENTS}: its labels are numbers of lines")
@@ -123,15 +123,15 @@ def marked(audio: Path, texts: Sequence[str], grid: Path) -> Aligned:
 def align_declarations(
     audio: Path, model: Path | None, to: Path | None, device: str, overwrite: bool = False
 ) -> None:
-    """Recordings of the Declaration in a folder, named by their language, and a corpus of them."""
+    """Align recordings of the Declaration in a folder, named by language, and make a corpus."""
     if model is None:
-        raise ModelError("name the --model whose CTC aligns the recordings")
+        raise ModelError("give a --model with CTC to align the recordings")
     recordings = list(_recordings(audio))
     folder = to or audio / "aligned"
     check_free((folder / f"{split}.tsv" for split in SPLITS), overwrite)
     for path, _ in recordings:
         check_free(files_of(folder / path.stem, path), overwrite)
-    hearing = _hearing(model, device)
+    hearing = _load_speech_model(model, device)
     tables: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
     for path, code in recordings:
         version = read_version(code)
@@ -139,7 +139,7 @@ def align_declarations(
         spelt = spell(hearing, [line.text for line in lines], version.tag)
         aligned = align_recording(hearing, path, spelt)
         write_alignment(aligned, folder / path.stem, LEAST)
-        _tell(aligned, folder / path.stem)
+        _print_summary(aligned, folder / path.stem)
         for row in manifest_rows(aligned, folder, LEAST):
             line = lines[int(row[-1]) - 1]
             tables[line.split].append([*row, code, path.stem, line.segment])
@@ -152,7 +152,7 @@ def align_declarations(
 
 
 def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Sound files, and the longest code that each name begins with."""
+    """Audio files, each with the longest language code that its name begins with."""
     if not folder.is_dir():
         raise DataError(f"there is no folder {folder}; name the one that holds the recordings")
     codes = version_codes()
@@ -169,14 +169,14 @@ def _recordings(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, max(fitting, key=len)
 
 
-def _hearing(folder: Path, device: str) -> SpeechModel:
+def _load_speech_model(folder: Path, device: str) -> SpeechModel:
     model = load(folder, str(pick_device(device)))
     if not isinstance(model, SpeechModel):
-        raise ModelError(f"{folder} does not hear: align needs a model of audio with CTC")
+        raise ModelError(f"{folder} is not a speech model: align needs a speech model with CTC")
     return model
 
 
-def _tell(aligned: Aligned, folder: Path) -> None:
+def _print_summary(aligned: Aligned, folder: Path) -> None:
     unread = [str(one.number) for one in aligned.utterances if not one.read and one.text.strip()]
     lines = len({one.number for one in aligned.read})
     print(f"{aligned.audio}: {lines:,} lines read in {aligned.seconds:.0f} s; {folder}")

@@ -1,1 +1,1 @@
-"""The command line: commands, what they read and what they print."""
+"""The command line: commands, their input and output, messages, demos."""

@@ -1,4 +1,4 @@
-"""What commands are given: sources, wishes and prompts, typed, piped or in files."""
+"""Input of commands: sources, constraints and prompts, from arguments, stdin or files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     Run = Callable[[dict[str, Any]], list[Output]]
 
 BYTES_AT_ONCE = 1 << 16
-MOST_BYTES = 1 << 26  # of a line
+MAX_LINE_BYTES = 1 << 26
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[list[str]]:
-    """Sources from the arguments, from a file or from standard input, one a line.
+    """Sources from the arguments, from a file or from standard input, one per line.
 
-    They come in groups: what has been written to a pipe or typed so far is not kept waiting for
-    what may follow, and a long file fills batches.
+    They come in groups: all lines that are available now. So input that is typed or piped gets its
+    output without waiting for more, and a long file fills batches.
     """
     if arguments and file:
         raise DataError("give sources as arguments or with --input, not both")
@@ -43,7 +43,8 @@ def read_sources(arguments: list[str] | None, file: Path | None) -> Iterator[lis
                 yield from _groups(stream, str(file))
         except OSError as error:
             raise DataError(
-                f"the file {file} cannot be read ({error.strerror}); give one with a text a line"
+                f"the file {file} cannot be read ({error.strerror}); give one with a source per "
+                f"line"
             ) from None
     elif sys.stdin is None:
         raise DataError("there is no standard input; give sources as arguments or with --input")
@@ -58,10 +59,10 @@ def check_tags(model: Model, tags: Sequence[str]) -> None:
     known = model.source_tokens.tags
     for tag in tags:
         if not known:
-            raise ModelError(f"the model knows no tags, {tag} among them; leave --tag out")
+            raise ModelError(f"the model was trained without tags, so {tag} is unknown; omit --tag")
         if composed(tag) not in known:
-            near = nearest(tag, known, f"; it knows {', '.join(list(known)[:20])}")
-            raise ModelError(f"the model knows no tag {tag}{near}")
+            near = nearest(tag, known, f"; its tags are {', '.join(list(known)[:20])}")
+            raise ModelError(f"the model has no tag {tag}{near}")
 
 
 def read_requests(
@@ -72,14 +73,14 @@ def read_requests(
     exclude: list[str],
     tags: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
-    """What `Transducer.run` is to be called with, group by group; tags go before every source.
+    """Keyword arguments for `Transducer.run`, group by group; tags go before every source.
 
     In a .jsonl file each line is an object such as {"source": "A dog.", "prefix": "Ein",
-    "include": ["Hund"], "exclude": ["Katze"]}; what it does not say is as for all.
+    "include": ["Hund"], "exclude": ["Katze"]}; fields that it lacks take the given values.
     """
     for name in (text for text in arguments or () if Path(text).is_file()):
         print(
-            f"transduce: {name} is taken as text; to read the file: --input {name}", file=sys.stderr
+            f"transduce: {name} is used as text; to read the file: --input {name}", file=sys.stderr
         )
     by_line = file is not None and file.suffix == ".jsonl"
     number = 0
@@ -89,44 +90,44 @@ def read_requests(
             for i, line in enumerate(group, start=1)
         ]
         number += len(group)
-        wishes = {
+        constraints = {
             "prefix": [line.get("prefix", prefix) for line in lines],
             "include": [include + line.get("include", []) for line in lines],
             "exclude": [exclude + line.get("exclude", []) for line in lines],
         }
-        asked = {name: of_lines for name, of_lines in wishes.items() if any(of_lines)}
-        yield {"sources": [with_tags(line["source"], tags) for line in lines], **asked}
+        given = {name: of_lines for name, of_lines in constraints.items() if any(of_lines)}
+        yield {"sources": [with_tags(line["source"], tags) for line in lines], **given}
 
 
-def in_turn(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
-    """The outputs of each group, in order, with so many groups under way at a time."""
-    if at_once == 1:  # what was typed is answered before the next line is read
+def run_in_order(run: Run, requests: Iterable[dict[str, Any]], at_once: int) -> Iterator[Output]:
+    """The outputs of each group, in order, with `at_once` groups running concurrently."""
+    if at_once == 1:  # typed input gets its output before the next line is read
         yield from chain.from_iterable(map(run, requests))
         return
     with ThreadPoolExecutor(at_once) as pool:
-        under_way: deque[Future[list[Output]]] = deque()
+        pending: deque[Future[list[Output]]] = deque()
         for request in requests:
-            under_way.append(pool.submit(run, request))
-            if len(under_way) > at_once:
-                yield from under_way.popleft().result()
-        for group in under_way:
+            pending.append(pool.submit(run, request))
+            if len(pending) > at_once:
+                yield from pending.popleft().result()
+        for group in pending:
             yield from group.result()
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
-    """One line of a .jsonl file, its fields as they must be."""
+    """The object of one line of a .jsonl file, its fields checked. Raises DataError."""
     kinds = {"source": str, "prefix": str, "include": list, "exclude": list}
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        raise DataError(f"{where}: this line is no JSON; write one object a line") from None
+        raise DataError(f"{where}: not valid JSON; write one object per line") from None
     if not isinstance(found, dict) or not isinstance(found.get("source"), str):
-        raise DataError(f'{where}: each line is an object with a text "source"')
+        raise DataError(f'{where}: each line must be an object with a string "source"')
     for name, value in found.items():
         if name not in kinds:
-            raise DataError(f"{where}: there is no {name} here{nearest(name, kinds, '')}")
+            raise DataError(f"{where}: unknown field {name}{nearest(name, kinds, '')}")
         if not isinstance(value, kinds[name]):
-            kind = "a text" if kinds[name] is str else "a list of texts"
+            kind = "a string" if kinds[name] is str else "a list of strings"
             raise DataError(f"{where}: {name} must be {kind}")
     return found
 
@@ -134,10 +135,10 @@ def _object(line: str, where: str) -> dict[str, Any]:
 def read_lines_of(
     source: Path, target: Path | None, at_once: int = 1024
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Sources and targets, so many at once, from two files or from the two columns of one.
+    """Groups of sources and targets, from two files or from the two columns of one.
 
-    No file is held in memory. Two files are counted first: to find after hours that they do not
-    belong together would be too late.
+    Files are streamed. The lines of two files are counted first, so that a mismatch is found at
+    once and not after hours.
     """
     pairs = _of_columns(source) if target is None else _of_files(source, target)
     while some := list(islice(pairs, at_once)):
@@ -149,8 +150,8 @@ def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
         fields = line.split("\t")
         if len(fields) != 2:
             raise DataError(
-                f"{file}:{number}: {len(fields)} columns instead of a source, a tab and a "
-                f"target; or give targets in a second file"
+                f"{file}:{number}: {len(fields)} columns instead of two, source and target; "
+                f"or give targets in a second file"
             )
         yield fields[0], fields[1]
 
@@ -171,32 +172,34 @@ def _of_files(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def _check_lines(source: Path, of_source: int, target: Path, of_target: int) -> None:
     if of_source != of_target:
         raise DataError(
-            f"{source} has {of_source} lines, but {target} has {of_target}; line by line they must "
-            f"belong together"
+            f"{source} has {of_source} lines, but {target} has {of_target}; parallel files must "
+            f"have the same number of lines"
         )
 
 
 def _count(file: Path) -> int:
-    """Lines of a file, as `read_sources` gives them."""
+    """Number of lines of a file, as `read_sources` reads them."""
     return sum(map(len, read_sources(None, file)))
 
 
 def _groups(stream: BinaryIO, name: str) -> Iterator[list[str]]:
-    """Lines in groups, as much as there is. Only \\n ends a line, as in corpora."""
+    """Lines in groups, as many as are available. Only \\n ends a line, as in corpora."""
     number, size, waiting = 1, 1 << 10, 0
     rest: list[bytes] = []
     while chunk := stream.read1(size):  # type: ignore[attr-defined]
         first, *lines = chunk.split(b"\n")
         rest.append(first)
         waiting += len(first)
-        if waiting > MOST_BYTES:
-            raise DataError(f"{name}:{number}: the line has more than {MOST_BYTES >> 20} MB")
+        if waiting > MAX_LINE_BYTES:
+            raise DataError(
+                f"{name}:{number}: the line is longer than {MAX_LINE_BYTES >> 20} MB; split it"
+            )
         if lines:
             whole = [b"".join(rest), *lines[:-1]]
             rest, waiting = [lines[-1]], len(lines[-1])
             yield _decode(whole, number, name)
             number += len(whole)
-        size = min(2 * size, BYTES_AT_ONCE)  # small at first, so that a file shows results soon
+        size = min(2 * size, BYTES_AT_ONCE)  # small at first, for early results
     if waiting:
         yield _decode([b"".join(rest)], number, name)
 
@@ -213,7 +216,7 @@ def _decode(lines: list[bytes], first: int, name: str) -> list[str]:
 
 
 def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
-    """The CoNLL-U file that is to be tagged, given with --input or as the only argument."""
+    """The CoNLL-U file to tag, given with --input or as the only argument; None: no such file."""
     from transduce.data.text.conllu import is_conllu
 
     alone = Path(arguments[0]) if arguments and len(arguments) == 1 and file is None else file
@@ -223,5 +226,5 @@ def conllu_input(arguments: list[str] | None, file: Path | None) -> Path | None:
 
 
 def read_prompts(file: Path) -> list[str]:
-    """The prompts of a file, one a line."""
+    """The prompts of a file, one per line."""
     return list(chain.from_iterable(read_sources(None, file)))

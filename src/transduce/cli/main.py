@@ -1,4 +1,4 @@
-"""The command line: its commands in the order of --help, and how it ends."""
+"""The command line: its commands in the order of --help, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from transduce.cli.commands.recipes import recipes
 from transduce.cli.commands.run import run
 from transduce.cli.commands.score import score
 from transduce.cli.commands.train import train
-from transduce.cli.messages import NO_ROOM, sentence_of, show_warning
+from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
 from transduce.terminal import guarded
 
 app = typer.Typer(
-    help="Train, decode and look inside models that turn one sequence into another.",
+    help="Train, decode and inspect sequence-to-sequence models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,7 +37,7 @@ app = typer.Typer(
 
 for command in (demo, train, run, score, look, prompts, evaluate, export, align, check, recipes):
     app.command()(command)
-app.add_typer(corpus.app, name="corpus", help="List the corpora known by name, get or make one.")
+app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 
 
 @app.callback(invoke_without_command=True)
@@ -50,9 +50,9 @@ def transduce(
 
 
 def main() -> NoReturn:
-    """Run the command line; what a person can cause ends in one sentence, not in a traceback."""
-    # Threads that wait by spinning take the cores from each other as soon as anything else runs:
-    # on two cores training became several times slower. It must be said before torch is loaded.
+    """Run the command line; user errors end in a one-sentence message, not in a traceback."""
+    # OpenMP threads that busy-wait take cores from each other as soon as anything else runs: on
+    # two cores training became several times slower. It must be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     warnings.showwarning = show_warning
     with guarded():
@@ -79,35 +79,35 @@ def _run() -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:
-        sentence = sentence_of(error)
-        if sentence is None and _alone():
+        message = user_message(error)
+        if message is None and _single_process():
             raise
-        if sentence is None:
+        if message is None:
             traceback.print_exc()
             _leave(1)
-        for line in sentence.splitlines():
+        for line in message.splitlines():
             print(f"transduce: {line}", file=sys.stderr)
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            _drop_output()  # it could not be written then either
+        if isinstance(error, OSError) and error.errno in WRITE_ERRORS:
+            _drop_output()  # flushing at exit would fail again
         _leave(2)
     sys.exit(code)
 
 
 def _drop_output() -> None:
-    """What is still to be written to standard output goes nowhere: it would fail again."""
+    """Redirect standard output to /dev/null: writing the rest would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit; of several processes of a run, at once: a thread may wait for one that is gone."""
-    if _alone():
+    """Exit; at once in a distributed run, where a thread may wait for a process that is gone."""
+    if _single_process():
         sys.exit(code)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def _alone() -> bool:
+def _single_process() -> bool:
     return os.environ.get("WORLD_SIZE", "1") == "1"
 
 

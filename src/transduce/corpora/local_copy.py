@@ -1,4 +1,4 @@
-"""Files of a corpus that lie on this machine already, whatever they are packed in."""
+"""Find the files of a corpus on this machine, compressed or not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transduce.errors import DataError
 Files = dict[str, Path]
 
 
-def find_given(listing: Listing, folder: Path) -> tuple[Form, Files]:
-    """The form of a corpus whose files lie in a folder or below it, and where they lie.
+def find_local_files(listing: Listing, folder: Path) -> tuple[Form, Files]:
+    """The form of a corpus whose files are in a folder or below it, and their paths.
 
-    Each may be plain, .gz or .xz. Raises DataError where one is missing, or is another than known.
+    Each may be plain, .gz or .xz. Raises DataError if one is missing or has a wrong checksum.
     """
     if not folder.exists():
         raise DataError(f"there is no folder {folder}; name the one that holds {listing.name}")
@@ -35,7 +35,9 @@ def find_given(listing: Listing, folder: Path) -> tuple[Form, Files]:
 
 
 def _candidates(name: str, folder: Path) -> list[Path]:
-    """What has that name, packed or not; in the folder itself or, failing that, below it."""
+    """Files of that name, compressed or not; in the folder itself or, if there are none,
+    below it.
+    """
     names = [name + suffix for suffix in PACKED]
     if folder.name in names:
         return [folder]
@@ -44,7 +46,7 @@ def _candidates(name: str, folder: Path) -> list[Path]:
 
 
 def _right(listing: Listing, name: str, paths: list[Path]) -> Path:
-    """The first that holds what it should; a folder's contents are checked by what reads them."""
+    """The first with the right checksum; the content of a folder is checked by its reader."""
     for path in paths:
         if not is_known(listing.name, name):
             is_right = path.is_dir()

@@ -1,4 +1,4 @@
-"""Where corpora are kept, and whether one is there."""
+"""Where corpora are stored, and whether one is there."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from transduce.errors import DataError
 from transduce.storage import default_cache_folder, expanded
 
-FORMAT = 1  # raise when the files of any corpus change
+FORMAT = 1  # format version: increase when the files of any corpus change
 FACTS = "corpus.json"
 
 
 def corpora_folder() -> Path:
     """$TRANSDUCE_DATA, or the folder corpora in transduce's cache."""
-    told = os.environ.get("TRANSDUCE_DATA")
-    return expanded(told) if told else default_cache_folder() / "corpora"
+    given = os.environ.get("TRANSDUCE_DATA")
+    return expanded(given) if given else default_cache_folder() / "corpora"
 
 
 def read_facts(folder: Path) -> dict[str, Any] | None:
-    """What was written down of the corpus in a folder; None where there is none of today's form."""
+    """The stored metadata of a corpus folder; None if there is none in the current format."""
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         return dict(facts) if facts["format"] == FORMAT and facts["files"] else None
@@ -32,17 +32,17 @@ def read_facts(folder: Path) -> dict[str, Any] | None:
 
 
 def facts_of(folder: Path, **more: Any) -> dict[str, Any]:
-    """What to write down of a corpus that has just been made."""
+    """Metadata of a corpus that has just been made."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = {path.relative_to(folder).as_posix(): _sum(path) for path in files}
     return {**more, "format": FORMAT, "files": sums}
 
 
 def check_place(folder: Path) -> None:
-    """Raise DataError where a corpus cannot be put without removing files of somebody's own."""
+    """Raise DataError if a corpus cannot be put there without removing a user's own files."""
     facts = read_facts(folder)
     if not folder.exists() or (facts is None and (folder / FACTS).is_file()):
-        return  # damaged, or of an older form: it cannot tell which files are its own
+        return  # damaged, or of an older format: it does not say which files are its own
     found = [path for path in folder.rglob("*") if not path.is_dir()]
     names = {path.relative_to(folder).as_posix() for path in found} - {FACTS}
     if others := sorted(names - set(facts["files"] if facts else ())):
@@ -52,8 +52,8 @@ def check_place(folder: Path) -> None:
         )
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether the corpus in a folder is as it was made, to the byte."""
+def is_intact(folder: Path) -> bool:
+    """Whether the corpus in a folder is unchanged, byte for byte."""
     facts = read_facts(folder)
     if facts is None:
         return False

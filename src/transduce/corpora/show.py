@@ -1,4 +1,4 @@
-"""What the command line shows of corpora: the list, and how getting one goes."""
+"""Command-line output about corpora: the list, and the progress of a download."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transduce.terminal import console as make_console
 
 
 def print_corpora() -> None:
-    """Each corpus that a recipe can name: whether it is here, what is fetched, its licence."""
+    """Print each corpus that a recipe can name: whether it is here, its size and licence."""
     shelf = corpora_folder()
     rows = []
     for name, make in MADE.items():
@@ -34,27 +34,27 @@ def print_corpora() -> None:
     print(f"\nGet one:  transduce corpus get NAME     They are kept in {shelf}")
 
 
-def get_and_tell(name: str, given: Path | None, to: Path | None) -> None:
-    """Say what a corpus is and what its terms are, then get it, and say how to use it."""
+def get_and_print(name: str, given: Path | None, to: Path | None) -> None:
+    """Print what a corpus is and its licence, get it, and print how to use it."""
     listing = listing_of(name)
     if listing is None:
         print(f"{name} comes with transduce; there is nothing to get.")
         return
     if listing.command:
-        raise DataError(f"{name} is not fetched: `{listing.command}` makes it")
+        raise DataError(f"{name} is not downloaded: `{listing.command}` makes it")
     shelf = to or corpora_folder()
     place = (shelf / name).absolute()
     print(f"{name}: {listing.about}")
     print(f"  licence:  {listing.terms}")
     print(f"  home:     {listing.home}")
-    origin = f"{megabytes(listing.download)} to fetch" if listing.public else "its files"
+    origin = f"{megabytes(listing.download)} to download" if listing.public else "its files"
     origin = origin if given is None else f"from {given}"
     print(f"  size:     {origin}, {megabytes(listing.size)} on disk")
     print(f"  goes to:  {place}", flush=True)
     new = _get(listing, shelf, given)
-    told = "It is there" if new else "It was there already, and whole"
+    outcome = "Done" if new else "It was there already, and is intact"
     counts = ", ".join(f"{split} {count:,}" for split, count in listing.splits.items())
-    print(f"{told}: {counts} {listing.unit}.")
+    print(f"{outcome}: {counts} {listing.unit}.")
     choice = f", {listing.key}: {listing.example}" if listing.key else ""
     print(f"In a recipe: train: {{name: {name}, split: train{choice}}}")
     if shelf.absolute() != corpora_folder().absolute():
@@ -75,8 +75,8 @@ def _get(listing: Listing, shelf: Path, given: Path | None) -> bool:
     )
     task = bar.add_task("", total=listing.download if given is None else None)
 
-    def watch(file: str, there: int) -> None:
+    def on_progress(file: str, there: int) -> None:
         bar.update(task, description=file, completed=there)
 
     with bar:
-        return get(listing, shelf, given, watch)
+        return get(listing, shelf, given, on_progress)

@@ -1,4 +1,4 @@
-"""Reading packed files: no more than is known to be in them, and nothing written by their names."""
+"""Read archives safely: bounded size, and nothing is written by the names inside."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from transduce.corpora.entry import Checksum
 from transduce.errors import DataError
 
 PACKED = ("", ".gz", ".xz")
-MOST = 1 << 30  # bytes of the files in an archive that are read
+MOST = 1 << 30  # upper bound of the bytes read from an archive
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError)
 AT_ONCE = 1 << 20
 
 
 def read_bytes(path: Path) -> bytes:
-    """The contents of a file of known size, unpacked where its name ends in .gz or .xz."""
+    """The content of a file of known size, decompressed if its name ends in .gz or .xz."""
     with _open(path, path.suffix) as file:
         return file.read()
 
 
 def has_sum(path: Path, expected: Checksum, suffix: str) -> bool:
-    """Whether a file, packed as `suffix` says, holds what it should."""
+    """Whether a file, compressed as `suffix` says, has the expected checksum."""
     digest, size = sha256(), 0
     try:
         with _open(path, suffix) as file:
@@ -51,10 +51,10 @@ def _open(path: Path, suffix: str) -> BinaryIO:
 def members(
     path: Path, wanted: re.Pattern[str], most: int = MOST
 ) -> Iterator[tuple[re.Match[str], bytes]]:
-    """The plain files of a tar archive, or of a folder, whose whole names match; in any order.
+    """The regular files of a tar archive, or of a folder, whose full names match; in any order.
 
-    Contents are handed over and never written, links are not followed: no name leads anywhere.
-    Raises DataError if the archive is damaged, or holds more than `most` bytes.
+    Contents are returned and never written, and links are not followed: no path traversal. Raises
+    DataError if the archive is damaged, or holds more than `most` bytes.
     """
     found = _files_below(path) if path.is_dir() else _files_within(path, most)
     total = 0
@@ -83,7 +83,7 @@ def _files_within(path: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
     total = 0
     with tarfile.open(path, "r|*") as archive:
         for member in archive:
-            total += member.size  # what is passed over must be unpacked too
+            total += member.size  # skipped files are decompressed too
             if total > most:
                 raise _too_much(path, most)
             if member.isreg():
@@ -91,4 +91,4 @@ def _files_within(path: Path, most: int) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _too_much(path: Path, most: int) -> DataError:
-    return DataError(f"{path} holds more than {most:,} bytes, which it should not")
+    return DataError(f"{path} holds more than {most:,} bytes, which is not plausible; get it again")

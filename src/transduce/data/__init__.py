@@ -1,9 +1,9 @@
-"""Data: pairs from files, their tokens, and the batches a model learns from."""
+"""Training data: pairs from files, tokenisation, batching, and the on-disk cache."""
 
-from transduce.data.batches.batch import Batch, Batches, Portion, Position, collate, ordered
+from transduce.data.batches.batch import Batch, Batches, Position, RankBatches, collate, ordered
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
-from transduce.data.text.pairs import Pair, Tally, check_files, read_pairs
+from transduce.data.text.pairs import Pair, ReadingCounts, check_files, read_pairs
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
 
@@ -16,12 +16,12 @@ __all__ = [
     "Batches",
     "Encoded",
     "Pair",
-    "Portion",
     "Position",
+    "RankBatches",
+    "ReadingCounts",
     "Report",
     "Share",
     "Stream",
-    "Tally",
     "Tokens",
     "check_files",
     "collate",

@@ -1,4 +1,4 @@
-"""Search: from a model's next-token probabilities to whole sequences."""
+"""Decoding: greedy search, beam search and sampling, constraints, ensembles, scores."""
 
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample

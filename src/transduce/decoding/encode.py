@@ -1,4 +1,4 @@
-"""Encoder states of many sources of any length, in order."""
+"""Encoder states of many sources, computed in batches."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from transduce.models.memory import Memory
 
 @dataclass(frozen=True)
 class Encoding:
-    """What the encoder makes of sources; their padding is zero."""
+    """Encoder states of several sources; padding is zero."""
 
     states_BSD: Tensor
     lengths_B: Tensor
-    """How many of its states are a source's own, END's included; on the CPU."""
+    """The number of states of each source, END's included; on the CPU."""
     tokens: list[list[str]]
-    """What each state is of; empty where sources are audio."""
+    """The token of each state; empty where sources are audio."""
 
     @property
     def mask_BS(self) -> Tensor:
-        """True where a state is a source's own, False where it is padding."""
+        """True for states, False for padding."""
         place_S = torch.arange(self.states_BSD.shape[1])
         return (place_S < self.lengths_B[:, None]).to(self.states_BSD.device)
 
@@ -38,7 +38,7 @@ def encoder_states(
     *,
     ends: bool,
 ) -> list[Tensor]:
-    """The states_SD of each source; `ends`: an END is read after it."""
+    """The states_SD of each source; `ends`: END is appended to it."""
     found: dict[int, Tensor] = {}
     for indices in pack(range(len(sources)), [len(s) + ends for s in sources], PLACES):
         batch = collate([sources[i] for i in indices], None, ends=ends).to(device)
@@ -48,8 +48,8 @@ def encoder_states(
     return [found[index] for index in range(len(sources))]
 
 
-def joined(states: Sequence[Tensor], tokens: list[list[str]], width: int) -> Encoding:
-    """Outside of inference mode, so that a probe can be trained on them."""
+def pad_states(states: Sequence[Tensor], tokens: list[list[str]], width: int) -> Encoding:
+    """Pad states to one batch; as normal tensors, so that a probe can be trained on them."""
     lengths_B = torch.tensor([len(states_SD) for states_SD in states], dtype=torch.long)
     if not states:
         return Encoding(torch.zeros(0, 0, width), lengths_B, tokens)

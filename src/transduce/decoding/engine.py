@@ -1,4 +1,4 @@
-"""What stands in for a network where another program does the work; see interop/."""
+"""The interface of another inference engine, such as CTranslate2 or ONNX Runtime; see interop/."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Rows = Sequence[Sequence[int]]
 
 
 class Engine(Protocol):
-    """Decodes and scores; a Transducer that has one has a network of shapes without numbers."""
+    """Decodes and scores in place of the network, which is then on the meta device."""
 
     name: str
-    source_room: int
-    target_room: int
-    """The longest sequences, END counted, that it has positions for."""
+    max_source_length: int
+    max_target_length: int
+    """The longest sequences, including END, that it has positions for."""
     at_once: int
-    """Calls to `decode` side by side, from threads, that keep its workers busy."""
+    """The number of concurrent calls to `decode` that keep its workers busy."""
 
     def decode(self, task: BatchDecoder, requests: Sequence[Request]) -> list[list[Hypothesis]]:
-        """What BatchDecoder.run gives, as near as the engine can. Raises ModelError otherwise."""
+        """As BatchDecoder.run. Raises ModelError for settings that the engine does not have."""
 
     def follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
-        """What BatchDecoder.follow gives."""
+        """As BatchDecoder.follow."""
 
     def log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """The log-probability of each token of each target, END included."""

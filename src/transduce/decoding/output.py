@@ -1,4 +1,4 @@
-"""What a model gives back: its outputs, and what it thinks of somebody else's."""
+"""Outputs of models, and scores of given targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class TimedWord:
-    """What is said from one second of a recording to another, and how sure the model is of it."""
+    """A word (or phone, or segment) with its timestamps in seconds and its confidence."""
 
     text: str
     start: float
@@ -27,7 +27,7 @@ class TimedWord:
 
 @dataclass(slots=True)  # frozen, each would take three times as long to make
 class Output:
-    """What a model made of one source."""
+    """The output of a model for one source."""
 
     text: str
     score: float
@@ -35,27 +35,27 @@ class Output:
     source_tokens: list[str] = field(default_factory=list)
     log_probability: float = 0.0
     probabilities: list[float] = field(default_factory=list)
-    """Of labels, and of audio where times were asked for: how sure the model is of each token."""
+    """The probability of each label; for audio with times=True, of each token."""
     confidence: float | None = None
-    """Of audio: how sure the model is of all of it, from 0 to 1; of a text, the geometric mean of
-    its tokens' probabilities, END included. See confidence.py."""
+    """For audio: confidence in the whole output, from 0 to 1; for a transcript, the geometric mean
+    of the probabilities of its tokens, END included. See confidence.py."""
     attention: NDArray[np.float32] | None = None
     """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
     alternatives: list[Output] = field(default_factory=list)
-    """All nbest hypotheses, this one first; empty unless more than one was asked for."""
+    """The n-best list, this one first; empty with nbest=1."""
     warning: str = ""
-    """Why this is not all that was asked for; mostly empty."""
+    """What could not be done, and why; usually empty."""
     ids: list[int] = field(default_factory=list)
-    """The numbers of the tokens, without END."""
+    """The token ids, without END."""
     parts: dict[str, float] = field(default_factory=dict)
-    """Of audio, where times were asked for: what each judge found, as log-probabilities that are
-    not weighted yet (attention, ctc, language_model), and the length penalty that divides them."""
-    stretches: list[TimedWord] = field(default_factory=list)
-    """Of audio: what is said between two pauses."""
+    """For audio with times=True: the unweighted log-probability by each scorer (attention, ctc,
+    language_model), and the length penalty that divides their weighted sum."""
+    segments: list[TimedWord] = field(default_factory=list)
+    """For audio: the transcript of each segment between silences."""
     words: list[TimedWord] = field(default_factory=list)
-    """Of audio, where times were asked for: each word, or phone."""
+    """For audio with times=True: word (or phone) timestamps."""
     failed: bool = False
-    """Whether the source could not be used at all; `warning` says why."""
+    """Whether the source could not be used; `warning` says why."""
 
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
@@ -70,9 +70,9 @@ class Output:
             values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
         if self.parts:
             values["parts"] = {name: round(value, 4) for name, value in self.parts.items()}
-        for name, spoken in (("stretches", self.stretches), ("words", self.words)):
-            if spoken:
-                values[name] = [one.to_json() for one in spoken]
+        for name, timed in (("segments", self.segments), ("words", self.words)):
+            if timed:
+                values[name] = [one.to_json() for one in timed]
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
         if self.warning:
@@ -82,13 +82,13 @@ class Output:
 
 @dataclass(frozen=True)
 class Score:
-    """What a model thinks of one target."""
+    """The log-probabilities that a model assigns to one target."""
 
     tokens: list[str]
     """The target's tokens, END included."""
     token_log_probabilities: list[float]
     source_tokens: list[str] = field(default_factory=list)
-    """Where attention was asked for: the source's tokens, END included."""
+    """With attention: the source's tokens, END included."""
     attention: NDArray[np.float32] | None = None
     """Attention to the source: [layers, heads, target tokens, source tokens], END included."""
 
@@ -98,7 +98,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """Of a token: the number of equally likely ones it was chosen from, so to speak."""
+        """Perplexity per token: exp of the mean negative log-probability."""
         return perplexity(self.log_probability, len(self.tokens))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a model is asked to search, checked before any work."""
+"""Decoding settings: beam, sampling, penalties, weights; validated before any work."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ OTHERS = ("only", "mbr")
 FROM_RECIPE = ("beam", "length_penalty", "coverage_penalty", "no_repeat_ngram", "ctc_weight")
 OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
-# What no machine would end with.
-MOST = {
+# Larger values would never finish.
+MAXIMA = {
     "beam": 10_000,
     "nbest": 10_000,
     "groups": 10_000,
@@ -38,7 +38,7 @@ MOST = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search; None stands for what the model's recipe says."""
+    """Decoding settings; None: the value of the model's recipe."""
 
     beam: int | None = None
     nbest: int = 1
@@ -61,18 +61,18 @@ class Settings:
     geometric: bool = False
     rerank_weight: float = 1.0
     scores: bool = True
-    """Whether scores are wanted; what needs none to search may leave them out as NaN."""
+    """Whether scores are needed; an engine that can search without may return NaN."""
     ctc_weight: float | None = None
     lm_weight: float = 0.3
 
     @property
     def draws(self) -> int:
-        """Samples of one source; 0 where nothing is drawn."""
+        """Number of samples per source; 0 without sampling."""
         return self.samples if self.mbr else self.nbest if self.sample else 0
 
     @property
     def hypotheses(self) -> int:
-        """Hypotheses of one source side by side."""
+        """Number of hypotheses per source in parallel."""
         return self.draws or max(self.beam or 1, self.nbest, self.groups)
 
     def __post_init__(self) -> None:
@@ -91,12 +91,12 @@ class Settings:
         ]:
             value = getattr(self, name)
             _require(value is None or value >= least, name, value, f"{least} or more")
-        for name, most in MOST.items():
+        for name, most in MAXIMA.items():
             value = getattr(self, name)
             _require(value is None or value <= most, name, value, f"at most {most:,}")
         for name in ("no_repeat_ngram", "min_length", "coverage_penalty", "diversity", "lm_weight"):
             value = getattr(self, name)
-            _require(value is None or value >= 0, name, value, "0 (none) or more")
+            _require(value is None or value >= 0, name, value, "0 (off) or more")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
@@ -104,29 +104,31 @@ class Settings:
             0 <= (self.ctc_weight or 0.0) <= 1,
             "ctc_weight",
             self.ctc_weight,
-            "between 0 (none) and 1 (CTC alone)",
+            "between 0 (off) and 1 (CTC alone)",
         )
         power = self.length_penalty or 0.0
         _require(abs(power) <= 10, "length_penalty", power, "between -10 and 10")
         known = self.mbr is None or self.mbr in UTILITIES
         _require(known, "mbr", repr(self.mbr), " or ".join(UTILITIES))
         listed = self.only is None or not isinstance(self.only, str)
-        _require(listed, "only", repr(self.only), "a list of texts")
+        _require(listed, "only", repr(self.only), "a list of strings")
         self._check_together()
 
     def _check_together(self) -> None:
         drawn = self.sample or self.mbr is not None
         if not drawn and (self.temperature, self.top_k, self.top_p) != (1.0, 0, 1.0):
-            raise ModelError("temperature, top_k and top_p shape sampling: ask for sample too")
+            raise ModelError("temperature, top_k and top_p are for sampling; set sample as well")
         if drawn and self.groups > 1:
-            raise ModelError("groups share a beam; samples are independent: ask for one of the two")
+            raise ModelError(
+                "groups (diverse beam search) and sampling cannot be combined; leave one out"
+            )
         if self.max_length is not None and self.max_length < self.min_length:
             raise ModelError(
-                f"min_length is {self.min_length}, but max_length only {self.max_length}"
+                f"min_length is {self.min_length}, above max_length, {self.max_length}; lower it"
             )
         if self.mbr and self.nbest > self.samples:
             raise ModelError(
-                f"mbr chooses {self.nbest} out of {self.samples}: ask for more samples"
+                f"nbest is {self.nbest}, but mbr has only {self.samples} samples; raise samples"
             )
 
 

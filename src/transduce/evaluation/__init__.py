@@ -1,1 +1,1 @@
-"""Evaluation: how good a model is, with intervals."""
+"""Evaluation: metrics of a model, with bootstrap confidence intervals."""

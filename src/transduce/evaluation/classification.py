@@ -1,4 +1,4 @@
-"""How right labels are: accuracy, F1, confusion, calibration; of words, known and unknown apart."""
+"""Classification metrics: accuracy, F1, confusion matrix, calibration; known and unknown words."""
 
 from __future__ import annotations
 
@@ -21,43 +21,47 @@ from transduce.evaluation.metrics import (
     share,
 )
 
-BINS = 15  # of the probabilities, as in Guo et al. 2017
-MOST_CONFUSED = 50  # with more labels than these there is no matrix
-MOST_RESAMPLED = 200  # and with more than these no interval of F1: a row an item grows too wide
+BINS = 15  # bins of the reliability diagram, as in Guo et al. 2017
+MOST_CONFUSED = 50  # with more labels than this there is no confusion matrix
+# with more labels than this there is no interval of F1: the rows of items would be too wide
+MOST_RESAMPLED = 200
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labels of one item."""
+    """Predicted and reference labels of one item."""
 
-    said: Sequence[str]
-    right: Sequence[str]
+    predicted: Sequence[str]
+    reference: Sequence[str]
     sure: Sequence[float] = ()
-    """The probability of each label that was said."""
+    """The probability of each predicted label."""
     known: Sequence[bool] = field(default=())
-    """Of each word, whether training had it."""
+    """For each word, whether it occurs in the training data."""
 
     @property
     def hits(self) -> list[bool]:
-        """Position by position; where one side has nothing, the other is wrong."""
-        return [said == right for said, right in zip_longest(self.said, self.right)]
+        """Correctness of each position; a missing label on either side counts as wrong."""
+        return [
+            predicted == reference
+            for predicted, reference in zip_longest(self.predicted, self.reference)
+        ]
 
 
 def measure_labels(
     names: Sequence[str], items: Sequence[Labelled], bootstrap: int = 1000, seed: int = 1
 ) -> dict[str, Metric]:
-    """Measure labels by each of the named metrics, with intervals as `measure` has them.
+    """Measure labels by each of the named metrics, with bootstrap intervals as in `measure`.
 
-    - accuracy: per cent of labels that are right; `details` has the confusion matrix, its rows the
-      right labels and its columns those said.
-    - known, unknown: the same of words that training had, and of those that it had not; left out
-      where there are none of them.
-    - exact: per cent of items with every label right.
-    - f1: the mean over labels of 2PR / (P + R), each counting alike however rare; P, R and F1 of
-      each are in `details`.
-    - calibration: by how many per cent the probability of what was said is off, on average: Σ over
-      bins of |right − sure| (Guo et al. 2017, https://arxiv.org/abs/1706.04599); `details` has the
-      reliability of each bin.
+    - accuracy: percentage of labels that are correct; `details` has the confusion matrix, with
+      reference labels as rows and predicted labels as columns.
+    - known, unknown: the same for words that occur in the training data, and for those that do not;
+      left out if there are none of them.
+    - exact: percentage of items with every label correct.
+    - f1: macro F1, the mean over labels of 2PR / (P + R), however rare they are; precision, recall
+      and F1 of each label are in `details`.
+    - calibration: expected calibration error (ECE) in per cent, Σ over bins of |accuracy −
+      confidence|, weighted by their size (Guo et al. 2017, https://arxiv.org/abs/1706.04599);
+      `details` has the reliability of each bin.
     """
     if not items:
         raise DataError("There is nothing to measure: there are no items.")
@@ -77,19 +81,25 @@ def measure_labels(
 
 
 def _composed(item: Labelled) -> Labelled:
-    """In one Unicode form, as texts are compared."""
-    said, right = ([composed(label) for label in labels] for labels in (item.said, item.right))
-    return replace(item, said=said, right=right)
+    """In Unicode NFC, as texts are compared."""
+    predicted, reference = (
+        [composed(label) for label in labels] for labels in (item.predicted, item.reference)
+    )
+    return replace(item, predicted=predicted, reference=reference)
 
 
 def _accuracy(items: Sequence[Labelled]) -> Measured:
     statistics = np.array([[sum(item.hits), len(item.hits)] for item in items], np.float64)
     details: Details = _counts(statistics)
-    pairs = Counter(pair for item in items for pair in zip(item.right, item.said, strict=False))
+    pairs = Counter(
+        pair for item in items for pair in zip(item.reference, item.predicted, strict=False)
+    )
     labels = _labels(items)
     if len(labels) <= MOST_CONFUSED:
         details["labels"] = labels
-        details["confusion"] = [[pairs[right, said] for said in labels] for right in labels]
+        details["confusion"] = [
+            [pairs[reference, predicted] for predicted in labels] for reference in labels
+        ]
     return statistics, share, details
 
 
@@ -118,37 +128,38 @@ def _counts(statistics: Statistics) -> Details:
 def _f1(items: Sequence[Labelled]) -> Measured:
     labels = _labels(items)
     place = {label: number for number, label in enumerate(labels)}
-    # A row an item: of each label, how often it was hit, said and right.
+    # One row for each item: for each label, how often it was correct, predicted and in the
+    # reference.
     rows = len(items) if len(labels) <= MOST_RESAMPLED else 1
     statistics = np.zeros((rows, 3 * len(labels)))
     for number, item in enumerate(items):
         row = statistics[number % rows].reshape(3, -1)
-        for hit, label in zip(item.hits, item.right, strict=False):
+        for hit, label in zip(item.hits, item.reference, strict=False):
             row[0, place[label]] += hit
-        for which, side in ((1, item.said), (2, item.right)):
+        for which, side in ((1, item.predicted), (2, item.reference)):
             for label in side:
                 row[which, place[label]] += 1
 
     def score(total: Statistics) -> float:
-        hit, said, right = total.reshape(3, -1)
-        there = said + right > 0
-        return float(100.0 * (2 * hit[there] / (said + right)[there]).mean())
+        hit, predicted, reference = total.reshape(3, -1)
+        there = predicted + reference > 0
+        return float(100.0 * (2 * hit[there] / (predicted + reference)[there]).mean())
 
     of_labels = {}
-    for label, (hit, said, right) in zip(
+    for label, (hit, predicted, reference) in zip(
         labels, statistics.sum(axis=0).reshape(3, -1).T, strict=True
     ):
         of_labels[label] = {
-            "precision": 100.0 * float(hit / said) if said else 0.0,
-            "recall": 100.0 * float(hit / right) if right else 0.0,
-            "f1": 100.0 * float(2 * hit / (said + right)),
-            "count": int(right),
+            "precision": 100.0 * float(hit / predicted) if predicted else 0.0,
+            "recall": 100.0 * float(hit / reference) if reference else 0.0,
+            "f1": 100.0 * float(2 * hit / (predicted + reference)),
+            "count": int(reference),
         }
     return statistics, score, {"labels": of_labels}
 
 
 def _calibration(items: Sequence[Labelled]) -> Measured:
-    # A row an item: of each bin, how many were said, how sure, how many right.
+    # One row for each item: for each bin, count, confidence and correct predictions.
     statistics = np.zeros((len(items), 3 * BINS))
     for number, item in enumerate(items):
         row = statistics[number].reshape(3, BINS)
@@ -175,10 +186,10 @@ def _calibration(items: Sequence[Labelled]) -> Measured:
 
 
 def _labels(items: Sequence[Labelled]) -> list[str]:
-    """All labels that are right or were said, the most frequent first."""
-    right = Counter(label for item in items for label in item.right)
-    said = {label for item in items for label in item.said}
-    return sorted(right.keys() | said, key=lambda label: (-right[label], label))
+    """All labels of references and predictions, the most frequent first."""
+    reference = Counter(label for item in items for label in item.reference)
+    predicted = {label for item in items for label in item.predicted}
+    return sorted(reference.keys() | predicted, key=lambda label: (-reference[label], label))
 
 
 _MEASURES: dict[str, Callable[[Sequence[Labelled]], Measured]] = {

@@ -1,4 +1,4 @@
-"""Scoring a model on a corpus: decode it for real, measure, write down what was said."""
+"""Evaluate a model on a corpus: decode it, compute metrics, write hypotheses and results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from transduce.corpora import splits_of
 from transduce.data.batches.batch import ordered
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conllu import is_conllu
-from transduce.data.text.pairs import Pair, audio_of, called, is_running, read_pairs
+from transduce.data.text.pairs import Pair, audio_of, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer, make_bleu, unfit
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.classification import Labelled, measure_labels
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
-from transduce.evaluation.perplexity import given_text, in_blocks, metrics_of
+from transduce.evaluation.perplexity import in_blocks, metrics_of, text_to_score
 from transduce.recipe import (
     Columns,
     Corpus,
@@ -35,25 +35,25 @@ from transduce.recipe import (
     nearest,
     with_overrides,
 )
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.folder import entry_name, update_metrics
 from transduce.tasks.transduce import Model, Output
 
 MOST_GROUPS = 50
-# Of a trained model's recipe, what may be another one when it is judged.
+# Keys of a trained model's recipe that may be overridden in evaluation.
 FREE = ("data.folder", "data.multiple_references", "decode.", "metrics", "bleu_tokenizer")
 TABLES = (".tsv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One source and the targets that count as right."""
+    """One source and its accepted references."""
 
     source: str
     references: list[str]
     group: str = ""
-    """The first of the source's tags, such as its language; of audio, what `group` names."""
+    """The first of the source's tags, such as its language; for audio, the value of `group`."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,19 @@ class Evaluation:
     items: list[Item]
     outputs: list[Output]
     groups: dict[str, dict[str, Metric]] = field(default_factory=dict)
-    """The same of the items of each group, where there are several."""
+    """The same for the items of each group, if there are several."""
     mean: dict[str, Metric] = field(default_factory=dict)
-    """The mean over the groups, each counting alike however many items it has."""
+    """The macro average over the groups."""
     name: str = ""
-    """Under which the folder's metrics.json has it."""
+    """The key of this result in metrics.json."""
     skipped: int = 0
-    """Pairs that could not be judged: with another number of labels than of words."""
+    """Pairs that were skipped: with different numbers of labels and words."""
     warning: str = ""
-    """What makes a metric say little."""
+    """A warning about a metric that means little here."""
 
 
 def items_of(pairs: list[Pair], alternatives: bool) -> list[Item]:
-    """One item a pair; or, of a dictionary, one item a source with all its targets."""
+    """One item for each pair; or, for a dictionary, one for each source with all its targets."""
     if not alternatives:
         return [Item(pair.source, [pair.target], _group(pair)) for pair in pairs]
     found: dict[str, Item] = {}
@@ -89,8 +89,8 @@ def _group(pair: Pair) -> str:
 
 
 def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair]:
-    """The pairs that can be judged: where each token has a label, those with as many of both."""
-    if RULES[task].labels != "words":
+    """The pairs that can be evaluated: for token labels, those with as many labels as tokens."""
+    if TASK_RULES[task].labels != "words":
         return pairs
     sources = source_tokens.encode_batch([pair.source for pair in pairs])
     return [
@@ -101,7 +101,7 @@ def measurable(pairs: list[Pair], task: str, source_tokens: Tokens) -> list[Pair
 
 
 class Answer(NamedTuple):
-    """Of an output, what it is judged by."""
+    """The parts of an output that are evaluated."""
 
     text: str
     labels: list[str]
@@ -119,8 +119,8 @@ def judge(
     metrics: Sequence[str],
     bootstrap: int = 1000,
 ) -> dict[str, Metric]:
-    """Measure answers against the items' references, as text or label by label: see the task."""
-    labels = RULES[model.recipe.task].labels
+    """Measure answers against the items' references, as text or as labels: see the task."""
+    labels = TASK_RULES[model.recipe.task].labels
     if labels == "none":
         references = [item.references for item in items]
         texts = [answer.text for answer in answers]
@@ -138,9 +138,9 @@ def judge(
 
 
 def check_bleu(recipe: Recipe, metrics: Sequence[str], items: Sequence[Item]) -> str:
-    """What to say of BLEU's tokenizer before anything is decoded; empty if it fits.
+    """A warning about BLEU's tokenizer before decoding starts; empty if it fits.
 
-    Raises RecipeError where it is not on this machine.
+    Raises RecipeError if it is not installed.
     """
     if "bleu" not in metrics:
         return ""
@@ -172,7 +172,7 @@ def _judge_groups(
     metrics: Sequence[str],
     bootstrap: int,
 ) -> dict[str, dict[str, Metric]]:
-    """The metrics of each group, where there are several, and not too many to be told."""
+    """The metrics of each group, if there are several, and not too many."""
     names = sorted({item.group for item in items})
     if not 1 < len(names) <= MOST_GROUPS:
         return {}
@@ -185,10 +185,10 @@ def _judge_groups(
 
 
 def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
-    """The mean of each metric over the groups that have it (the macro average).
+    """The macro average: the mean of each metric over the groups that have it.
 
-    Its interval follows from theirs, as they are independent: the distances to the ends, squared,
-    add up.
+    Its interval follows from theirs, as they are independent: the squared distances to the ends add
+    up.
     """
     means = {}
     for name in dict.fromkeys(name for metrics in groups.values() for name in metrics):
@@ -204,7 +204,7 @@ def mean_over(groups: Mapping[str, Mapping[str, Metric]]) -> dict[str, Metric]:
 
 
 def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: Any) -> None:
-    """Put the metrics into metrics.json under `split`, the hypotheses into SPLIT.hypotheses.txt."""
+    """Write the metrics to metrics.json under `split`, the hypotheses to SPLIT.hypotheses.txt."""
     if evaluation.groups:
         facts["mean"] = {name: metric.to_json() for name, metric in evaluation.mean.items()}
         facts["groups"] = {
@@ -212,13 +212,13 @@ def write_evaluation(folder: Path, split: str, evaluation: Evaluation, **facts: 
             for group, metrics in evaluation.groups.items()
         }
     _write_metrics(folder, split, evaluation.metrics, len(evaluation.items), **facts)
-    # One hypothesis a line whatever it holds: line breaks inside would shift all that follow.
+    # One hypothesis in each line: line breaks inside would shift all that follow.
     lines = [" ".join(output.text.splitlines()) for output in evaluation.outputs]
     path = folder / f"{split}.hypotheses.txt"
     if path.exists() and not is_ours(path):
         raise DataError(
-            f"{path} is not as transduce wrote it, and is not replaced: move it away to have the "
-            f"new hypotheses; the metrics are in metrics.json"
+            f"{path} was changed since transduce wrote it, and is not replaced: move it away to "
+            f"get the new hypotheses; the metrics are in metrics.json"
         )
     write_listed(path, "\n".join(lines) + "\n")
 
@@ -238,15 +238,15 @@ def _write_metrics(
 def loss_and_tokens(
     model: Model, corpus: Encoded, tokens: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
-    """The summed negative log-probability, without smoothing, of so many target tokens.
+    """The summed negative log-likelihood, without label smoothing, and the number of target tokens.
 
-    Process `rank` of `count` sees every count-th batch of `tokens` places.
+    Rank `rank` of `count` computes every count-th batch of `tokens` tokens.
     """
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     seen = 0
     training = model.network.training
     model.network.eval()
-    for batch in ordered(corpus, tokens, rank, count, RULES[model.recipe.task].ends):
+    for batch in ordered(corpus, tokens, rank, count, TASK_RULES[model.recipe.task].ends):
         total += model.network.batch_loss(batch.to(model.device)).nll.double()
         seen += batch.target_tokens
     model.network.train(training)
@@ -254,7 +254,7 @@ def loss_and_tokens(
 
 
 def _metric_names(given: str, known: Sequence[str]) -> list[str]:
-    """The names in `bleu, chrf`; checked now, not after an hour of decoding."""
+    """The names in `bleu, chrf`; checked before decoding, not after an hour of it."""
     names = [name.strip() for name in given.lower().split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -266,10 +266,12 @@ def _metric_names(given: str, known: Sequence[str]) -> list[str]:
 
 
 def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
-    """Files to score on, and the one that names the results."""
+    """The given files to evaluate on, and the one that names the results."""
     if isinstance(model, LanguageModel):
         if source is None or target is not None:
-            raise DataError("another text to score on is given with --source alone")
+            raise DataError(
+                "for a language model, give the text to evaluate on with --source alone"
+            )
         lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
         return Text(text=str(source.resolve()), lines=lines), source
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
@@ -277,9 +279,9 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
     columns = audio_of(model.recipe.data.train)
     if columns is not None:
         if source is None or target is not None:
-            raise DataError("other recordings to score on are listed in a table: --source alone")
+            raise DataError("give other recordings to evaluate on as a table, with --source alone")
         changed = {"file": str(source.resolve()), "limit": None, "group": None}
-        if isinstance(model.recipe.data.train, Mixture):  # whose tag would it be?
+        if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
             changed |= {"tag": None, "tags": None}
         return columns.model_copy(update=changed), source
     if source is not None and target is None and source.name.endswith(TABLES):
@@ -289,14 +291,14 @@ def _other_corpus(model: Model, source: Path | None, target: Path | None) -> tup
         return like.model_copy(update={"file": plain.file, "limit": None}), source
     if source is None or target is None:
         raise DataError(
-            "other files to score on are given with --source and --target, or with --source alone "
-            f"where one table has both ({', '.join(TABLES)})"
+            "give other files to evaluate on with --source and --target, or with --source alone "
+            f"if one table has both ({', '.join(TABLES)})"
         )
     return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
 
 
 def _split_of(model: Model, folder: Path, split: str) -> Corpus:
-    """test or valid of a recipe; or, of a corpus by name, any other split that it has."""
+    """test or valid of a recipe; or, for a corpus by name, any other split that it has."""
     data = model.recipe.data
     splits = {"test": data.test, "valid": data.valid}
     corpus = splits.get(split)
@@ -319,8 +321,9 @@ def _split_of(model: Model, folder: Path, split: str) -> Corpus:
 
 
 def _may_have(corpus: Named, split: str) -> bool:
-    """Whether to ask the corpus for a split; of one that no recipe knows it says itself that there
-    is none, and which there are."""
+    """Whether to ask the corpus for a split; one that is unknown here raises its own error, with
+    the splits there are.
+    """
     return split not in ("test", "valid") or split in splits_of(corpus.name)
 
 
@@ -331,16 +334,16 @@ def _other_split(corpus: Named, split: str) -> Named:
 def _evaluate_text(
     model: LanguageModel, corpus: Corpus, names: Sequence[str]
 ) -> tuple[Evaluation, int]:
-    """What a language model makes of a text, and of how many tokens."""
+    """The metrics of a language model on a text, and its number of tokens."""
     running = is_running(corpus)
     pairs = read_pairs(corpus, model.recipe.data.folder)
-    given = given_text(pairs, model.target_tokens, running)
+    given = text_to_score(pairs, model.target_tokens, running)
     if not given.tokens:
-        raise DataError(f"{called(corpus)} has no text: there is nothing to measure")
-    total, tokens = model.surprise(given.texts)
+        raise DataError(f"{corpus_name(corpus)} has no text: there is nothing to measure")
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(names, total, given, model.window)
     if running:
-        plain, _ = model.surprise(in_blocks(given, model.window))
+        plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
     return Evaluation(measured, [], []), tokens
@@ -359,24 +362,24 @@ def evaluate_folder(
     tell: Callable[[Evaluation], object] | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Score a model on a split of its recipe, or on files of its kind; write it down in its folder.
+    """Evaluate a model on a split of its recipe, or on given files; write the results to its
+    folder.
 
-    Of a language model the split is read, and nothing is decoded. What it writes together with
-    other models, of these folders, is not its own: that has another name. `tell` has the scores
-    first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
-    such as `data.folder=…` where its files have moved.
+    A language model scores the text, and nothing is decoded. Results of an ensemble with other
+    models have another name. `tell` gets the scores first: a folder that cannot be written to must
+    not lose them. `overrides` are of the recipe, such as `data.folder=…` if its files have moved.
     """
     tell = tell or (lambda evaluation: None)
-    model = copy(model)  # with a recipe of its own
+    model = copy(model)  # with its own copy of the recipe
     model.recipe = with_overrides(model.recipe, overrides, FREE)
     data = model.recipe.data
     corpus: Corpus
-    known = RULES[model.recipe.task].metrics
+    known = TASK_RULES[model.recipe.task].metrics
     names = _metric_names(metrics, known) if metrics is not None else list(model.recipe.metrics)
-    of: dict[str, list[str]] = {}  # what results of the same name are told apart by
+    of: dict[str, list[str]] = {}  # what distinguishes results of the same name
     if any(files):
         corpus, name = _other_corpus(model, *files)
-        # Never the name of a split of the recipe: its results are kept.
+        # Never the name of a split of the recipe, whose results are kept.
         split = name.name if name.suffix else f"{name.name}.txt"
         of["files"] = [str(file.resolve()) for file in files if file is not None]
     else:
@@ -393,7 +396,7 @@ def evaluate_folder(
     right = measurable(pairs, model.recipe.task, model.source_tokens)
     if not right:
         what = "with as many labels as words" if pairs else "with a source and a target"
-        raise DataError(f"{called(corpus)} has no pair {what}: there is nothing to measure")
+        raise DataError(f"{corpus_name(corpus)} has no pair {what}: there is nothing to measure")
     items = items_of(right, data.multiple_references)
     warning = check_bleu(model.recipe, names, items)
     facts = {name: value for name, value in settings.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Metrics: how near the hypotheses come to the references, and how sure that number is."""
+"""Metrics: BLEU, chrF, TER, WER, CER, accuracy, with bootstrap confidence intervals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HIGHER_IS_BETTER: dict[str, bool] = {
     "bits_per_byte": False,
 }
 
-# What the field calls them. The percentages say so; BLEU and chrF are by custom bare numbers.
+# Names of the metrics. BLEU and chrF are by custom shown without a per cent sign.
 TITLES = {
     "bleu": "BLEU",
     "chrf": "chrF",
@@ -64,22 +64,22 @@ _BARE_NUMBERS = {
     "bits_per_character": 4,
     "bits_per_byte": 4,
 }
-"""Those that are no percentages, and their decimals."""
+"""Metrics that are not percentages, and their decimals."""
 
 Details = dict[str, Any]
-Statistics = npt.NDArray[np.float64]  # one row an item; a corpus is the sum of its rows
+Statistics = npt.NDArray[np.float64]  # one row for each item; a corpus is the sum of its rows
 
 
 def decimals(name: str) -> int:
-    """How many of them a value of this metric is shown with."""
+    """The number of decimals with which a value of this metric is shown."""
     return max(_BARE_NUMBERS.get(name, 2), 2)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One measured number, with its 95 % bootstrap interval where there is one.
+    """One metric, with its 95 % bootstrap confidence interval if there is one.
 
-    It is from 0 to 100, but where a language model's surprise is measured.
+    From 0 to 100, except for perplexity and bits per character or byte.
     """
 
     name: str
@@ -173,14 +173,14 @@ def _check(
 def interval(
     statistics: Statistics, score: Callable[[Statistics], float], bootstrap: int, seed: int
 ) -> tuple[float | None, float | None]:
-    """The middle 95 % of the scores of resampled corpora."""
+    """Bootstrap: the 2.5th and 97.5th percentile of the scores of resampled corpora."""
     if bootstrap <= 0:
         return None, None
     random = np.random.default_rng(seed)
     items = len(statistics)
     scores = np.empty(bootstrap)
     for i in range(bootstrap):
-        # How often each item was drawn, times its row: no copy of the rows is made.
+        # The number of times each item was drawn, times its row: the rows are not copied.
         drawn = np.bincount(random.integers(items, size=items), minlength=items)
         scores[i] = score(drawn.astype(np.float64) @ statistics)
     low, high = np.percentile(scores, [2.5, 97.5])
@@ -212,9 +212,9 @@ def _translation_score(
     # sacrebleu wants stream j to hold the j-th reference of every item, None where there is none.
     streams = list(zip_longest(*references))
 
-    # Two of sacrebleu's inner methods, the ones that its own significance tests call: its public
-    # ones give no rows to resample, or score the corpus a second time. A test compares the results
-    # with the public calls.
+    # Two of sacrebleu's internal methods, which its own significance tests call: its public ones
+    # give no rows to resample, or score the corpus a second time. A test compares the results with
+    # the public calls.
     rows = metric._extract_corpus_statistics(list(hypotheses), streams)
     statistics = np.array(rows, dtype=np.float64)
 
@@ -240,7 +240,7 @@ def _error_rate(
 ) -> Measured:
     import jiwer
 
-    # Every hypothesis beside each of its references, so that jiwer is called once.
+    # Every hypothesis with each of its references, so that jiwer is called once.
     owners = [i for i, accepted in enumerate(references) for _ in accepted]
     accepted_texts = [text for accepted in references for text in accepted]
     hypothesis_texts = [hypotheses[i] for i in owners]
@@ -248,7 +248,7 @@ def _error_rate(
     if name == "cer":
         output = jiwer.process_characters(accepted_texts, hypothesis_texts)
     else:
-        # jiwer cuts at spaces only; a phone or word may be set off by a tab as well.
+        # jiwer splits at spaces only; a phone or word may be separated by a tab as well.
         output = jiwer.process_words(
             [_one_space(text) for text in accepted_texts],
             [_one_space(text) for text in hypothesis_texts],
@@ -259,7 +259,7 @@ def _error_rate(
     for owner, chunks in zip(owners, output.alignments, strict=True):
         counts = dict.fromkeys(kinds, 0)
         for chunk in chunks:
-            # An insertion has no width in the reference, a deletion none in the hypothesis.
+            # An insertion has no length in the reference, a deletion none in the hypothesis.
             counts[chunk.type] += max(
                 chunk.ref_end_idx - chunk.ref_start_idx, chunk.hyp_end_idx - chunk.hyp_start_idx
             )
@@ -320,7 +320,7 @@ def _accuracy(
 
 def share(total: Statistics) -> float:
     right, count = (float(part) for part in total)
-    # Nothing was asked and nothing was said: that is right.
+    # An empty reference and an empty hypothesis match.
     return 100.0 * right / count if count else 100.0
 
 

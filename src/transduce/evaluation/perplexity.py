@@ -1,16 +1,15 @@
-"""How surprised a language model is by a text: perplexity, and bits for each character and byte.
+"""Perplexity of a language model, and bits per character and per byte.
 
-The protocol. The text is cut into tokens as for training, and each token is predicted once, by the
-windows of decoding/score/context.py: a window holds as many tokens as a block of training and
-begins half a block after the one before it, so every token has at least half a block of text before
-it, but for those at the very beginning. The sum of −log p over all tokens, divided by the number of
-tokens, of characters or of UTF-8 bytes, is what is reported; the last two can be compared between
-models with different tokens. Where lines are texts of their own, the end of each is predicted too,
-and counts as the character (and byte) that breaks the line.
+The protocol is a sliding window. The text is tokenised as for training, and each token is predicted
+once, by the windows of decoding/score/context.py: a window holds as many tokens as a block of
+training and begins half a block after the one before it, so every token has at least half a block
+of context, except at the very beginning. The negative log-likelihood of all tokens, divided by the
+number of tokens, of characters or of UTF-8 bytes, is reported; the last two can be compared between
+models with different tokenizers. If lines are separate texts, the end of each is predicted too, and
+counts as one character (and byte), the line break.
 
-The loss of validation, and `loss` here, is simpler: blocks one after the other, each from nothing
-on, the mean over all tokens. It is higher, as the first tokens of every block have little before
-them.
+The loss of validation, and `loss` here, is simpler: consecutive blocks, each without context, and
+the mean over all tokens. It is higher, as the first tokens of every block have little context.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
 
 
 @dataclass(frozen=True)
-class Given:
-    """A text that is to be predicted: its tokens, and how long it is whatever they are."""
+class ScoredText:
+    """A text to score: its tokens, and its length in characters and bytes."""
 
     texts: Sequence[NDArray[np.int32]]
-    """One running text, or texts that end."""
+    """One running text, or separate texts."""
     characters: int
     bytes: int
 
@@ -47,8 +46,8 @@ class Given:
         return sum(int((text == UNKNOWN).sum()) for text in self.texts)
 
 
-def given_text(pairs: Iterable[Pair], tokens: Tokens, running: bool) -> Given:
-    """The lines of a corpus as a language model is asked for them."""
+def text_to_score(pairs: Iterable[Pair], tokens: Tokens, running: bool) -> ScoredText:
+    """The lines of a corpus as texts for a language model to score."""
     listed = list(pairs)
     lines = [pair.target for pair in listed]
     breaks = 0 if running else len(lines)
@@ -57,20 +56,22 @@ def given_text(pairs: Iterable[Pair], tokens: Tokens, running: bool) -> Given:
         texts = [np.fromiter((token for line in ids for token in line), np.int32)]
     else:
         texts = [np.array([*line, END], np.int32) for line in tokens.encode_batch(lines)]
-    return Given(
+    return ScoredText(
         texts,
         characters=sum(map(len, lines)) + breaks,
         bytes=sum(len(line.encode("utf-8")) for line in lines) + breaks,
     )
 
 
-def in_blocks(given: Given, size: int) -> list[NDArray[np.int32]]:
-    """Texts cut every so many tokens: read apart, each piece begins with nothing before it."""
+def in_blocks(given: ScoredText, size: int) -> list[NDArray[np.int32]]:
+    """Texts cut into blocks of `size` tokens, each of which is scored without context."""
     return [text[at : at + size] for text in given.texts for at in range(0, len(text), size)]
 
 
-def metrics_of(names: Sequence[str], total: float, given: Given, window: int) -> dict[str, Metric]:
-    """The named metrics of a text whose tokens together have −log p of `total`."""
+def metrics_of(
+    names: Sequence[str], total: float, given: ScoredText, window: int
+) -> dict[str, Metric]:
+    """The named metrics of a text with the negative log-likelihood `total`."""
     bits = total / math.log(2)
     values = {
         "perplexity": perplexity(-total, given.tokens),

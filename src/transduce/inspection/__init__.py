@@ -1,1 +1,1 @@
-"""Inspection: pictures of what a model attends to and of how it learned, and its card."""
+"""Inspection: attention heat maps, training curves, prompt comparison, and the model card."""

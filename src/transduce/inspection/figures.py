@@ -1,4 +1,4 @@
-"""Figures: attention as heat maps, and the course of a training."""
+"""Figures: attention heat maps and training curves."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ __all__ = [
     "visible",
 ]
 
-COLORS = "BuPu"  # sequential from white: reads in grey too, and to the colour-blind
+# a sequential colour map from white: readable in greyscale, and by colour-blind people
+COLORS = "BuPu"
 FAINT = "#999999"
 SPACE = "␣"
 TRAIN, VALID = "#8da0b6", "#b5367a"
 METRIC_COLORS = ("#b5367a", "#3b6fb6", "#e08214", "#2f7f5f")
 LABEL_HEIGHT = 11.0  # points from one label to the next
-WIDEST = 13.0  # inches; a grid that needs more goes on in the next row
+WIDEST = 13.0  # inches; a wider grid continues in the next row
 
 # ----------------------------------------------------------------------------------- attention
 
@@ -50,16 +51,16 @@ WIDEST = 13.0  # inches; a grid that needs more goes on in the next row
 def attention_map(
     weights_TS: Weights, source: list[str], target: list[str], path: Path, title: str = ""
 ) -> None:
-    """Draw attention weights as a heat map: target tokens down, source tokens across.
+    """Draw attention weights as a heat map: target tokens as rows, source tokens as columns.
 
-    `path` ends in .png, .svg or .pdf. Raises ValueError where the weights are not finite, or are
-    not one row for each target token and one column for each source token.
+    `path` ends in .png, .svg or .pdf. Raises ValueError if weights are NaN or infinite, or their
+    shape is not one row for each target token and one column for each source token.
     """
     attention_grid([(weights_TS, source, target, title)], path)
 
 
 def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], path: Path) -> None:
-    """Draw several (weights_TS, source, target, title) as heat maps beside one another.
+    """Draw several (weights_TS, source, target, title) as heat maps in a grid.
 
     Cells have the same size in all of them. Raises as `attention_map` does.
     """
@@ -93,7 +94,7 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
     columns = _columns(widths)
     rows = [range(i, min(i + columns, len(checked))) for i in range(0, len(checked), columns)]
     gap, bar_gap, bar_width = 0.3, 0.2, 0.13
-    # A title of the last column may pass over the colour bar, so its maps alone count.
+    # A title of the last column may extend over the colour bar, so only its maps count.
     column_widths = [max(widths[c::columns]) for c in range(columns - 1)]
     column_widths.append(max(maps[columns - 1 :: columns]))
     row_heights = [top + max(checked[i][0].shape[0] for i in row) * cell for row in rows]
@@ -115,7 +116,7 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
             beside += column_width + gap
         below -= row_height + gap
 
-    # As tall as the first row's cells, unless that is too short for its numbers or needlessly tall.
+    # The colour bar is as tall as the first row's cells, within limits for its numbers.
     tall = max(row_heights[0] - top, 1.0)
     tall = tall if tall < 5.0 else 3.0
     bar_axes = axes_in_inches(figure, width - bar_width, height - top - tall, bar_width, tall)
@@ -129,7 +130,7 @@ def attention_grid(panels: Sequence[tuple[Weights, list[str], list[str], str]], 
 
 
 def _checked(weights: Weights, source: list[str], target: list[str]) -> npt.NDArray[np.float64]:
-    # A tensor may live on a device, carry gradients, or be bfloat16, which numpy does not know.
+    # A tensor may be on a device, have gradients, or be bfloat16, which numpy does not have.
     plain: Any = weights.detach().float().cpu() if hasattr(weights, "detach") else weights
     weights_TS = np.asarray(plain, dtype=np.float64)
     if weights_TS.shape != (len(target), len(source)) or not weights_TS.size:
@@ -138,7 +139,7 @@ def _checked(weights: Weights, source: list[str], target: list[str]) -> npt.NDAr
             f"and {len(source)} source tokens."
         )
     if not np.isfinite(weights_TS).all():
-        raise ValueError("Attention cannot be drawn: some of its weights are not finite.")
+        raise ValueError("Attention cannot be drawn: some of its weights are NaN or infinite.")
     return weights_TS
 
 
@@ -163,7 +164,7 @@ def _heat_map(
         label.set(fontsize=font_size, color=INK, family=fonts())
         label.set_parse_math(False)  # a token may be a dollar sign
     axes.tick_params(length=0, pad=4)
-    # Hair lines between the cells: the eye keeps its row and column on a light ground.
+    # Thin lines between the cells, so that rows and columns can be followed on a light background.
     axes.set_xticks(np.arange(0.5, count_S - 1), minor=True)
     axes.set_yticks(np.arange(0.5, count_T - 1), minor=True)
     axes.grid(which="minor", color="#e8e4e0", linewidth=0.5)
@@ -178,15 +179,16 @@ def _heat_map(
 
 
 def _columns(widths: list[float]) -> int:
-    """How many panels go side by side: what the page holds, the rows then evenly filled."""
+    """The number of panels side by side: as many as the page holds, with rows evenly filled."""
     fitting = max(1, min(len(widths), int(WIDEST // max(widths))))
     rows = -(-len(widths) // fitting)
     return -(-len(widths) // rows)
 
 
 def visible(token: str) -> str:
-    """A token as a label: white space and control characters would not be seen, and the ▁ that
-    subwords have for a space looks like a line under the one label or over the next."""
+    """A token as a label: white space and control characters made visible; the ▁ of subwords would
+    look like a line under one label or over the next.
+    """
     if not token:
         return "∅"
     return "".join(
@@ -200,16 +202,16 @@ def visible(token: str) -> str:
 
 
 def _turned(source: list[str]) -> list[bool]:
-    """Which of the labels on top are turned by 90 degrees.
+    """Which column labels are rotated by 90 degrees.
 
-    All of them, unless most fit their column: letters stay upright beside a turned `</s>`.
+    All of them, unless most fit their column: then characters stay upright beside a rotated `</s>`.
     """
     long = [len(visible(token)) > 2 for token in source]
     return long if sum(long) < len(long) / 2 else [True] * len(long)
 
 
 def _wrapped(title: str, font_size: float, width: float) -> str:
-    """The title in lines of about so many inches."""
+    """The title in lines of about `width` inches."""
     inches = _label_width([title], font_size)
     if inches <= width:
         return title
@@ -217,7 +219,7 @@ def _wrapped(title: str, font_size: float, width: float) -> str:
 
 
 def _label_width(labels: list[str], font_size: float) -> float:
-    """Inches that the widest label takes."""
+    """The width of the widest label in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -308,7 +310,7 @@ def _line(
     if not points:
         return False
     steps, values = zip(*points, strict=True)
-    # Few points would be an invisible line: show them.
+    # A line of few points would be invisible: show markers.
     few = len(points) == 1 or (len(points) <= 40 and label != "training")
     marker = "o" if few else ""
     axes.plot(steps, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
@@ -316,7 +318,7 @@ def _line(
 
 
 def _star(axes: Axes, best: dict[str, Any] | None, key: str, color: str) -> Annotation | None:
-    """Mark the best validation, its value beside it."""
+    """Mark the best validation, with its value beside it."""
     if best is None or best.get(key) is None:
         return None
     at, value = best["step"], float(best[key])
@@ -329,25 +331,25 @@ def _star(axes: Axes, best: dict[str, Any] | None, key: str, color: str) -> Anno
         va="center",
         fontsize=9,
         color=color,
-        # A line behind it stays behind.
+        # Lines stay behind the label.
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.3},
     )
 
 
 def _spread(labels: list[Annotation]) -> None:
-    """Move labels that stand side by side up and down until none is on another."""
+    """Move overlapping labels apart vertically."""
     if len(labels) < 2:
         return
     axes = labels[0].axes
     assert axes is not None
     figure = axes.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # only now has the layout a size
+    figure.draw_without_rendering()  # the layout has a size only now
     points = 72 / figure.dpi
     at = [float(axes.transData.transform(label.xy)[1]) * points for label in labels]
     order = sorted(range(len(labels)), key=lambda number: at[number])
     places = [at[number] for number in order]
-    for _ in range(100):  # two that are too near go apart by half of what is missing, each
+    for _ in range(100):  # two labels that are too close move apart by half of the overlap each
         for below, above in pairwise(range(len(places))):
             short = LABEL_HEIGHT - (places[above] - places[below])
             if short > 0:
@@ -364,7 +366,7 @@ def _dress(axes: Axes, title: str, last_step: int) -> None:
     axes.set_title(title, fontsize=11, color=INK, loc="left")
     axes.set_xlabel("updates", fontsize=9, color=INK)
     axes.margins(y=0.14)
-    axes.set_xlim(0, last_step * 1.12)  # with room for what is beside the last point
+    axes.set_xlim(0, last_step * 1.12)  # with room for labels beside the last point
     axes.tick_params(labelsize=9, colors=INK, length=0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

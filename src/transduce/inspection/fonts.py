@@ -1,4 +1,4 @@
-"""Which installed font has which script, and what to install where none has."""
+"""Fonts: which installed font has which script, and what to install if none has."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-# Most scripts have a font of their name, such as Noto Sans Devanagari; these have not.
+# Most scripts have a font of their name, such as Noto Sans Devanagari; these do not.
 FONT_OF = {
     "CJK": "Noto Sans CJK SC",
     "HIRAGANA": "Noto Sans CJK JP",
@@ -18,7 +18,7 @@ SYMBOLS = "symbols"
 
 
 def families_for(text: str, usual: Sequence[str]) -> list[str]:
-    """The usual fonts, and after them any installed ones that have what those lack."""
+    """The usual fonts, followed by installed ones that have the missing characters."""
     families = list(usual)
     lacking = missing(text, families)
     for name in _installed() if lacking else ():
@@ -39,7 +39,7 @@ def missing(text: str, families: Iterable[str]) -> set[str]:
 
 
 def what_to_install(letters: Iterable[str]) -> str:
-    """A sentence on characters that are drawn as boxes; empty where there are none."""
+    """A sentence about characters that are drawn as boxes; empty if there are none."""
     scripts = sorted({_script(letter) for letter in letters})
     if not scripts:
         return ""
@@ -52,7 +52,7 @@ def what_to_install(letters: Iterable[str]) -> str:
 
 
 def _script(letter: str) -> str:
-    """The script of a character, as its Unicode name begins: DEVANAGARI LETTER KA."""
+    """The script of a character, from its Unicode name: DEVANAGARI LETTER KA."""
     if unicodedata.category(letter)[0] not in "LM":
         return SYMBOLS
     return unicodedata.name(letter, SYMBOLS).split()[0]
@@ -60,10 +60,10 @@ def _script(letter: str) -> str:
 
 @cache
 def _installed() -> list[str]:
-    """All font families; those without serifs first, which fit the rest of a picture."""
+    """All font families; sans-serif ones first, which match the rest of a figure."""
     from matplotlib.font_manager import fontManager
 
-    # The last resort has a box for everything: just what is not wanted.
+    # The Last Resort font has a box for every character, which is of no use here.
     found = {font.name for font in fontManager.ttflist}
     names = [name for name in found if not name.startswith("Last Resort")]
     return sorted(names, key=lambda name: ("Sans" not in name, name))

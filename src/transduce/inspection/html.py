@@ -1,4 +1,4 @@
-"""Pages for a browser: one file each, all that they show inside, nothing loaded from afar."""
+"""HTML pages: one self-contained file each, nothing loaded from the network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from transduce.inspection.prompts import Comparison
 from transduce.storage import write_text
 
-# In a <script> only these could end it or be read as more than data.
+# Inside <script> only these characters could end it or be parsed as markup.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def write_prompts(comparison: Comparison, path: Path) -> None:
-    """The comparison as a page."""
-    said = [
+    """Write the prompt comparison as an HTML page."""
+    continuations = [
         {
             "prompt": one.prompt,
             "tokens": one.tokens,
@@ -26,7 +26,7 @@ def write_prompts(comparison: Comparison, path: Path) -> None:
             "perplexity": one.perplexity,
         }
         for number, (one, followed) in enumerate(
-            zip(comparison.said, comparison.followed, strict=True)
+            zip(comparison.continuations, comparison.followed, strict=True)
         )
     ]
     followed = [
@@ -39,7 +39,12 @@ def write_prompts(comparison: Comparison, path: Path) -> None:
         }
         for one in comparison.followed
     ]
-    data = {"model": comparison.model, "how": comparison.how, "said": said, "followed": followed}
+    data = {
+        "model": comparison.model,
+        "how": comparison.how,
+        "said": continuations,
+        "followed": followed,
+    }
     write_text(path, _filled("prompts.html", data))
 
 
@@ -50,7 +55,7 @@ def _filled(template: str, data: dict[str, Any]) -> str:
 
 
 def _rounded(values: Any) -> Any:
-    """Numbers to four digits, in lists of any depth: a page need not hold more."""
+    """Numbers to four digits, in nested lists, to keep the page small."""
     if isinstance(values, float):
         return float(f"{values:.4g}")
     return [_rounded(value) for value in values] if isinstance(values, list | tuple) else values

@@ -1,4 +1,4 @@
-"""The model card: what a model folder's README.md says of the model."""
+"""The model card: README.md of a model folder."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from transduce.checksums import is_ours, write_listed
-from transduce.data.text.pairs import called, text_of
+from transduce.data.text.pairs import corpus_name, text_of
 from transduce.evaluation.metrics import decimals
 from transduce.recipe import Corpus, Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.folder import CARD, CARD_BESIDE, read_metrics
 from transduce.tasks.transduce import Model
 
-# What an entry of metrics.json may raise that somebody else has written.
+# Exceptions that a foreign entry of metrics.json may cause.
 STRANGE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def write_card(model: Model, folder: Path) -> str:
-    """Write README.md from the recipe, the weights and metrics.json; nothing in it is typed in.
+    """Write README.md from the recipe, the weights and metrics.json.
 
-    A README.md that a person wrote or edited stays: then the card goes beside it, and what is
-    given back is a sentence that says so.
+    A README.md that a person wrote or edited is kept: then the card is written beside it, and the
+    returned sentence says so.
     """
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
@@ -34,7 +34,7 @@ def write_card(model: Model, folder: Path) -> str:
     lines = [
         f"# {recipe.name}",
         "",
-        f"A {RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
+        f"A {TASK_RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
         "",
         "## Use",
         "",
@@ -68,9 +68,15 @@ def write_card(model: Model, folder: Path) -> str:
         path = folder / name
         if not path.exists() or is_ours(path):
             write_listed(path, text)
-            beside = f"{folder / CARD} is your own and stays as it is; the model card is {path}."
+            beside = (
+                f"{folder / CARD} was written or edited by you and is kept; the model card is "
+                f"{path}."
+            )
             return "" if name == CARD else beside
-    return f"{folder / CARD} and {CARD_BESIDE} are your own and stay: no model card was written."
+    return (
+        f"{folder / CARD} and {CARD_BESIDE} were written or edited by you and are kept: no model "
+        f"card was written."
+    )
 
 
 def _tokens(model: Model) -> list[str]:
@@ -85,13 +91,13 @@ def _tokens(model: Model) -> list[str]:
 
 def _part(part: Any) -> str:
     kind = getattr(part, "kind", "")
-    told = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
+    parts = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
     plain = part.model_dump(exclude={"kind"})
-    return ", ".join([*told, *(f"{key} {_word(value)}" for key, value in plain.items())])
+    return ", ".join([*parts, *(f"{key} {_word(value)}" for key, value in plain.items())])
 
 
 def _whole(recipe: Recipe) -> str:
-    """The model's own keys, as far as they mean something to its task."""
+    """The model's own keys that apply to its task."""
     names = {
         "width": "width",
         "dropout": "dropout",
@@ -100,15 +106,15 @@ def _whole(recipe: Recipe) -> str:
         "ctc_weight": "CTC weight",
         "pooling": "pooling:",
     }
-    without = RULES[recipe.task].without
-    told = [
+    without = TASK_RULES[recipe.task].unused_keys
+    parts = [
         f"{name} {getattr(recipe.model, key)}"
         for key, name in names.items()
         if f"model.{key}" not in without and (key != "ctc_weight" or recipe.model.ctc_weight)
     ]
     if recipe.model.characters is not None:
-        told.append(f"letters: {_part(recipe.model.characters)}")
-    return ", ".join(told).capitalize()
+        parts.append(f"letters: {_part(recipe.model.characters)}")
+    return ", ".join(parts).capitalize()
 
 
 def _word(value: Any) -> str:
@@ -118,7 +124,7 @@ def _word(value: Any) -> str:
 def _corpus(corpus: Corpus) -> str:
     unit = "lines" if text_of(corpus) else "pairs"
     first = f"the first {corpus.limit:,} {unit} of " if corpus.limit else ""
-    return f"{first}{called(corpus)}"
+    return f"{first}{corpus_name(corpus)}"
 
 
 def _training(facts: dict[str, Any]) -> list[str]:
@@ -132,7 +138,7 @@ def _training(facts: dict[str, Any]) -> list[str]:
 
 
 def _rows(split: str, result: dict[str, Any]) -> list[str]:
-    """What metrics.json has of one set; an entry that is none of ours raises."""
+    """The results of one split in metrics.json; a foreign entry raises."""
     rows = []
     beam = f", beam {result['beam']}" if "beam" in result else ""
     for name, metric in result.get("metrics", {}).items():

@@ -1,4 +1,4 @@
-"""A comparison of prompts as tables for a terminal."""
+"""Prompt comparison as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from transduce.inspection.prompts import Comparison, Followed, Likely, Said
+from transduce.inspection.prompts import Comparison, Likely, PromptContinuation, ScoredContinuation
 from transduce.terminal import console as make_console
 from transduce.terminal import plain
 
@@ -19,23 +19,24 @@ BESIDE, COLUMN = 22, 18  # characters of the first columns, and of each prompt's
 
 
 def print_comparison(comparison: Comparison) -> None:
-    """What followed each prompt; then, step by step after the first one's continuation, what each
-    prompt expects, and how far apart they are."""
+    """Print the continuation of each prompt; then, for each step of the first one's continuation,
+    the next tokens that each prompt predicts, and the divergence between prompts.
+    """
     console = make_console(highlight=False)
-    said, followed = comparison.said, comparison.followed[0]
+    continuations, followed = comparison.continuations, comparison.followed[0]
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in ("", "prompt and continuation", "log-prob.", "perplexity"):
         table.add_column(column, justify="right" if "-" in column or "x" in column else "left")
-    for number, one in enumerate(said, start=1):
+    for number, one in enumerate(continuations, start=1):
         written = Text(plain(one.prompt), style="bold")
         written.append(plain(one.text), style="not bold")
         table.add_row(f"{number}", written, f"{one.log_probability:.2f}", f"{one.perplexity:.2f}")
     console.print(table)
 
-    console.print("Each prompt, followed by what came after prompt 1: the likeliest next tokens")
-    several = len(said) > 1
-    fits = console.width >= BESIDE + COLUMN * len(said) + several * 5 * len(said)
-    (_print_beside if fits else _print_below)(console, said, followed)
+    console.print("Each prompt with the continuation of prompt 1: the most probable next tokens")
+    several = len(continuations) > 1
+    fits = console.width >= BESIDE + COLUMN * len(continuations) + several * 5 * len(continuations)
+    (_print_beside if fits else _print_below)(console, continuations, followed)
     if any(SPACE in token for token in followed.tokens):
         console.print(f"{SPACE} is a space.")
     if not several:
@@ -43,25 +44,29 @@ def print_comparison(comparison: Comparison) -> None:
 
     mean = Table(box=box.SIMPLE, pad_edge=False)
     mean.add_column("mean bits apart")
-    for number in range(len(said)):
+    for number in range(len(continuations)):
         mean.add_column(f"{number + 1}", justify="right")
-    for number, (one, row) in enumerate(zip(said, followed.mean_PP, strict=True)):
+    for number, (one, row) in enumerate(zip(continuations, followed.mean_PP, strict=True)):
         values = ["" if other == number else f"{bits:.3f}" for other, bits in enumerate(row)]
         mean.add_row(Text(f"{number + 1} {_short(one.prompt)}"), *values)
     console.print(mean)
 
 
-def _print_beside(console: Console, said: Sequence[Said], followed: Followed) -> None:
+def _print_beside(
+    console: Console, continuations: Sequence[PromptContinuation], followed: ScoredContinuation
+) -> None:
     """A row for each step, a column for each prompt."""
     steps = Table(box=box.SIMPLE, pad_edge=False)
-    several = len(said) > 1
-    bits = "bits 1–" + "/".join(str(number) for number in range(2, len(said) + 1))
+    several = len(continuations) > 1
+    bits = "bits 1–" + "/".join(str(number) for number in range(2, len(continuations) + 1))
     for column in ("step", "token", *([bits] if several else [])):
         steps.add_column(column, justify="left" if column == "token" else "right", no_wrap=True)
-    for number, one in enumerate(said, start=1):
+    for number, one in enumerate(continuations, start=1):
         steps.add_column(Text(f"{number} {_short(one.prompt)}"), no_wrap=True, overflow="ellipsis")
-    room = console.width - 20 - several * max(len(bits), 5 * len(said) - 6)
-    shown = max(1, min(3, room // (10 * len(said))))  # tokens of each prompt that a line holds
+    room = console.width - 20 - several * max(len(bits), 5 * len(continuations) - 6)
+    shown = max(
+        1, min(3, room // (10 * len(continuations)))
+    )  # tokens of each prompt that a line holds
     for step, token in enumerate(followed.tokens):
         apart = "/".join(f"{bits:.2f}" for bits in followed.divergence_KPP[step][0, 1:])
         likely = [_likely(of_one[step][:shown]) for of_one in followed.top]
@@ -70,16 +75,21 @@ def _print_beside(console: Console, said: Sequence[Said], followed: Followed) ->
     console.print(steps)
 
 
-def _print_below(console: Console, said: Sequence[Said], followed: Followed) -> None:
-    """A row for each prompt at each step, where a terminal is too narrow for them side by side."""
+def _print_below(
+    console: Console, continuations: Sequence[PromptContinuation], followed: ScoredContinuation
+) -> None:
+    """A row for each prompt at each step, if the terminal is too narrow for columns."""
     steps = Table(box=box.SIMPLE, pad_edge=False)
-    several = len(said) > 1
-    names = [Text(f"{number} {_short(one.prompt, 18)}") for number, one in enumerate(said, start=1)]
+    several = len(continuations) > 1
+    names = [
+        Text(f"{number} {_short(one.prompt, 18)}")
+        for number, one in enumerate(continuations, start=1)
+    ]
     first = min(12, max(cell_len(token) for token in [*followed.tokens, "token"]))
     widths = {"step": 4, "token": first, "prompt": max(name.cell_len for name in names)}
     widths |= {"bits": 4} if several else {}
     room = max(10, console.width - sum(widths.values()) - 3 * (len(widths) + 1))
-    for name, width in [*widths.items(), ("likeliest next tokens", room)]:
+    for name, width in [*widths.items(), ("most probable next tokens", room)]:
         right = name in ("step", "bits")
         steps.add_column(name, justify="right" if right else "left", width=width, no_wrap=True)
     for step, token in enumerate(followed.tokens):
@@ -92,11 +102,11 @@ def _print_below(console: Console, said: Sequence[Said], followed: Followed) -> 
                 prompt,
                 *([apart] if several else []),
                 Text(_likely(of_one[step][: next(iter(counts), 1)])),
-                end_section=number == len(said) - 1,
+                end_section=number == len(continuations) - 1,
             )
     console.print(steps)
     if several:
-        console.print("bits: how far what a prompt expects is from what prompt 1 expects, 0 to 1")
+        console.print("bits: Jensen-Shannon divergence from the predictions of prompt 1, 0 to 1")
 
 
 def _likely(tokens: Likely) -> str:
@@ -104,6 +114,6 @@ def _likely(tokens: Likely) -> str:
 
 
 def _short(prompt: str, most: int = 24) -> str:
-    """A prompt as the name of a column: its end tells it from others better than its start."""
+    """A prompt as the name of a column: its end differs from others more than its start."""
     shown = plain(prompt.replace("\n", "↵")) or "(nothing)"
     return shown if len(shown) <= most else f"…{shown[1 - most :]}"

@@ -1,9 +1,8 @@
-"""Prompts side by side: what follows each, and how far they change what is expected.
+"""Prompt comparison: the continuation of each prompt, and how prompts change the predictions.
 
-Two prompts p and q are compared by the distributions over the next token that they lead to, when
-both are followed by the same tokens: the Jensen-Shannon divergence (Lin 1991,
-https://doi.org/10.1109/18.61115) of the two, in bits, from 0 where they expect the same to 1 where
-nothing that one expects is possible after the other.
+Two prompts are compared by their distributions over the next token, when both are followed by the
+same tokens: the Jensen-Shannon divergence (Lin 1991, https://doi.org/10.1109/18.61115) in bits,
+from 0 for equal distributions to 1 for distributions without overlap.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from transduce.tasks import LanguageModel
 from transduce.tasks.language_model import Continuation
 from transduce.tasks.transduce import load
 
-# The ▁ of subwords looks like a line over what stands below it.
+# The ▁ of subwords would look like a line over the next row.
 SHOWN = str.maketrans({"▁": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"})
-TOP = 8  # likeliest tokens that are kept of every step
+TOP = 8  # most probable tokens that are kept for every step
 
 Likely = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a model wrote after a prompt."""
+class PromptContinuation:
+    """The continuation that a model generated for a prompt."""
 
     prompt: str
     tokens: list[str]
-    """As they are shown in tables: a space is ␣, a line break ↵."""
+    """Tokens as shown in tables: a space is ␣, a line break ↵."""
     texts: list[str]
-    """What each of them adds to the text; joined they are all that was written."""
+    """The text that each token adds; joined they are the continuation."""
     log_probability: float
 
     @property
@@ -51,18 +50,18 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Followed:
-    """The continuation of one prompt, put after every prompt; K steps, P prompts."""
+class ScoredContinuation:
+    """The continuation of one prompt, scored after every prompt; K steps, P prompts."""
 
     of: int
-    """Whose it is."""
+    """The index of the prompt that it is from."""
     tokens: list[str]
     probabilities_PK: NDArray[np.float64]
-    """Of its tokens after each prompt."""
+    """Log-probabilities of its tokens after each prompt."""
     divergence_KPP: NDArray[np.float64]
-    """Between the distributions that each two prompts lead to, in bits."""
+    """Jensen-Shannon divergence between each two prompts, in bits."""
     top: list[list[Likely]]
-    """The likeliest tokens, by prompt and step."""
+    """The most probable tokens, by prompt and step."""
 
     @property
     def mean_PP(self) -> NDArray[np.float64]:
@@ -75,36 +74,37 @@ class Followed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Prompts, what followed each, and each continuation after all of them."""
+    """Prompts with their continuations, and each continuation scored after all prompts."""
 
     model: str
     how: str
-    said: list[Said]
-    followed: list[Followed]
+    continuations: list[PromptContinuation]
+    followed: list[ScoredContinuation]
 
 
 def compare_folder(
     folder: Path, prompts: Sequence[str], device: str, precision: str, **settings: Any
 ) -> Comparison:
-    """`compare` with the model in a folder. Raises ModelError where it is no language model."""
+    """`compare` with the model in a folder. Raises ModelError if it is not a language model."""
     model = load(folder, device, precision)
     if not isinstance(model, LanguageModel):
         raise ModelError(
-            f"{folder} does the task {model.recipe.task}; prompts are for language models, which "
-            f"do the task continue"
+            f"{folder} is a model of the task {model.recipe.task}; prompts need a language model, "
+            f"of the task continue"
         )
     return compare(model, prompts, **settings)
 
 
 def compare(model: LanguageModel, prompts: Sequence[str], **settings: Any) -> Comparison:
-    """Continue each prompt as `run` does with these settings, and follow each continuation after
-    every prompt. Raises DataError where there is nothing to compare."""
+    """Continue each prompt as `run` does with these settings, and score each continuation after
+    every prompt. Raises DataError if there is no prompt.
+    """
     if not prompts:
-        raise DataError("there is no prompt; write one a line")
+        raise DataError("there is no prompt; write one in each line")
     outputs = model.run(prompts, **settings)
     ids = model.target_tokens.encode_batch(list(prompts))
-    said = [
-        Said(
+    continuations = [
+        PromptContinuation(
             prompt,
             _shown(model, output.ids),
             _texts(model, prompt_ids, output.ids),
@@ -113,17 +113,19 @@ def compare(model: LanguageModel, prompts: Sequence[str], **settings: Any) -> Co
         for prompt, prompt_ids, output in zip(prompts, ids, outputs, strict=True)
     ]
     followed = [follow(model, ids, output.ids, number) for number, output in enumerate(outputs)]
-    return Comparison(model.recipe.name, _how(model, settings), said, followed)
+    return Comparison(model.recipe.name, _how(model, settings), continuations, followed)
 
 
-def follow(model: LanguageModel, prompts: list[list[int]], tokens: list[int], of: int) -> Followed:
-    """One continuation after every prompt."""
+def follow(
+    model: LanguageModel, prompts: list[list[int]], tokens: list[int], of: int
+) -> ScoredContinuation:
+    """Score one continuation after every prompt."""
     log_probs_PKV = np.stack(
         model.distributions([Continuation(prompt, tokens) for prompt in prompts])
     )
     likely_PKV = np.argsort(-log_probs_PKV, axis=2, kind="stable")[:, :, :TOP]
     steps_K = np.arange(len(tokens))
-    return Followed(
+    return ScoredContinuation(
         of=of,
         tokens=_shown(model, tokens),
         probabilities_PK=np.exp(log_probs_PKV[:, steps_K, tokens]),
@@ -162,7 +164,7 @@ def jensen_shannon(log_probs_PKV: NDArray[np.float64]) -> NDArray[np.float64]:
 def _kullback_leibler(
     log_p_KV: NDArray[np.float64], log_q_KV: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Σ p log2(p / q); what has no probability counts nothing."""
+    """Kullback-Leibler divergence Σ p log2(p / q); terms with p = 0 count nothing."""
     possible_KV = np.isfinite(log_p_KV)
     ratio_KV = np.where(possible_KV, log_p_KV, 0.0) - np.where(possible_KV, log_q_KV, 0.0)
     return np.asarray((np.exp(log_p_KV) * ratio_KV).sum(axis=1) / math.log(2))
@@ -174,7 +176,7 @@ def _shown(model: LanguageModel, ids: Sequence[int]) -> list[str]:
 
 
 def _texts(model: LanguageModel, prompt: list[int], tokens: list[int]) -> list[str]:
-    """What each token adds to the text; one that is but a part of a character adds nothing yet."""
+    """The text that each token adds; an incomplete character adds nothing yet."""
     decode = model.target_tokens.decode
     before, last = decode(prompt), len(tokens)
     found = []

@@ -1,4 +1,4 @@
-"""A figure becomes a file, each text in it drawn with a font that has its script."""
+"""Save a figure, each text with a font that has its script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INK = "#222222"
 WIDTH_OF_LETTER = 0.07  # inches, at 8 points
-# Scripts that the default font lacks: whichever of these are installed come after it.
+# Fallback fonts for scripts that the default font lacks, as far as they are installed.
 FALLBACK_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -53,7 +53,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _find_fonts(figure: Figure, path: Path) -> None:
-    """Give each text the fonts it needs; where there are none, the picture and a warning say so."""
+    """Give each text the fonts it needs; if there are none, the figure and a warning say so."""
     from matplotlib.text import Text
 
     texts = [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
@@ -62,14 +62,14 @@ def _find_fonts(figure: Figure, path: Path) -> None:
         families = families_for(text.get_text(), fonts())
         text.set_fontfamily(families)
         boxes |= missing(text.get_text(), families)
-    if told := what_to_install(boxes):
-        lines = textwrap.fill(told, max(30, int(figure.get_figwidth() / WIDTH_OF_LETTER)))
+    if warning := what_to_install(boxes):
+        lines = textwrap.fill(warning, max(30, int(figure.get_figwidth() / WIDTH_OF_LETTER)))
         figure.text(0.0, -0.24 / figure.get_figheight(), lines, fontsize=8, color=INK, va="top")
-        warnings.warn(f"{path}: {told[0].lower()}{told[1:]}", stacklevel=3)
+        warnings.warn(f"{path}: {warning[0].lower()}{warning[1:]}", stacklevel=3)
 
 
 def no_glyph_warnings() -> None:
-    # A letter that no installed font has becomes a box; _find_fonts has said so.
+    # A character without a font becomes a box; _find_fonts has warned about it.
     warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
     warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
 

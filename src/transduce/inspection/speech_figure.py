@@ -1,4 +1,4 @@
-"""A picture of listening: what was written, letter by letter, over the audio where it was heard."""
+"""Speech attention figure: tokens over time, with attention, CTC alignment and spectrogram."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, sav
 from transduce.nn.ctc.alignment import align
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
-from transduce.tasks.model import ready
+from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ ROW = 0.125  # inches of a token
 SOUND_HEIGHT = 1.7
 FONT = 8.0
 EDGE = "#cfc9c4"
-DARKEST = 0.9  # the share of the rows whose largest weight is not yet as dark as can be
-SHADE = 0.7  # below one: small weights are seen, too
+DARKEST = 0.9  # share of the rows whose largest weight is not yet drawn in the darkest colour
+SHADE = 0.7  # exponent below one, so that small weights are visible
 SOUND_COLORS = "magma"
 PATH = "#e08214"
 LOWEST = 20.0  # Hz, where the mel bands begin
@@ -41,17 +41,17 @@ HERTZ = (100, 250, 500, 1000, 2000, 4000, 8000, 16000)
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What CTC heard of the T tokens of a text, END not among them."""
+class CtcPath:
+    """CTC probabilities and best path of the T tokens of a transcript, without END."""
 
     probabilities_TS: npt.NDArray[Any]
-    """Of each token at each of the S states."""
+    """Probability of each token at each of the S encoder frames."""
     first: Sequence[int]
     last: Sequence[int]
-    """The states of each token on the best path."""
+    """First and last frame of each token on the best path."""
 
 
-def draw_hearing(
+def draw_speech_attention(
     model: SpeechModel,
     source: AudioSource,
     path: Path,
@@ -61,12 +61,12 @@ def draw_hearing(
     tags: Sequence[str] = (),
     **asked: Any,
 ) -> str:
-    """Hear audio, draw where each token was heard, and give back what was written.
+    """Transcribe audio, draw attention over time, and return the transcript.
 
-    `path` ends in .png, .svg or .pdf; source and keywords are those of `model.run`. On top,
-    attention of the last layer; where CTC knows the tokens, what CTC heard and where its best path
-    says each of them; then the spectrogram. Raises DataError where the audio cannot be used,
-    ModelError where it is too long for one picture or nothing attends.
+    `path` ends in .png, .svg or .pdf; source and keywords are those of `model.run`. On top is the
+    attention of the last layer; then, if the model has CTC over the same tokens, CTC probabilities
+    and the best path; then the spectrogram. Raises DataError if the audio cannot be used,
+    ModelError if it is too long for one figure or the model has no attention.
     """
     asked = {"attention": True, "times": True, **asked}
     (output,) = model.run([source], rate=rate, tags=tags, **asked)
@@ -74,24 +74,24 @@ def draw_hearing(
         raise DataError(output.warning)
     if output.attention is None:
         raise ModelError(
-            f"{source}: there is no attention to draw; give a model that attends a "
+            f"{source}: there is no attention to draw; give a model with attention a "
             f"recording of at most {model.longest:g} s"
         )
-    (recording,) = model.listen_to([source], rate, tags)
+    (recording,) = model.split_recordings([source], rate, tags)
     ((wave, trouble, _),) = model.waves_of([recording.source])
     if wave is None:
         raise DataError(trouble)
     front = model.network.front
     samples_BW = torch.from_numpy(wave[None]).to(model.device)
     lengths_B = torch.tensor([len(wave)])
-    with model.tagged(recording.tags), ready(model):
+    with model.tagged(recording.tags), inference(model):
         mel_BFM, _ = front.mel(samples_BW.float() / FULL_SCALE, lengths_B.to(model.device))
         ctc = None
         if model.has_same_ctc and output.ids:
             memory = model.network.encode(samples_BW, lengths_B)
             ctc = _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), output.ids)
     weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
-    heard_map(
+    speech_attention_map(
         weights_TS,
         [front.seconds_of(state) for state in range(weights_TS.shape[1] + 1)],
         output.tokens,
@@ -106,18 +106,18 @@ def draw_hearing(
     return output.text
 
 
-def _ctc_path(heard_SV: Tensor, ids: Sequence[int]) -> Heard | None:
-    """None where there are more tokens than states."""
+def _ctc_path(log_probs_SV: Tensor, ids: Sequence[int]) -> CtcPath | None:
+    """None if there are more tokens than encoder frames."""
     tokens_T = torch.tensor(list(ids))
     try:
-        told = align(heard_SV, tokens_T, PAD)
+        path = align(log_probs_SV, tokens_T, PAD)
     except ValueError:
         return None
-    probabilities_TS = heard_SV.exp().T[tokens_T].numpy()
-    return Heard(probabilities_TS, told.first_U.tolist(), told.last_U.tolist())
+    probabilities_TS = log_probs_SV.exp().T[tokens_T].numpy()
+    return CtcPath(probabilities_TS, path.first_U.tolist(), path.last_U.tolist())
 
 
-def heard_map(
+def speech_attention_map(
     weights_TS: npt.NDArray[Any],
     edges: Sequence[float],
     tokens: Sequence[str],
@@ -127,14 +127,14 @@ def heard_map(
     path: Path,
     title: str = "",
     *,
-    ctc: Heard | None = None,
+    ctc: CtcPath | None = None,
     rate: int = RATE,
 ) -> None:
-    """Draw attention to audio: tokens down, seconds across, and the spectrogram under it.
+    """Draw attention over audio: tokens as rows, seconds as columns, with the spectrogram below.
 
     edges: the seconds where each of the S columns begins, and where the last ends. mel_FM: log-mel
-    features that last so many `seconds`, of audio of that rate. words stand where they were said.
-    ctc: what CTC heard of the tokens, for a picture between the two.
+    features of `seconds` of audio at that rate. words are drawn at their times. ctc: CTC
+    probabilities of the tokens, for a panel between the two.
     """
     from matplotlib.figure import Figure
 
@@ -181,7 +181,7 @@ def _draw_rows(
     """Weights of tokens, a row each."""
     from matplotlib.colors import PowerNorm
 
-    # Rows differ in how sharp they are: the darkest of most of them is as dark as can be.
+    # Rows differ in their maxima: the colour scale saturates for most of them.
     darkest = max(float(np.quantile(weights_TS.max(axis=1), DARKEST)), 1e-6)
     scale = PowerNorm(SHADE, vmin=0.0, vmax=darkest, clip=True)
     rows = np.arange(len(tokens) + 1)
@@ -191,8 +191,8 @@ def _draw_rows(
     axes.set_title(about, fontsize=FONT, color=INK, loc="right", pad=3)
 
 
-def _draw_path(axes: Axes, edges: Sequence[float], ctc: Heard) -> None:
-    """Where the best path says each token."""
+def _draw_path(axes: Axes, edges: Sequence[float], ctc: CtcPath) -> None:
+    """Outline the best path of each token."""
     from matplotlib.patches import Rectangle
 
     for row, (first, last) in enumerate(zip(ctc.first, ctc.last, strict=True)):
@@ -220,7 +220,7 @@ def _draw_audio(axes: Axes, mel_FM: npt.NDArray[Any], seconds: float, rate: int)
 
 
 def place_of_hertz(hertz: float, bands: int, rate: int) -> float:
-    """Where a frequency lies among mel bands that fill 0 to 1, the middle of each at its centre."""
+    """The position of a frequency among mel bands that fill 0 to 1, with bands at their centres."""
     low, high = mel(LOWEST), mel(rate / 2)
     band = (mel(hertz) - low) / (high - low) * (bands + 1) - 1
     return (band + 0.5) / bands
@@ -237,7 +237,7 @@ def _dress(axes: Axes, seconds: float) -> None:
 
 
 def _write_words(panels: Sequence[Axes], below: Axes, words: Sequence[TimedWord]) -> None:
-    """Each word above the spectrogram, and hair lines where it begins and ends."""
+    """Each word above the spectrogram, and thin lines where it begins and ends."""
     for word in words:
         for place in (word.start, word.end):
             for axes in panels:

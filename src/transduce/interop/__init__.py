@@ -1,1 +1,1 @@
-"""Trained models in other engines: exported, shown to say the same, and run by them."""
+"""Other inference engines: export to ONNX and CTranslate2, parity checks, and running them."""

@@ -1,7 +1,7 @@
-"""A Transformer written down for CTranslate2, by filling its public model specification.
+"""Export of a Transformer to CTranslate2, by filling its public model specification.
 
-https://opennmt.net/CTranslate2. Its weights are [out, in] as torch's; the norm of a sublayer lies
-inside the sublayer.
+https://opennmt.net/CTranslate2. Weights are [out, in] as torch's; the norm of a sublayer belongs to
+the sublayer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUANTIZATIONS = ("int8", "int8_float32", "float16", "bfloat16")
 def export(model: Transducer, folder: Path, quantize: str | None = None) -> None:
     """Write the model, with its tokens and recipe, so that CTranslate2 can run the folder.
 
-    Raises ModelError for what CTranslate2 cannot express.
+    Raises ModelError for what CTranslate2 does not support.
     """
     if quantize is not None and quantize not in QUANTIZATIONS:
         raise ModelError(f"quantize is {quantize}; it must be one of {', '.join(QUANTIZATIONS)}")
@@ -45,15 +45,15 @@ def export(model: Transducer, folder: Path, quantize: str | None = None) -> None
     specification.optimize(quantization=quantize)
     make_folder(folder)
     specification.save(str(folder))
-    model.save_frame(folder)
+    model.save_definition(folder)
 
 
 def check(settings: recipe.Model) -> None:
-    """ModelError, with the reason, where CTranslate2 has no such model."""
+    """ModelError, with the reason, if CTranslate2 does not support the model."""
     for name, part in settings.parts.items():
         if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
             raise ModelError(
-                f"CTranslate2 runs Transformers alone, and this model's {name} is {part.kind}: "
+                f"CTranslate2 supports only Transformers, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
         if part.combine == "concatenate":
@@ -124,10 +124,10 @@ def _shape(specs: Any, part: recipe.Encoder | recipe.Decoder) -> dict[str, Any]:
 
 def _fill_embedding(side: Any, spec: Any, embedding: TokenEmbedding, rows: int) -> None:
     spec.weight = _array(embedding.table.weight)
-    side.scale_embeddings = True  # by the root of the width, as ours
+    side.scale_embeddings = True  # by the square root of the width, as ours
     if not hasattr(side, "position_encodings"):
         return
-    # Without a table it would make waves of its own.
+    # Without a table it would compute its own sinusoids.
     side.position_encodings.encodings = _array(table(embedding, rows))
 
 
@@ -178,6 +178,6 @@ def _fill_last_norm(side: Any, norm: nn.Module) -> None:
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
-    # A copy: quantizing happens in place, and would change the model that is exported.
+    # A copy: quantization works in place, and would change the exported model.
     values: NDArray[np.float32] = tensor.detach().to("cpu", torch.float32).numpy().copy()
     return values

@@ -1,14 +1,15 @@
-"""CTranslate2 as an engine: our requests in its terms, its findings in ours.
+"""CTranslate2 as an inference engine: converts our requests to its options, and its results to
+ours.
 
-Its beam search is its own: it ends when a beam's worth of hypotheses have ended. It is asked for
-all of them, without a length penalty of its own, and they are ranked by our rule.
+It has its own beam search, which ends when as many hypotheses as the beam size have ended. It is
+asked for all of them, without its length penalty, and they are ranked by our rule.
 
-Where it bans tokens it shares their probability out among the others, so that what it finds has to
-be scored again. A trained model does not write PAD or BEGIN: they are banned only for the sentences
+If tokens are banned, it renormalises the probabilities of the others, so its hypotheses have to be
+scored again. A trained model does not generate PAD or BEGIN: they are banned only for the sentences
 where it did.
 
-A score costs its greedy search a softmax over the vocabulary at every step, a fifth of its time or
-more: where nobody wants to know it, it is not asked for.
+In greedy search a score costs it a softmax over the vocabulary at every step, a fifth of its time
+or more: it is requested only if needed.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from transduce.interop.positions import positions
 from transduce.recipe import Recipe
 
 # Source tokens of one batch: enough for full matrices, fewer in int8, and so few that each worker
-# has several batches, as the last ones of all are not done at the same moment.
+# has several batches, as the last ones do not end at the same time.
 LEAST_TOKENS, MOST_TOKENS, MOST_ON_GPU = 512, 1024, 1 << 14
-BATCHES = 4  # of each worker, at least, unless they were smaller than that
+BATCHES = 4  # batches for each worker, at least, unless they would be too small
 
 
 @dataclass(slots=True)
@@ -45,14 +46,15 @@ class _Found:
 
     tokens: list[int]
     log_probability: float | None
-    """None where it is not known, or not the model's."""
+    """None if it is not known, or not the model's."""
 
 
 class Translator:
     """A model that `interop.ctranslate2.export` wrote."""
 
     name = "CTranslate2"
-    at_once = 2  # the next call's batches are in its queue before the last of this one is done
+    # calls in parallel: the next call's batches are queued before the last of this one is done
+    at_once = 2
 
     def __init__(
         self,
@@ -63,12 +65,12 @@ class Translator:
         device: str = "auto",
     ) -> None:
         package = load_package("ctranslate2", "ctranslate2")
-        package.set_log_level(logging.ERROR)  # it tells every time of types it converts
+        package.set_log_level(logging.ERROR)  # it logs every type conversion otherwise
         kind, _, index = device.partition(":")
         if kind == "auto":
             kind = "cuda" if package.get_cuda_device_count() else "cpu"
         self._on_gpu = kind == "cuda"
-        # On a CPU, several workers of one thread beat one of several: no step waits for another.
+        # On a CPU, several workers with one thread each are faster than one with several threads.
         self._workers = 1 if self._on_gpu else count_cores()
         try:
             self._translator = package.Translator(
@@ -87,13 +89,13 @@ class Translator:
         self._source_names = source_tokens.names()
         self._target_names = target_tokens.names()
         self._target_ids = {name: number for number, name in enumerate(self._target_names)}
-        self.source_room = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_source_length = positions(recipe.model.encoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # --------------------------------------------------------------------------- decoding
 
     def decode(self, task: BatchDecoder, requests: Sequence[Request]) -> list[list[Hypothesis]]:
-        """The hypotheses of each request; ModelError for what CTranslate2 cannot do."""
+        """The hypotheses of each request; ModelError for what CTranslate2 does not support."""
         _refuse(task.settings, requests)
         limits = [task.bounds.limit(request, task.settings.min_length) for request in requests]
         found: dict[int, list[_Found]] = {}
@@ -107,7 +109,7 @@ class Translator:
         return [_ranked(found.get(place, []), power) for place in range(len(requests))]
 
     def follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
-        raise ModelError("CTranslate2 writes whole outputs here, no stream: leave out the engine")
+        raise ModelError("CTranslate2 does not stream outputs here: leave out the engine")
 
     def _search(
         self,
@@ -120,8 +122,9 @@ class Translator:
     ) -> list[int]:
         """Adds to `found`; returns those that need a second search.
 
-        It knows one limit for a batch. At first neighbours share the largest of theirs, hoping that
-        no sentence comes near its own; the second time a batch has one limit, and full bans.
+        It has one length limit for a batch. At first a batch uses its largest limit, which most
+        sentences do not reach; the second time all sentences of a batch have the same limit, and
+        all bans apply.
         """
         settings = task.settings
         options = _options(settings, len(self._target_names))
@@ -163,7 +166,7 @@ class Translator:
         return amiss
 
     def _packed(self, places: list[int], sizes: list[int]) -> list[list[int]]:
-        """Batches of about the same size, as many for one worker as for another."""
+        """Batches of about the same size, the same number for each worker."""
         if self._on_gpu:
             return list(pack(places, sizes, MOST_ON_GPU))
         tokens = sum(sizes[place] for place in places)
@@ -171,7 +174,9 @@ class Translator:
         return list(pack_evenly(places, sizes, most, LEAST_TOKENS))
 
     def _read(self, result: Any, exact: bool) -> list[_Found]:
-        """`exact`: the scores are the model's. With bans they are not, nor is a prefix in them."""
+        """`exact`: the scores are the model's. With bans they are not, and do not include a
+        prefix.
+        """
         ids = self._target_ids
         scores = result.scores if exact else repeat(None)
         hypotheses = []
@@ -185,7 +190,7 @@ class Translator:
         return hypotheses
 
     def _score(self, requests: Sequence[Request], found: dict[int, list[_Found]]) -> None:
-        """The log-probabilities that are missing."""
+        """Compute missing log-probabilities."""
         missing = [(place, h) for place, some in found.items() for h in some]
         missing = [(place, h) for place, h in missing if h.log_probability is None]
         scores = self.log_probabilities(
@@ -238,7 +243,7 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
         "disable_unk": not settings.unknown,
         "max_input_length": 0,
         "return_scores": _scored(settings),
-        "return_end_token": True,  # tells what has ended from what was cut
+        "return_end_token": True,  # distinguishes complete from truncated outputs
     }
     if settings.draws:
         return options | {
@@ -248,17 +253,17 @@ def _options(settings: Settings, vocabulary: int) -> dict[str, Any]:
             "sampling_topp": settings.top_p,
             "sampling_temperature": settings.temperature,
         }
-    # All that have ended, as our rule may like another best.
+    # All that have ended, as our ranking may prefer another one.
     return options | {"beam_size": settings.hypotheses, "num_hypotheses": settings.hypotheses}
 
 
 def _scored(settings: Settings) -> bool:
-    """Whether scores are wanted; several hypotheses are ranked by them."""
+    """Whether scores are needed; several hypotheses are ranked by them."""
     return settings.scores or settings.hypotheses > 1
 
 
 def _bans(settings: Settings) -> bool:
-    """Whether something is banned anyway, or drawn, so that all is scored again."""
+    """Whether tokens are banned or sampled, so that everything is scored again."""
     return bool(
         settings.draws
         or settings.no_repeat_ngram
@@ -270,11 +275,11 @@ def _bans(settings: Settings) -> bool:
 
 def _refuse(settings: Settings, requests: Sequence[Request]) -> None:
     if settings.groups > 1:
-        raise ModelError("CTranslate2 knows no groups in a beam: leave that out, or the engine")
-    if any(request.include for request in requests):
         raise ModelError(
-            "CTranslate2 cannot be told what to include: leave that out, or the engine"
+            "CTranslate2 has no diverse beam search: leave out the groups, or the engine"
         )
+    if any(request.include for request in requests):
+        raise ModelError("CTranslate2 has no required phrases: leave those out, or the engine")
 
 
 def _has_specials(tokens: list[int]) -> bool:
@@ -282,7 +287,7 @@ def _has_specials(tokens: list[int]) -> bool:
 
 
 def _cut(hypothesis: _Found, most: int) -> _Found:
-    """On the last step a hypothesis must end, as in our search."""
+    """At the length limit a hypothesis must end, as in our search."""
     return hypothesis if len(hypothesis.tokens) <= most else _Found(hypothesis.tokens[:most], None)
 
 

@@ -1,4 +1,4 @@
-"""Opening a model folder with the engine that is asked for, or with the one it was made for."""
+"""Open a model folder with a given inference engine, or with the one it was exported for."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from transduce.errors import ModelError
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.ctranslate2_translator import Translator
 from transduce.interop.onnx_session import Session
-from transduce.tasks.folder import WEIGHTS, check_sums, read_frame
+from transduce.tasks.folder import WEIGHTS, check_sums, read_definition
 from transduce.tasks.model import Origin
 from transduce.tasks.model_size import check_layers
 from transduce.tasks.transduce import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
-"""The engines there are, and the file by which an export for each is known."""
+"""The engines, and the file that identifies an export for each."""
 
 
 def open_model(
     folder: Path, engine: str | None = None, device: str = "auto", precision: str = "auto"
 ) -> Model:
-    """The model in a folder, run by an engine; without a name, by transduce itself, unless the
-    folder is an export.
+    """The model in a folder, run by an engine; by default by transduce itself, unless the folder is
+    an export.
 
-    An export is looked for in the folder and in its folder of the engine's name. Raises ModelError.
+    An export is searched in the folder and in its subfolder of the engine's name. Raises
+    ModelError.
     """
     if engine is None:
         exported = next((name for name, file in FILES.items() if (folder / file).is_file()), None)
@@ -39,7 +40,7 @@ def open_model(
             f"`transduce export {folder} --to {engine}`"
         )
     path = exported_folder(folder, engine)
-    recipe, source_tokens, target_tokens = read_frame(path)
+    recipe, source_tokens, target_tokens = read_definition(path)
     check_sums(path)
     check_layers(recipe)
     with torch.device("meta"):
@@ -51,7 +52,7 @@ def open_model(
 
 
 def exported_folder(folder: Path, engine: str) -> Path:
-    """Where the export lies: the folder itself, or its folder of the engine's name."""
+    """The folder of an export: the folder itself, or its subfolder of the engine's name."""
     if engine not in FILES:
         raise ModelError(f"there is no engine {engine}; there are {', '.join(FILES)}")
     for path in (folder, folder / engine):
@@ -66,7 +67,7 @@ def _engine(path: Path, name: str, model: Transducer, device: str) -> Engine:
     if name == "onnx":
         if device.partition(":")[0] not in ("auto", "cpu"):
             raise ModelError(
-                f"ONNX Runtime is used on the CPU alone here, not on {device}: leave out --device, "
+                f"ONNX Runtime is used only on the CPU here, not on {device}: leave out --device, "
                 f"or use --engine ctranslate2"
             )
         return Session(path, model.recipe)

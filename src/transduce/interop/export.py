@@ -1,4 +1,4 @@
-"""Exporting a model folder: converted aside, compared, and only then put in place."""
+"""Export a model folder: converted in a temporary folder, compared, and only then put in place."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from transduce.evaluation.evaluate import items_of
 from transduce.interop import ctranslate2, onnx
 from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
-from transduce.interop.measure import measure_apart
+from transduce.interop.measure import measure_in_subprocess
 from transduce.interop.parity import REPORT, Parity, compare
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
-from transduce.storage import make_folder, workshop
+from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Transducer, load
 
@@ -39,11 +39,11 @@ def export_folder(
     overrides: Sequence[str] = (),
     overwrite: bool = False,
 ) -> Exported:
-    """Export the model in a folder, into its folder of the engine's name unless told otherwise;
-    for native, in fewer bits, into that of their name.
+    """Export the model in a folder, by default into its subfolder of the engine's name; for native,
+    a quantized copy in the subfolder of its precision.
 
-    Raises ModelError where the engine cannot express the model, and, unless allowed, where the
-    export does not say what the model says: then nothing is put in place.
+    Raises ModelError if the engine does not support the model, and, unless allowed, if the export
+    gives other results than the model: then nothing is put in place.
     """
     if to not in EXPORTS:
         raise ModelError(f"there is no export to {to}; there are {', '.join(EXPORTS)}")
@@ -53,16 +53,18 @@ def export_folder(
     model.recipe = with_overrides(model.recipe, overrides, ("data.folder",))
     if not isinstance(model, Transducer):
         raise ModelError(
-            f"{model_folder} does the task {model.recipe.task}; models of the task transduce alone "
+            f"{model_folder} is a model of the task {model.recipe.task}; only the task transduce "
             f"are exported"
         )
     if model.recipe.audio is not None:
-        raise ModelError(f"{model_folder} hears; models whose sources are text alone are exported")
+        raise ModelError(
+            f"{model_folder} is a speech model; only models with text sources can be exported"
+        )
     place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to, overwrite)
     pairs, data = _pairs(model, files, limit)
     make_folder(place.parent)
-    with workshop(place.parent) as work:
+    with temporary_folder(place.parent) as work:
         part = work / "export"
         if to == "onnx":
             onnx.export(model, part)
@@ -77,7 +79,7 @@ def export_folder(
             )
         parity.write(part)
         list_files(part, *strangers(part))
-        _check_place(place, to, overwrite)  # again: comparing may have taken long
+        _check_place(place, to, overwrite)  # again, as comparing may have taken long
         if place.exists():
             place.replace(work / "before")
         part.replace(place)
@@ -96,9 +98,9 @@ def _compared(
     items = items_of(pairs, model.recipe.data.multiple_references)
     sources = [item.source for item in items]
     with tempfile.TemporaryDirectory() as scratch:
-        before = measure_apart(model_folder, None, pairs, sources, Path(scratch))
+        before = measure_in_subprocess(model_folder, None, pairs, sources, Path(scratch))
         named = None if engine == "native" else engine
-        after = measure_apart(exported, named, pairs, sources, Path(scratch))
+        after = measure_in_subprocess(exported, named, pairs, sources, Path(scratch))
     size = sum(file.stat().st_size for file in exported.iterdir() if file.suffix in HEAVY)
     return compare(
         before,
@@ -116,15 +118,15 @@ def _compared(
 
 
 def _check_place(place: Path, engine: str, overwrite: bool) -> None:
-    """An older export may be replaced, nothing else; what was put or changed there, if asked."""
+    """Raise ModelError if the folder holds anything but an older, unchanged export."""
     known = place / FILES.get(engine, WEIGHTS)
     if place.is_dir() and any(place.iterdir()) and not known.is_file():
-        raise ModelError(f"{place} holds other files than an export; give another --output")
+        raise ModelError(f"{place} holds files that are not an export; give another --output")
     if (place / WEIGHTS).is_file() and not (place / REPORT).is_file():
         raise ModelError(f"{place} holds a trained model; give another --output")
     for found in [] if overwrite or not place.is_dir() else strangers(place):
         raise ModelError(
-            f"{found} is not as the export wrote it and would be removed: move it, give another "
+            f"{found} was changed since the export and would be removed: move it, give another "
             f"--output, or --overwrite"
         )
 
@@ -132,16 +134,16 @@ def _check_place(place: Path, engine: str, overwrite: bool) -> None:
 def _pairs(
     model: Transducer, files: tuple[Path | None, Path | None], limit: int
 ) -> tuple[list[Pair], str]:
-    """The first pairs that training would have taken, and what they are of."""
+    """The first pairs that training would have used, and a name for them."""
     source, target = files
     data = model.recipe.data
     corpus: Corpus = data.valid
-    told = "the recipe's validation set"
+    name = "the recipe's validation set"
     if source is not None or target is not None:
         if source is None or target is None:
             raise DataError("pairs to compare on need both --source and --target")
         corpus = ParallelFiles(source=str(source.resolve()), target=str(target.resolve()))
-        told = f"{source.name} and {target.name}"
+        name = f"{source.name} and {target.name}"
     elif model.origin is not None:
         check_reads(*model.origin, data, corpus)
     try:
@@ -149,8 +151,8 @@ def _pairs(
     except DataError as error:
         raise DataError(f"{error} (give other pairs to compare on: --source, --target)") from None
     if not found:
-        raise DataError(f"{told} has no pair of at most {data.max_length} tokens to compare on")
-    return found, told
+        raise DataError(f"{name} has no pair of at most {data.max_length} tokens to compare on")
+    return found, name
 
 
 def _short(model: Transducer, corpus: Corpus) -> Iterator[Pair]:

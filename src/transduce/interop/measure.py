@@ -1,6 +1,6 @@
-"""What a model says of a set of pairs, and how fast, measured in a process of its own.
+"""Measure the outputs and the speed of a model on pairs, in a process of its own.
 
-Two engines in one process disturb each other: each brings threads that hold on to the cores.
+Two engines in one process disturb each other: each has threads that occupy the cores.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from transduce.interop.engine import open_model
 from transduce.runtime.packed_copy import packed
 from transduce.tasks.transduce import Model, Transducer
 
-WARMING = 8  # sentences before the clock starts
+WARMING = 8  # warm-up sentences before the clock starts
 
 
 @dataclass(frozen=True)
-class Sayings:
-    """Of one model: the log-probability of each target's tokens, and what it writes itself."""
+class Measurement:
+    """Log-probabilities of the target tokens, and the model's own outputs."""
 
     log_probabilities: list[list[float]]
     greedy: list[list[str]]
-    """The tokens of each source's output, greedily and by the recipe's own search."""
+    """The output tokens of each source, by greedy search and by the recipe's search."""
     searched: list[list[str]]
     greedy_texts: list[str]
     texts: list[str]
-    """Of the recipe's search."""
+    """The recipe's beam size."""
     seconds: float
-    """That the recipe's search took over all sources."""
+    """Seconds of the recipe's search over all sources."""
 
 
-def measure_apart(
+def measure_in_subprocess(
     folder: Path, engine: str | None, pairs: Sequence[Pair], sources: Sequence[str], scratch: Path
-) -> Sayings:
-    """`measure_here` in another process; `scratch` is a folder for the questions and answers."""
-    asked, answered = scratch / "asked.json", scratch / "answered.json"
-    asked.write_text(
+) -> Measurement:
+    """`measure_here` in another process; `scratch` is a folder for its inputs and results."""
+    request_path, result_path = scratch / "request.json", scratch / "result.json"
+    request_path.write_text(
         json.dumps([[p.source for p in pairs], [p.target for p in pairs], list(sources)]), "utf-8"
     )
-    answered.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __name__, folder, engine or "", asked, answered]
+    result_path.unlink(missing_ok=True)
+    command = [sys.executable, "-m", __name__, folder, engine or "", request_path, result_path]
     ended = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["it was killed"])[-1]
         raise ModelError(f"{folder} could not be measured: {reason}")
-    return Sayings(**json.loads(answered.read_text("utf-8")))
+    return Measurement(**json.loads(result_path.read_text("utf-8")))
 
 
 def measure_here(
@@ -62,8 +62,8 @@ def measure_here(
     engine: str | None,
     given: tuple[Sequence[str], Sequence[str]],
     sources: Sequence[str],
-) -> Sayings:
-    """Score the pairs, decode the sources twice, time the second."""
+) -> Measurement:
+    """Score the pairs, decode the sources twice, and time the second decoding."""
     model = open_model(folder, engine, "cpu")
     log_probabilities = _log_probabilities(model, *given)
     greedy = model.run(sources, beam=1)
@@ -71,7 +71,7 @@ def measure_here(
     began = time.perf_counter()
     searched = model.run(sources, scores=False)
     seconds = time.perf_counter() - began
-    return Sayings(
+    return Measurement(
         log_probabilities,
         [output.tokens for output in greedy],
         [output.tokens for output in searched],
@@ -84,7 +84,7 @@ def measure_here(
 def _log_probabilities(
     model: Model, sources: Sequence[str], targets: Sequence[str]
 ) -> list[list[float]]:
-    """As search computes them: scores of given targets would be computed in full."""
+    """Step by step as search computes them, not in one pass over given targets."""
     if model.precision == "auto":
         return [score.token_log_probabilities for score in model.score(sources, targets)]
     assert isinstance(model, Transducer)
@@ -96,10 +96,10 @@ def _log_probabilities(
         )
 
 
-def _main(folder: str, engine: str, asked: str, answered: str) -> None:
-    given, targets, sources = json.loads(Path(asked).read_text("utf-8"))
+def _main(folder: str, engine: str, request_path: str, result_path: str) -> None:
+    given, targets, sources = json.loads(Path(request_path).read_text("utf-8"))
     sayings = measure_here(Path(folder), engine or None, (given, targets), sources)
-    Path(answered).write_text(json.dumps(asdict(sayings)), "utf-8")
+    Path(result_path).write_text(json.dumps(asdict(sayings)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A Transformer as two ONNX graphs: the encoder, and one step of the decoder.
+"""Export of a Transformer to ONNX: two graphs, the encoder and one step of the decoder.
 
-encoder.onnx: source [batch, source], mask [batch, source] (True where a token is) → memory
-[layers, batch, source, 2 width], keys and values for each layer's attention to the source.
+encoder.onnx: source [batch, source], mask [batch, source] (True for tokens) → memory [layers,
+batch, source, 2 width], keys and values for each layer's cross-attention.
 
-decoder.onnx: tokens [batch], position [1], past [layers, batch, time, 2 width], memory, mask →
-log_probabilities [batch, vocabulary], new_past, one step longer. The first token is BEGIN, its
-position 0 and its past empty.
+decoder.onnx: tokens [batch], position [1], past [layers, batch, time, 2 width] (the KV cache),
+memory, mask → log_probabilities [batch, vocabulary], new_past, one step longer. The first token is
+BEGIN, with position 0 and an empty past.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ OPSET = 17
 
 
 def export(model: Transducer, folder: Path) -> None:
-    """Write the two graphs, with the model's tokens and recipe; ModelError where it cannot be."""
+    """Write the two graphs, with the model's tokens and recipe; ModelError if it is not
+    supported.
+    """
     settings = model.recipe.model
     for name, part in settings.parts.items():
         if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
@@ -50,7 +52,8 @@ def export(model: Transducer, folder: Path) -> None:
             )
     load_package("onnx", "onnx")
     make_folder(folder)
-    network = deepcopy(model.network).float().cpu().eval()  # the model itself stays as it is
+    # a copy: the model itself is not changed
+    network = deepcopy(model.network).float().cpu().eval()
     encoder = EncoderGraph(network, positions(settings.encoder))
     decoder = StepGraph(network, positions(settings.decoder))
     L, D = len(decoder.decoder.blocks), settings.width
@@ -76,7 +79,7 @@ def export(model: Transducer, folder: Path) -> None:
         },
         {"log_probabilities": {0: "batch"}, "new_past": {1: "batch", 2: "new_time"}},
     )
-    model.save_frame(folder)
+    model.save_definition(folder)
 
 
 def _write(
@@ -87,7 +90,8 @@ def _write(
     outputs: dict[str, dict[int, str]],
 ) -> None:
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is a newer exporter, which needs more packages
+        # warnings that there is a newer exporter, which needs more packages
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             graph.eval(),
             example,
@@ -112,7 +116,7 @@ class EncoderGraph(nn.Module):
         assert isinstance(network.decoder, TransformerDecoder)
         self.front = Front(network.front, rows)
         self.encoder, self.decoder = network.encoder, network.decoder
-        self.turns = Turns(_rotary(network.encoder.blocks), rows)
+        self.turns = RotaryTable(_rotary(network.encoder.blocks), rows)
 
     def forward(self, source_BS: Tensor, mask_BS: Tensor) -> Tensor:
         position_S = torch.arange(source_BS.shape[1])
@@ -131,14 +135,14 @@ class EncoderGraph(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """One more token a row: log-probabilities of the next, and the past with this one."""
+    """One decoding step: log-probabilities of the next token, and the extended KV cache."""
 
     def __init__(self, network: EncoderDecoder, rows: int) -> None:
         super().__init__()
         assert isinstance(network.decoder, TransformerDecoder)
         self.front = Front(network.decoder.embedding, rows)
         self.decoder, self.head = network.decoder, network.head
-        self.turns = Turns(_rotary(network.decoder.blocks), rows)
+        self.turns = RotaryTable(_rotary(network.decoder.blocks), rows)
 
     def forward(
         self,
@@ -180,7 +184,7 @@ class StepGraph(nn.Module):
 
 
 class Front(nn.Module):
-    """Embeddings with positions out of a table."""
+    """Embeddings with positions from a table."""
 
     table_TD: Tensor
 
@@ -199,8 +203,8 @@ class Front(nn.Module):
         return torch.cat((x_BTD, position_BTD), dim=-1)
 
 
-class Turns(nn.Module):
-    """Rotary positions out of a table; without any, what comes in goes out."""
+class RotaryTable(nn.Module):
+    """Rotary positions from a table; the identity if there are none."""
 
     table_TK: Tensor
 
@@ -233,7 +237,7 @@ def _attended(
     values_BSD: Tensor,
     mask_BS: Tensor | None = None,
 ) -> Tensor:
-    """The attention written out: kernels of one backend have no place in a graph for another."""
+    """Attention written out: fused kernels of one backend cannot be exported."""
     B, T, D = query_BTD.shape
     query_BHTK, keys_BHSK, values_BHSK = (
         x_BTD.view(B, -1, attention.heads, D // attention.heads).transpose(1, 2)
@@ -251,7 +255,7 @@ Attend = Callable[[Tensor, MultiHeadAttention], Tensor]
 
 
 def _through(block: Block, x: Tensor, attend: Mapping[str, Attend]) -> Tensor:
-    """A block's sublayers, each in its residual."""
+    """The sublayers of a block, each with its residual connection."""
     for sublayer in block.sublayers:
         norm, pre = sublayer.residual.norm, sublayer.residual.norm_position == "pre"
         entered = _normed(norm, x) if pre else x
@@ -268,5 +272,5 @@ def _normed(norm: nn.Module, x: Tensor) -> Tensor:
         y: Tensor = norm(x)
         return y
     assert norm.eps is not None
-    # Written out, as older sets of operators have no such norm.
+    # Written out, as older operator sets have no RMSNorm.
     return x * torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + norm.eps) * norm.weight

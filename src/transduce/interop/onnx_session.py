@@ -1,4 +1,4 @@
-"""ONNX Runtime as an engine: it steps, our search searches, so all that search can do works."""
+"""ONNX Runtime as an inference engine: it computes the steps, our search does the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from transduce.recipe import Recipe
 
 @dataclass
 class SessionState:
-    """What the decoder remembers, one row for each hypothesis."""
+    """The decoder's KV cache, one row for each hypothesis."""
 
     past_LBTE: Tensor
     memory_LBSE: Tensor
@@ -47,13 +47,13 @@ class Session:
         runtime = load_package("onnxruntime", "onnx")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = count_cores()
-        # Threads that wait by spinning take the cores from our own part of the step.
+        # Spinning threads would take the cores from our own part of the step.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._encoder, self._decoder = (
             _session(runtime, folder / name, options) for name in (ENCODER, DECODER)
         )
-        self.source_room = positions(recipe.model.encoder)
-        self.target_room = positions(recipe.model.decoder)
+        self.max_source_length = positions(recipe.model.encoder)
+        self.max_target_length = positions(recipe.model.decoder)
 
     # ------------------------------------------------------------------- what search asks for
 
@@ -111,6 +111,6 @@ class Session:
 def _session(runtime: Any, path: Path, options: Any) -> Any:
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no common kind
+    except Exception as error:  # its errors have no common base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"ONNX Runtime cannot load {path}: {reason}") from None

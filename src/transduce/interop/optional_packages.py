@@ -1,4 +1,4 @@
-"""The engines' packages, loaded only when somebody asks for them."""
+"""Optional packages of the engines, imported only when needed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from transduce.errors import ModelError
 
 
 def load_package(name: str, extra: str) -> Any:
-    """A package of an extra; ModelError with the line that installs it.
+    """Import a package of an extra; ModelError says how to install it.
 
-    Never at the top of a file: CTranslate2 brings an OpenMP of its own, which would take the cores
-    from torch's as soon as it is loaded.
+    Never at the top of a file: CTranslate2 has its own OpenMP, which takes the cores from torch's
+    as soon as it is loaded.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Whether an exported model says what the model says: figures, a verdict, a page to read."""
+"""Parity of an exported model with the original: differences, thresholds, and a report."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Any
 
 from transduce.evaluation.evaluate import Item
 from transduce.evaluation.metrics import TITLES, Metric, measure
-from transduce.interop.measure import Sayings
+from transduce.interop.measure import Measurement
 from transduce.storage import write_json, write_text
 
 REPORT = "parity.json"
 
-# Rounding in another order of sums is below 1e-5; a wrong weight is far above.
+# Another order of summation differs by less than 1e-5; a wrong weight by far more.
 LARGEST_DIFFERENCE = 1e-3
 LEAST_IDENTICAL = 0.999
-# Of quantized weights, and of another beam search. Between two decodings of some hundred sentences
-# that differ by rounding alone, BLEU moves by a few tenths: a whole point is a loss.
+# Thresholds for quantized weights, and for another beam search. Between two decodings of some
+# hundred sentences that differ by rounding alone, BLEU varies by a few tenths: a whole point is a
+# loss.
 LARGEST_DROP = 1.0
 
 
 @dataclass(frozen=True)
 class Parity:
-    """Before and after an export, on the same pairs."""
+    """Results before and after an export, on the same pairs."""
 
     engine: str
     quantize: str | None
@@ -32,7 +33,7 @@ class Parity:
     data: str
     beam: int
     largest_difference: float
-    """Between log-probabilities of the same token of a target."""
+    """The largest difference of log-probabilities of the same target token."""
     mean_difference: float
     identical_greedy: float
     identical_searched: float
@@ -41,10 +42,10 @@ class Parity:
     bytes: tuple[int, int]
     sentences_per_second: tuple[float, float]
     faults: list[str]
-    """What is beyond a threshold, in words; empty where all is well."""
+    """Differences beyond a threshold, in words; empty if there are none."""
 
     def lines(self) -> list[str]:
-        """The report, one figure a line."""
+        """The report, one figure in each line."""
         before, after = self.bytes
         slow, fast = self.sentences_per_second
         shown = [
@@ -74,8 +75,8 @@ class Parity:
 
 
 def compare(
-    before: Sayings,
-    after: Sayings,
+    before: Measurement,
+    after: Measurement,
     items: list[Item],
     metrics: list[str],
     *,
@@ -84,7 +85,7 @@ def compare(
     own_search: bool,
     **facts: Any,
 ) -> Parity:
-    """The figures and the verdict; `own_search`: the engine's beam search is not ours."""
+    """The differences and faults; `own_search`: the engine has its own beam search."""
     differences = [
         abs(old - new)
         for row, other in zip(before.log_probabilities, after.log_probabilities, strict=True)
@@ -111,7 +112,7 @@ def compare(
             if share < LEAST_IDENTICAL
         ] + faults
     if not math.isfinite(largest):
-        faults.insert(0, "some log-probabilities are no numbers")
+        faults.insert(0, "some log-probabilities are NaN or infinite")
     elif quantize is None and largest > LARGEST_DIFFERENCE:
         text = f"log-probabilities differ by {largest:.2g}, the most is {LARGEST_DIFFERENCE}"
         faults.insert(0, text)
@@ -131,7 +132,7 @@ def compare(
 
 
 def _largest(differences: list[float]) -> float:
-    """What is no number is the largest of all, which `max` would not see."""
+    """The maximum; NaN counts as the largest, which `max` would miss."""
     broken = [value for value in differences if value != value]
     return broken[0] if broken else max(differences)
 

@@ -1,4 +1,4 @@
-"""Positions as a table of so many rows, all that other engines know of them."""
+"""Positions as a table of fixed size, for engines that compute none."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from torch import Tensor
 from transduce import recipe
 from transduce.nn.embedding.tokens import TokenEmbedding
 
-LEAST = 2048  # ours are waves that go on as far as one likes; a table has to end
+LEAST = 2048  # sinusoids have no end; a table must have one
 
 
 def positions(part: recipe.Encoder | recipe.Decoder | None) -> int:
-    """The longest sequence, END counted, that an exported part has positions for."""
+    """The longest sequence, including END, that an exported encoder or decoder has positions
+    for.
+    """
     most = getattr(part, "max_positions", 0)
     return most if getattr(part, "positions", "") == "learned" else max(most, LEAST)
 
 
 def table(embedding: TokenEmbedding, rows: int) -> Tensor:
-    """What is put to the embeddings, [rows, width]; zeros where nothing is."""
+    """The table that is added to the embeddings, [rows, width]; zeros without positions."""
     if embedding.positions is None:
         return torch.zeros(rows, embedding.table.weight.shape[1])
     table_TD: Tensor = embedding.positions.positions(rows)

@@ -1,7 +1,7 @@
-"""A model folder of our own in fewer bits, which is loaded and used as any other.
+"""Quantization: a model folder in bfloat16 or int8, which is loaded and used as any other.
 
-bfloat16 halves every weight, int8 quarters the matrices (runtime/int8_file.py). The file
-remembers the precision, and search on a CPU computes in it.
+bfloat16 halves every weight, int8 quarters the matrices (runtime/int8_file.py). The file records
+the precision, and search on a CPU computes in it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import torch
 from transduce.checksums import listed
 from transduce.errors import ModelError
 from transduce.models.weights import weights_of
-from transduce.runtime.int8_file import pack_levels
+from transduce.runtime.int8_file import quantize_weights
 from transduce.storage import write_tensors
-from transduce.tasks.folder import WEIGHTS
+from transduce.tasks.folder import WEIGHTS, format_fact
 from transduce.tasks.transduce import Transducer
 
 KINDS = ("bfloat16", "int8")
 
 
 def export(model: Transducer, folder: Path, quantize: str | None) -> None:
-    """Write a model folder with the weights in fewer bits, which `load` opens; or ModelError."""
+    """Write a model folder with quantized weights, which `load` opens; or ModelError."""
     if quantize not in KINDS:
-        said = "is left out" if quantize is None else f"is {quantize}"
-        raise ModelError(f"quantize {said}; for native it must be one of {', '.join(KINDS)}")
+        given = "is left out" if quantize is None else f"is {quantize}"
+        raise ModelError(f"quantize {given}; for native it must be one of {', '.join(KINDS)}")
     weights = weights_of(model.network)
     if quantize == "int8":
-        weights = pack_levels(weights)
+        weights = quantize_weights(weights)
     else:
         weights = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
-    model.save_frame(folder)
-    facts = {"format": "transduce 1", "precision": quantize}
+    model.save_definition(folder)
+    facts = {**format_fact(), "precision": quantize}
     with listed(folder / WEIGHTS) as announce:
         write_tensors(folder / WEIGHTS, weights, facts, announce=announce)

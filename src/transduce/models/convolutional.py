@@ -14,7 +14,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.models.memory import Memory, reorder_mask
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.gated_convolution import (
@@ -33,12 +32,12 @@ from transduce.nn.residual import dropped
 class ConvolutionalEncoder(nn.Module):
     """Blocks of gated convolutions between two linear layers."""
 
-    def __init__(self, settings: recipe.ConvolutionalEncoder, width: int, dropout: float) -> None:
+    def __init__(self, width: int, layers: int, kernel: int = 3, dropout: float = 0.0) -> None:
+        """`kernel`: how many tokens a convolution sees; odd."""
         super().__init__()
         self.into = build_linear(width, width, dropout)
         self.blocks = nn.ModuleList(
-            ConvolutionalEncoderBlock(width, settings.kernel, dropout)
-            for _ in range(settings.layers)
+            ConvolutionalEncoderBlock(width, kernel, dropout) for _ in range(layers)
         )
         self.out_of = build_linear(width, width)
 
@@ -96,10 +95,11 @@ class ConvolutionalDecoder(nn.Module):
 
     def __init__(
         self,
-        settings: recipe.ConvolutionalDecoder,
-        width: int,
-        dropout: float,
         embedding: TokenEmbedding,
+        width: int,
+        layers: int,
+        kernel: int = 3,
+        dropout: float = 0.0,
         alone: bool = False,
     ) -> None:
         """`alone`: there is no encoder, and no block attends to a source (Dauphin et al. 2017)."""
@@ -109,8 +109,8 @@ class ConvolutionalDecoder(nn.Module):
         self.dropout = dropout
         self.into = build_linear(width, width, dropout)
         self.blocks = nn.ModuleList(
-            ConvolutionalDecoderBlock(width, settings.kernel, dropout, cross=not alone)
-            for _ in range(settings.layers)
+            ConvolutionalDecoderBlock(width, kernel, dropout, cross=not alone)
+            for _ in range(layers)
         )
         self.out_of = build_linear(width, width)
 

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.models.convolutional import ConvolutionalDecoder
 from transduce.models.memory import Memory, reorder_mask
-from transduce.models.stack import build_last_norm, build_stack
 from transduce.nn.attention.attention import SCORES, Attention
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.location_aware import LocationAware, LocationAwareAttention
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import Mask, Segments, causal
-from transduce.nn.positions import Places
+from transduce.nn.positions import Places, Rotary
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.residual import Stream, normalise
-from transduce.nn.transformer import DecoderBlock
+from transduce.nn.transformer import DecoderBlock, build_last_norm
 
 
 class DecoderState(Protocol):
@@ -83,19 +80,43 @@ class TransformerDecoder(nn.Module):
 
     def __init__(
         self,
-        settings: recipe.TransformerDecoder,
-        width: int,
-        dropout: float,
         embedding: TokenEmbedding,
+        width: int,
+        heads: int,
+        feed_forward: int,
+        layers: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: bool = False,
         alone: bool = False,
     ) -> None:
         """`alone`: there is no encoder, and no block has attention to a source."""
         super().__init__()
         self.embedding = embedding
         self.alone = alone
-        block = partial(DecoderBlock, cross=False) if alone else DecoderBlock
-        self.blocks = build_stack(block, settings, width, dropout)
-        self.norm = build_last_norm(settings, width)
+        turns = Rotary(width // heads) if rotary else None
+        self.blocks = nn.ModuleList(
+            DecoderBlock(
+                width,
+                heads,
+                feed_forward,
+                activation=activation,
+                norm=norm,
+                norm_position=norm_position,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation_dropout=activation_dropout,
+                rotary=turns,
+                cross=not alone,
+            )
+            for _ in range(layers)
+        )
+        self.norm = build_last_norm(norm, norm_position, width)
 
     @property
     def stack(self) -> Sequence[DecoderBlock]:
@@ -198,36 +219,42 @@ class RecurrentDecoder(nn.Module):
 
     def __init__(
         self,
-        settings: recipe.RecurrentDecoder,
-        width: int,
-        dropout: float,
         embedding: TokenEmbedding,
-        final: tuple[str, int] | None = None,
+        width: int,
+        cell: str = "lstm",
+        layers: int = 1,
+        *,
+        attention: Attention | None = None,
+        context: str = "output",
+        skip: bool = False,
+        dropout: float = 0.0,
+        bridge: bool = True,
         alone: bool = False,
     ) -> None:
-        """`final`: cell and layers of a recurrent encoder, None where the encoder has no state.
+        """context: where the attended source enters, the "input", the "output" or "both".
 
-        `alone`: there is no encoder; nothing to attend to and nothing to begin with.
+        `bridge`: the mean of the memory is mapped to the initial state; without it, the memory
+        has the final states of a recurrent encoder with the same cell and as many layers. `alone`:
+        there is no encoder; nothing to attend to and nothing to begin with.
         """
         super().__init__()
+        if context not in ("input", "output", "both"):
+            raise ValueError(f'context must be "input", "output" or "both", not "{context}".')
+        if alone and attention is not None:
+            raise ValueError("A decoder that is alone has no source to attend to.")
         self.embedding = embedding
         self.alone = alone
-        self.attention = None if alone else _build_attention(settings, width)
-        attends = self.attention is not None
-        self.context_in_input = attends and settings.context in ("input", "both")
-        self.context_in_output = attends and settings.context in ("output", "both")
+        self.attention = attention
+        attends = attention is not None
+        self.context_in_input = attends and context in ("input", "both")
+        self.context_in_output = attends and context in ("output", "both")
         input_width = 2 * width if self.context_in_input else width
-        self.recurrent = Recurrent(
-            settings.cell, input_width, width, settings.layers, dropout=dropout, skip=settings.skip
-        )
+        self.recurrent = Recurrent(cell, input_width, width, layers, dropout=dropout, skip=skip)
         self.readout = nn.Linear(2 * width, width) if self.context_in_output else None
         self.dropout = nn.Dropout(dropout)
-        # The encoder's final states fit as they are, or the mean of the memory is mapped to them.
-        fits = final == (settings.cell, settings.layers)
-        parts = 2 if settings.cell.startswith("lstm") else 1
-        bridged = not fits and not alone
-        self.bridge = nn.Linear(width, settings.layers * parts * width) if bridged else None
-        self.parts = parts
+        self.parts = 2 if cell.startswith("lstm") else 1  # h and c, or h alone
+        bridged = bridge and not alone
+        self.bridge = nn.Linear(width, layers * self.parts * width) if bridged else None
 
     def forward(self, tokens_BT: Tensor, memory: Memory | None = None) -> Tensor:
         """Teacher forcing: tokens_BT (from BEGIN on) → features_BTD."""
@@ -302,33 +329,32 @@ class RecurrentDecoder(nn.Module):
         return [tuple(states[i : i + self.parts]) for i in range(0, len(states), self.parts)]
 
 
-def _build_attention(settings: recipe.RecurrentDecoder, width: int) -> Attention | None:
-    if settings.attention == "none":
+def build_attention(
+    score: str | None,
+    width: int,
+    *,
+    max_positions: int = 1024,
+    location_filters: int = 10,
+    location_kernel: int = 51,
+) -> Attention | None:
+    """Attention of a recurrent decoder by the name of its score (see SCORES); None: none.
+
+    "location" (Luong et al. 2015) points at one of `max_positions` states of the source.
+    "location-aware" (Chorowski et al. 2015) sees its own last weights through `location_filters`
+    of `location_kernel` states. Raises ValueError for another name.
+    """
+    if score is None:
         return None
-    if settings.attention == "location-aware":
-        filters, kernel = settings.location_filters, settings.location_kernel
-        score = LocationAware(width, width, filters=filters, kernel=kernel)
-        return LocationAwareAttention(score)
-    room = {"max_length": settings.max_positions} if settings.attention == "location" else {}
-    return Attention(SCORES[settings.attention](width, width, **room))
+    if score == "location-aware":
+        aware = LocationAware(width, width, filters=location_filters, kernel=location_kernel)
+        return LocationAwareAttention(aware)
+    if score not in SCORES:
+        names = ", ".join(["location-aware", *SCORES])
+        raise ValueError(f"attention must be None or one of {names}, not {score}.")
+    size = {"max_length": max_positions} if score == "location" else {}
+    return Attention(SCORES[score](width, width, **size))
 
 
 # ------------------------------------------------------------------------------------- any kind
 
 Decoder = TransformerDecoder | RecurrentDecoder | ConvolutionalDecoder
-
-
-def build_decoder(
-    settings: recipe.Decoder,
-    width: int,
-    dropout: float,
-    embedding: TokenEmbedding,
-    final: tuple[str, int] | None = None,
-    alone: bool = False,
-) -> Decoder:
-    """`final` and `alone`: see RecurrentDecoder."""
-    if isinstance(settings, recipe.RecurrentDecoder):
-        return RecurrentDecoder(settings, width, dropout, embedding, final, alone)
-    if isinstance(settings, recipe.ConvolutionalDecoder):
-        return ConvolutionalDecoder(settings, width, dropout, embedding, alone)
-    return TransformerDecoder(settings, width, dropout, embedding, alone)

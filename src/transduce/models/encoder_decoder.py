@@ -1,24 +1,15 @@
-"""The network: source front end → encoder → decoder → head."""
+"""The encoder-decoder: source embedding → encoder → decoder → output head."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import PAD
-from transduce.errors import ModelError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
-from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder, build_decoder
-from transduce.models.encoders import (
-    ConformerEncoder,
-    Encoder,
-    RecurrentEncoder,
-    build_encoder,
-)
+from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
+from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
 from transduce.models.hooks import call_hooked, is_watched
 from transduce.models.memory import Memory, padding_mask
 from transduce.models.trainable import TrainableNetwork
@@ -28,7 +19,6 @@ from transduce.nn.linear import linear
 from transduce.nn.loss.cross_entropy import Loss, cross_entropy
 from transduce.nn.loss.r_drop import r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments
-from transduce.nn.positions import Fourier, Learned, Positioned, Sinusoidal
 
 
 class Head(nn.Module):
@@ -104,6 +94,11 @@ class EncoderDecoder(TrainableNetwork):
         features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B))
         return features_BTD
 
+    def logits(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on)."""
+        logits_BTV: Tensor = self.head(self(source_BS, lengths_B, target_BT))
+        return logits_BTV
+
     def loss(
         self,
         source_BS: Tensor,
@@ -144,6 +139,46 @@ class EncoderDecoder(TrainableNetwork):
         return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
 
 
+def assemble(
+    front: TokenEmbedding,
+    encoder: Encoder,
+    decoder: Decoder,
+    width: int,
+    tie_embeddings: str = "target",
+) -> EncoderDecoder:
+    """An encoder-decoder of these parts, with an output head.
+
+    tie_embeddings (Press and Wolf 2017, https://arxiv.org/abs/1608.05859): "target": the target's
+    embeddings are the output head's too; "all": and the source's; "none": each has its own. Raises
+    ValueError where "all" cannot be.
+    """
+    if tie_embeddings == "all":
+        source_VD, target_VD = front.table.weight, decoder.embedding.table.weight
+        if source_VD.shape != target_VD.shape:
+            raise ValueError(
+                f"tie_embeddings: all shares one table of source and target embeddings, but these "
+                f"are {_shape(source_VD)} and {_shape(target_VD)} (tokens x width): use one "
+                f"vocabulary and the same combine on both sides, or tie_embeddings: target"
+            )
+        decoder.embedding.table = front.table
+    head = output_head(decoder.embedding, width, tie_embeddings)
+    return EncoderDecoder(front, encoder, decoder, head).built()
+
+
+def output_head(embedding: TokenEmbedding, width: int, tie_embeddings: str = "target") -> Head:
+    """The head above a decoder; its weights are the embeddings', unless these are tied to none."""
+    if tie_embeddings not in ("all", "target", "none"):
+        raise ValueError(
+            f'tie_embeddings must be "all", "target" or "none", not "{tie_embeddings}".'
+        )
+    tied = None if tie_embeddings == "none" else embedding.table
+    return Head(width, embedding.table.num_embeddings, tied)
+
+
+def _shape(weight_VD: Tensor) -> str:
+    return " x ".join(map(str, weight_VD.shape))
+
+
 def hooked_step(
     decoder: Decoder, tokens_B: Tensor, state: DecoderState
 ) -> tuple[Tensor, DecoderState]:
@@ -157,83 +192,6 @@ def hooked_step(
 
     features_BD: Tensor = call_hooked(decoder, step, tokens_B)
     return features_BD, after
-
-
-class Vocabulary(NamedTuple):
-    source: int
-    target: int
-
-
-def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
-    """A network of the recipe's shape, its weights drawn from torch's generator.
-
-    Raises ModelError where tie_embeddings: all cannot be.
-    """
-    width, dropout = settings.width, settings.dropout
-    assert settings.encoder is not None  # the recipe holds this
-    assert settings.decoder is not None
-    front = build_front(vocabulary.source, width, settings.encoder, dropout)
-    target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
-    if settings.tie_embeddings == "all":
-        if front.table.weight.shape != target_front.table.weight.shape:
-            raise ModelError(
-                f"tie_embeddings: all shares one table of source and target embeddings, but these "
-                f"are {_shape(front)} and {_shape(target_front)} (tokens x width): use one "
-                f"vocabulary and the same combine on both sides, or tie_embeddings: target"
-            )
-        target_front.table = front.table
-    encoder = build_encoder(settings.encoder, width, dropout)
-    return EncoderDecoder(front, encoder, *build_writer(settings, target_front)).built()
-
-
-def build_writer(settings: recipe.Model, front: TokenEmbedding) -> tuple[Decoder, Head]:
-    """A decoder and its head upon the embeddings of the target's tokens."""
-    width, dropout = settings.width, settings.dropout
-    final = None
-    if isinstance(settings.encoder, recipe.RecurrentEncoder):
-        final = (settings.encoder.cell, settings.encoder.layers)
-    assert settings.decoder is not None  # the recipe holds this
-    decoder = build_decoder(settings.decoder, width, dropout, front, final)
-    tied = None if settings.tie_embeddings == "none" else front.table
-    return decoder, Head(width, front.table.num_embeddings, tied)
-
-
-def _shape(front: TokenEmbedding) -> str:
-    return " x ".join(map(str, front.table.weight.shape))
-
-
-def build_front(
-    vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
-) -> TokenEmbedding:
-    """The look-up table below a part, with the positions that it asks for."""
-    positions = build_positions(part, width)
-    inner = width // 2 if positions is not None and positions.combine == "concatenate" else width
-    return TokenEmbedding(vocabulary, inner, positions, dropout)
-
-
-def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:
-    if isinstance(part, recipe.ConformerEncoder):
-        return Positioned(Sinusoidal(width)) if part.positions == "sinusoidal" else None
-    if isinstance(part, recipe.ConvolutionalEncoder | recipe.ConvolutionalDecoder):
-        if part.positions == "none":
-            return None
-        if part.positions == "sinusoidal":
-            return Positioned(Sinusoidal(width))
-        # As large as the embeddings, as in the paper.
-        return Positioned(Learned(width, part.max_positions, std=1.0))
-    if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
-        return None
-    inner = width // 2 if part.combine == "concatenate" else width
-    table: nn.Module
-    if part.positions == "sinusoidal":
-        table = Sinusoidal(inner)
-    elif part.positions == "fourier":
-        table = Fourier(inner, part.max_positions)
-    elif part.positions == "learned":
-        table = Learned(inner, part.max_positions)
-    else:  # rotary turns queries and keys inside the attention; none knows no order
-        return None
-    return Positioned(table, part.combine)
 
 
 def packs_all(network: TrainableNetwork, longest: int) -> bool:

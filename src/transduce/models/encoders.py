@@ -8,26 +8,54 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
-from transduce.models.stack import build_last_norm, build_stack
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent, reverse_sequences
 from transduce.nn.residual import Stream, normalise
-from transduce.nn.transformer import EncoderBlock
+from transduce.nn.transformer import EncoderBlock, build_last_norm
 
 
 class TransformerEncoder(nn.Module):
     """Blocks of self-attention and feed-forward (Vaswani et al. 2017, figure 1, left)."""
 
-    def __init__(self, settings: recipe.TransformerEncoder, width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        feed_forward: int,
+        layers: int,
+        *,
+        activation: str = "relu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: bool = False,
+    ) -> None:
+        """`rotary`: rotary positions in every block; other positions are the embeddings'."""
         super().__init__()
-        self.blocks = build_stack(EncoderBlock, settings, width, dropout)
-        self.norm = build_last_norm(settings, width)
+        turns = Rotary(width // heads) if rotary else None
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                width,
+                heads,
+                feed_forward,
+                activation=activation,
+                norm=norm,
+                norm_position=norm_position,
+                dropout=dropout,
+                attention_dropout=attention_dropout,
+                activation_dropout=activation_dropout,
+                rotary=turns,
+            )
+            for _ in range(layers)
+        )
+        self.norm = build_last_norm(norm, norm_position, width)
 
     @property
     def stack(self) -> Sequence[EncoderBlock]:
@@ -43,25 +71,38 @@ class TransformerEncoder(nn.Module):
 class ConformerEncoder(nn.Module):
     """Blocks of attention and convolution (Gulati et al. 2020, https://arxiv.org/abs/2005.08100)."""
 
-    def __init__(self, settings: recipe.ConformerEncoder, width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        feed_forward: int,
+        layers: int,
+        *,
+        kernel: int = 31,
+        positions: str = "rotary",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+    ) -> None:
+        """positions: "relative" or "rotary"; any others are the embeddings', and unknown here."""
         super().__init__()
-        positions: Sinusoidal | Rotary | None = None
-        if settings.positions == "relative":
-            positions = Sinusoidal(width)
-        elif settings.positions == "rotary":
-            positions = Rotary(width // settings.heads)
+        inside: Sinusoidal | Rotary | None = None
+        if positions == "relative":
+            inside = Sinusoidal(width)
+        elif positions == "rotary":
+            inside = Rotary(width // heads)
         self.blocks = nn.ModuleList(
             ConformerBlock(
                 width,
-                settings.heads,
-                settings.feed_forward,
-                kernel=settings.kernel,
-                positions=positions,
+                heads,
+                feed_forward,
+                kernel=kernel,
+                positions=inside,
                 dropout=dropout,
-                attention_dropout=settings.attention_dropout,
-                activation_dropout=settings.activation_dropout,
+                attention_dropout=attention_dropout,
+                activation_dropout=activation_dropout,
             )
-            for _ in range(settings.layers)
+            for _ in range(layers)
         )
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
@@ -77,20 +118,34 @@ class ConformerEncoder(nn.Module):
 class RecurrentEncoder(nn.Module):
     """A recurrent network over the source, in one direction or both."""
 
-    def __init__(self, settings: recipe.RecurrentEncoder, width: int, dropout: float) -> None:
+    def __init__(
+        self,
+        width: int,
+        cell: str = "lstm",
+        layers: int = 1,
+        *,
+        bidirectional: bool = True,
+        reverse: bool = False,
+        skip: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        """`width` is that of the states; in both directions, each has half of it.
+
+        `reverse`: the source is read from its end (Sutskever et al. 2014). `skip`: see Recurrent.
+        """
         super().__init__()
-        directions = 2 if settings.bidirectional else 1
+        directions = 2 if bidirectional else 1
         self.recurrent = Recurrent(
-            settings.cell,
+            cell,
             width,
             width // directions,
-            settings.layers,
-            bidirectional=settings.bidirectional,
+            layers,
+            bidirectional=bidirectional,
             dropout=dropout,
-            skip=settings.skip,
+            skip=skip,
         )
         self.directions = directions
-        self.reverse = settings.reverse
+        self.reverse = reverse
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
@@ -122,15 +177,3 @@ class PooledEncoder(nn.Module):
 Encoder = (
     TransformerEncoder | ConformerEncoder | RecurrentEncoder | ConvolutionalEncoder | PooledEncoder
 )
-
-
-def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
-    if isinstance(settings, recipe.RecurrentEncoder):
-        return RecurrentEncoder(settings, width, dropout)
-    if isinstance(settings, recipe.ConformerEncoder):
-        return ConformerEncoder(settings, width, dropout)
-    if isinstance(settings, recipe.ConvolutionalEncoder):
-        return ConvolutionalEncoder(settings, width, dropout)
-    if isinstance(settings, recipe.PooledEncoder):
-        return PooledEncoder()
-    return TransformerEncoder(settings, width, dropout)

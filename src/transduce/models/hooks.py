@@ -14,15 +14,8 @@ from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.watchable import Watchable
+from transduce.nn.torch_private import forward_hooks, has_forward_hooks
 from transduce.nn.transformer import FeedForward
-
-HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-)
 
 Copied = TypeVar("Copied", bound=nn.Module)
 
@@ -31,7 +24,7 @@ def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
     """A deep copy that shares hooks and lens with its original, and the tensors to `keep`."""
     shared: list[object] = [*keep]
     for module in network.modules():
-        shared += [vars(module)[name] for name in HOOKS]
+        shared += forward_hooks(module)
         if isinstance(module, Watchable):
             shared += [module.watching, module.gating]
     return deepcopy(network, {id(one): one for one in shared})
@@ -40,9 +33,9 @@ def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
 def is_watched(modules: Iterable[nn.Module]) -> bool:
     """Whether a lens, a gate or a forward hook is on any of these modules."""
     for module in modules:
-        own = vars(module)  # every run asks this: without torch's detours
-        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        if has_forward_hooks(module):
             return True
+        own = vars(module)
         if "watching" in own and (own["watching"][0] is not None or own["gating"][0] is not None):
             return True
     return False
@@ -55,7 +48,7 @@ def is_gated(modules: Iterable[nn.Module]) -> bool:
 
 def call_hooked(module: nn.Module, method: Callable[..., Any], *arguments: Any) -> Any:
     """method(*arguments), with the module's forward hooks around it as if it were `forward`."""
-    if not (module._forward_hooks or module._forward_pre_hooks):
+    if not has_forward_hooks(module):
         return method(*arguments)
     own = vars(module).get("forward")
     module.forward = method  # of the instance, which torch calls in place of the class's
@@ -79,6 +72,6 @@ def silent_hooks(network: nn.Module) -> list[str]:
         parent = modules[name.rpartition(".")[0]]
         inner = isinstance(parent, MultiHeadAttention | FeedForward)
         silent = module is network or inner or isinstance(module, nn.ModuleList)
-        if silent and (module._forward_hooks or module._forward_pre_hooks):
+        if silent and has_forward_hooks(module):
             names.append(name or "the whole network")
     return names

@@ -1,17 +1,14 @@
-"""The network of labels: source front end → encoder → (pool) → head; there is no decoder."""
+"""Classifiers and taggers: source embedding → encoder → (pooling) → output head; no decoder."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from transduce import recipe
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import SPECIALS
-from transduce.models.encoder_decoder import Head, build_positions, packs_all
-from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.encoder_decoder import Head, packs_all
+from transduce.models.encoders import Encoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
 from transduce.models.trainable import TrainableNetwork
@@ -52,9 +49,14 @@ class Labeller(TrainableNetwork):
         memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
         return memory
 
+    def logits(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+        """Of every label: [B, S, V] of each token, or with pooling [B, 1, V] of the source."""
+        logits_BSV: Tensor = self.head(self(source_BS, lengths_B))
+        return logits_BSV
+
     def log_probabilities(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Of every label, [B, S, V] or [B, 1, V], in float32."""
-        return torch.log_softmax(self.head(self(source_BS, lengths_B)).float(), dim=-1)
+        return torch.log_softmax(self.logits(source_BS, lengths_B).float(), dim=-1)
 
     def loss(
         self,
@@ -106,28 +108,10 @@ def _labels(target_BT: Tensor) -> Tensor:
     return (target_BT - len(SPECIALS)).clamp(min=NO_LABEL)
 
 
-def build_labeller(
-    settings: recipe.Model, words: Sequence[str], labels: int, *, pooled: bool
+def assemble_labeller(
+    front: WordEmbedding, encoder: Encoder, width: int, labels: int, pooling: str | None
 ) -> Labeller:
-    """A network of the recipe's shape over a vocabulary of words, specials counted among them."""
-    assert settings.encoder is not None  # the recipe holds this
-    width, letters = settings.width, settings.characters
-    positions = build_positions(settings.encoder, width)
-    beside = positions is not None and positions.combine == "concatenate"
-    front = WordEmbedding(
-        words,
-        width // 2 if beside else width,
-        positions,
-        settings.dropout,
-        word_dropout=settings.word_dropout,
-        letters=letters.kind if letters else None,
-        letters_width=letters.width if letters else 0,
-        own=letters.words + len(SPECIALS) if letters and letters.words else None,
-        ngrams=settings.ngrams,
-    )
-    if isinstance(settings.encoder, recipe.PooledEncoder):
-        front.scale = 1.0  # no positions are added that it would have to be as large as
-    encoder = build_encoder(settings.encoder, width, settings.dropout)
-    pool = build_pool(settings.pooling, width) if pooled else None
+    """A network that labels every token, or with pooling ("mean", …) the whole source."""
+    pool = build_pool(pooling, width) if pooling is not None else None
     wider = pool.wider if pool is not None else 1
     return Labeller(front, encoder, pool, Head(wider * width, labels, None)).built()

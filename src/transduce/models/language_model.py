@@ -1,19 +1,13 @@
-"""The network of a language model: a decoder alone and its head."""
+"""Language models: a decoder without an encoder, and its output head."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from transduce import recipe
 from transduce.data.batches.packing import Packed
-from transduce.models.decoders import (
-    Decoder,
-    DecoderState,
-    TransformerDecoder,
-    build_decoder,
-)
-from transduce.models.encoder_decoder import Head, build_front, hooked_step
+from transduce.models.decoders import Decoder, DecoderState, TransformerDecoder
+from transduce.models.encoder_decoder import Head, hooked_step, output_head
 from transduce.models.hooks import is_watched
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention, packs
@@ -33,6 +27,11 @@ class LanguageModelNetwork(TrainableNetwork):
         """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
         features_BTD: Tensor = self.decoder(target_BT)
         return features_BTD
+
+    def logits(self, target_BT: Tensor) -> Tensor:
+        """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on)."""
+        logits_BTV: Tensor = self.head(self(target_BT))
+        return logits_BTV
 
     def loss(
         self,
@@ -71,11 +70,14 @@ class LanguageModelNetwork(TrainableNetwork):
         return torch.log_softmax(self.head(features_BD).float(), dim=-1), state
 
 
-def build_language(settings: recipe.Model, vocabulary: int) -> LanguageModelNetwork:
-    """A network of the recipe's shape, its weights drawn from torch's generator."""
-    width, dropout = settings.width, settings.dropout
-    assert settings.decoder is not None  # the recipe holds this
-    front = build_front(vocabulary, width, settings.decoder, dropout)
-    decoder = build_decoder(settings.decoder, width, dropout, front, alone=True)
-    tied = None if settings.tie_embeddings == "none" else front.table
-    return LanguageModelNetwork(decoder, Head(width, vocabulary, tied)).built()
+def assemble_language_model(
+    decoder: Decoder, width: int, tie_embeddings: str = "target"
+) -> LanguageModelNetwork:
+    """A language model of a decoder that is alone; "none" gives the output embeddings of its own.
+
+    Raises ValueError where the decoder expects a source.
+    """
+    if not decoder.alone:
+        raise ValueError("The decoder of a language model attends to no source: use alone=True.")
+    head = output_head(decoder.embedding, width, tie_embeddings)
+    return LanguageModelNetwork(decoder, head).built()

@@ -67,6 +67,9 @@ def _segments(memory: Memory) -> Segments | None:
 
 
 def build_pool(kind: str, width: int) -> MeanPool | AttentionPool | LastPool:
+    """Pooling by name; ValueError for another than "mean", "attention" and "last"."""
     if kind == "attention":
         return AttentionPool(width)
+    if kind not in ("mean", "last"):
+        raise ValueError(f'pooling must be "mean", "attention" or "last", not "{kind}".')
     return MeanPool() if kind == "mean" else LastPool()

@@ -1,4 +1,4 @@
-"""The network that hears: waveforms → features → encoder → decoder → head, and CTC beside it."""
+"""Speech to tokens: waveform → log-mel features → encoder → decoder → output head, and CTC."""
 
 from __future__ import annotations
 
@@ -9,21 +9,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from transduce import recipe
 from transduce.data.audio.corpus import FULL_SCALE
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import PAD
-from transduce.errors import ModelError
 from transduce.models.decoders import Decoder
-from transduce.models.encoder_decoder import (
-    EncoderDecoder,
-    Head,
-    Vocabulary,
-    build_front,
-    build_positions,
-    build_writer,
-)
-from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.encoder_decoder import EncoderDecoder, Head
+from transduce.models.encoders import Encoder
 from transduce.models.memory import Memory, padding_mask
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
@@ -38,29 +29,36 @@ from transduce.nn.speech.subsampling import FACTOR, REACH, Subsampling
 
 
 class SpeechFrontEnd(nn.Module):
-    """Samples to vectors: log-mel features, normalised, in training augmented, four made one."""
+    """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4."""
 
     def __init__(
         self,
-        settings: recipe.Audio,
+        mel: LogMel,
         width: int,
-        positions: Positioned | None,
-        dropout: float,
+        positions: Positioned | None = None,
+        *,
+        dropout: float = 0.0,
+        normalize: str = "utterance",
+        channels: int | None = None,
+        speed_perturbation: Sequence[float] = (),
+        spec_augment: SpecAugment | None = None,
         tags: int = 0,
     ) -> None:
-        """tags: how many there are that a source may have, such as languages."""
+        """normalize: by the mean and variance of each "utterance", or "global" ones.
+
+        channels: of the subsampling's convolutions; None: the width. speed_perturbation: speeds
+        of which one is drawn for each waveform in training. tags: how many there are that a
+        source may have, such as languages.
+        """
         super().__init__()
-        window, hop = settings.window, settings.hop
-        self.rate = settings.sample_rate
-        try:
-            self.mel = LogMel(settings.sample_rate, settings.mel_bands, frame_ms=window, hop_ms=hop)
-        except ValueError as error:
-            raise ModelError(f"audio.mel_bands is {settings.mel_bands}: {error}") from None
-        self.norm = GlobalNorm(settings.mel_bands) if settings.normalize == "global" else None
-        self.speeds = settings.speed_perturbation
-        augment = settings.spec_augment
-        self.augment = None if augment is None else SpecAugment(**augment.model_dump())
-        self.subsampling = Subsampling(settings.mel_bands, width, settings.channels)
+        if normalize not in ("utterance", "global"):
+            raise ValueError(f'normalize must be "utterance" or "global", not "{normalize}".')
+        self.rate = mel.rate
+        self.mel = mel
+        self.norm = GlobalNorm(mel.bands) if normalize == "global" else None
+        self.speeds = speed_perturbation
+        self.augment = spec_augment
+        self.subsampling = Subsampling(mel.bands, width, channels)
         self.scale = math.sqrt(width)
         self.positions = positions
         self.dropout = dropout
@@ -84,12 +82,13 @@ class SpeechFrontEnd(nn.Module):
     def forward(
         self, source_BW: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Samples of 16 bits [B, W] to vectors [B, S, D] and how many these are, on the CPU.
+        """Samples [B, W] to vectors [B, S, D] and how many these are, on the CPU.
 
-        lengths_B stays on the CPU, so that nothing waits for the device to learn it. tags_BG: 1
-        where a source has a tag, else 0.
+        Samples are integers of 16 bits, or floating-point numbers within ±1. lengths_B stays on
+        the CPU, so that nothing waits for the device to learn it. tags_BG: 1 where a source has a
+        tag, else 0.
         """
-        samples_BW = source_BW.to(self.mel.window_A.dtype) / FULL_SCALE
+        samples_BW = self._scaled(source_BW)
         if self.training and self.speeds:
             samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
         mel_BTM, there_B = self.mel(samples_BW, lengths_B.to(samples_BW.device, non_blocking=True))
@@ -112,6 +111,10 @@ class SpeechFrontEnd(nn.Module):
             x_BSD = self.positions(x_BSD)
         return dropped(x_BSD, self.dropout, self.training), states_B
 
+    def _scaled(self, source_BW: Tensor) -> Tensor:
+        samples_BW = source_BW.to(self.mel.window_A.dtype)
+        return samples_BW if source_BW.is_floating_point() else samples_BW / FULL_SCALE
+
     def _states(self, lengths_B: Tensor) -> Tensor:
         """An audio too short for one vector has one, of what there is and of zeros."""
         return self.subsampling.count_frames(self.mel.count_frames(lengths_B)).clamp(min=1)
@@ -129,7 +132,7 @@ class SpeechFrontEnd(nn.Module):
     @torch.no_grad()
     def note(self, statistics: Statistics, source_BW: Tensor, lengths_B: Tensor) -> None:
         """Add a batch to the statistics by which features are to be normalised."""
-        samples_BW = source_BW.to(self.mel.window_A.dtype) / FULL_SCALE
+        samples_BW = self._scaled(source_BW)
         statistics.update(*self.mel(samples_BW, lengths_B.to(samples_BW.device)))
 
 
@@ -140,7 +143,7 @@ def encode_audio(
     lengths_B: Tensor,
     tags_BG: Tensor | None = None,
 ) -> Memory:
-    """What an encoder makes of a batch of sounds; lengths_B is on the CPU."""
+    """What an encoder makes of a batch of waveforms; lengths_B is on the CPU."""
     x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG)
     mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
     memory: Memory = encoder(x_BSD, lengths_B, mask)
@@ -148,7 +151,7 @@ def encode_audio(
 
 
 class SpeechEncoderDecoder(EncoderDecoder):
-    """An encoder-decoder that hears; with CTC, its encoder alone says too what is said.
+    """An encoder-decoder over waveforms; with CTC, its encoder alone predicts the transcript too.
 
     Joint training as in Watanabe et al. 2017, https://arxiv.org/abs/1609.06773: the loss is
     (1 − w) of attention's and w of CTC's. PAD is CTC's blank.
@@ -170,7 +173,7 @@ class SpeechEncoderDecoder(EncoderDecoder):
         self.ctc_weight = ctc_weight
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None) -> Memory:
-        """The memory of a batch of sounds; lengths_B is on the CPU."""
+        """The memory of a batch of waveforms; lengths_B is on the CPU."""
         return encode_audio(self.front, self.encoder, source_BS, lengths_B, tags_BG)
 
     def states_of(self, length: int) -> int:
@@ -180,48 +183,61 @@ class SpeechEncoderDecoder(EncoderDecoder):
         return False
 
     def ctc_logits(self, memory: Memory) -> Tensor:
-        """What each state may say [B, S, V], over the tokens of what is said."""
+        """CTC's logits_BSV of each state, over the transcript's vocabulary."""
         assert self.ctc is not None
         return linear(memory.states_BSD, self.ctc.weight, self.ctc.bias)
 
     def ctc_log_probs(self, memory: Memory) -> Tensor:
         return torch.log_softmax(self.ctc_logits(memory).float(), dim=-1)
 
-    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
-        assert batch.target_BT is not None
-        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.tags_BG)
-        features_BTD = self.decoder(batch.target_BT[:, :-1], memory)
-        loss = self.head.loss(features_BTD, batch.target_BT[:, 1:], smoothing, r_drop)
+    def loss(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        smoothing: float = 0.0,
+        r_drop: float = 0.0,
+        *,
+        transcript_BT: Tensor | None = None,
+        transcript_lengths_B: Tensor | None = None,
+        tags_BG: Tensor | None = None,
+    ) -> Loss:
+        """(1 − w) of the cross-entropy of target_BT (BEGIN … END, padded) and w of CTC's loss.
+
+        transcript_BT, for CTC, has neither BEGIN nor END; without one it is the target. Raises
+        ValueError where the target cannot be it, as their vocabularies differ.
+        """
+        memory = self.encode(source_BS, lengths_B, tags_BG)
+        features_BTD = self.decoder(target_BT[:, :-1], memory)
+        loss = self.head.loss(features_BTD, target_BT[:, 1:], smoothing, r_drop)
         if self.ctc is None:
             return loss
-        assert batch.said_BT is not None
-        assert batch.said_lengths_B is not None
-        logits_BSV = self.ctc_logits(memory)
-        heard = ctc_loss(logits_BSV, memory.lengths_B, batch.said_BT, batch.said_lengths_B, PAD)
+        if transcript_BT is None or transcript_lengths_B is None:
+            if self.ctc.out_features != len(self.head.bias):
+                raise ValueError(
+                    f"CTC is over a transcript's vocabulary of {self.ctc.out_features} tokens, the "
+                    f"target's has {len(self.head.bias)}: give transcript_BT and "
+                    f"transcript_lengths_B too."
+                )
+            transcript_BT = target_BT[:, 1:]
+            transcript_lengths_B = (transcript_BT != PAD).sum(dim=1) - 1  # END is not said
+        ctc = ctc_loss(
+            self.ctc_logits(memory), memory.lengths_B, transcript_BT, transcript_lengths_B, PAD
+        )
         share = self.ctc_weight
-        total = heard.total / 2 if r_drop else heard.total  # everything is heard twice
+        total = ctc.total / 2 if r_drop else ctc.total  # with R-Drop the batch is there twice
         return loss._replace(total=(1 - share) * loss.total + share * total)
 
-
-def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) -> SpeechFrontEnd:
-    assert settings.encoder is not None  # the recipe holds this
-    width = settings.width
-    positions = build_positions(settings.encoder, width)
-    beside = positions is not None and positions.combine == "concatenate"
-    inner = width // 2 if beside else width
-    return SpeechFrontEnd(audio, inner, positions, settings.dropout, tags)
-
-
-def build_audio(
-    settings: recipe.Model, audio: recipe.Audio, vocabulary: Vocabulary, tags: int = 0
-) -> SpeechEncoderDecoder:
-    """A network of the recipe's shape; the source's vocabulary is that of what is said."""
-    width, dropout = settings.width, settings.dropout
-    assert settings.encoder is not None  # the recipe holds this
-    assert settings.decoder is not None
-    front = build_audio_front(settings, audio, tags)
-    encoder = build_encoder(settings.encoder, width, dropout)
-    target_front = build_front(vocabulary.target, width, settings.decoder, dropout)
-    ctc = nn.Linear(width, vocabulary.source) if settings.ctc_weight else None
-    writer = build_writer(settings, target_front)
-    return SpeechEncoderDecoder(front, encoder, *writer, ctc, settings.ctc_weight).built()
+    def batch_loss(self, batch: Batch, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
+        assert batch.target_BT is not None
+        assert self.ctc is None or batch.transcript_BT is not None
+        return self.loss(
+            batch.source_BS,
+            batch.source_lengths_B,
+            batch.target_BT,
+            smoothing,
+            r_drop,
+            transcript_BT=batch.transcript_BT,
+            transcript_lengths_B=batch.transcript_lengths_B,
+            tags_BG=batch.tags_BG,
+        )

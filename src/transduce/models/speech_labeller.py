@@ -1,21 +1,20 @@
-"""The network that gives a recording one label: waveform → features → encoder → pool → head."""
+"""Classifiers of audio: waveform → log-mel features → encoder → pooling → output head."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from transduce import recipe
 from transduce.data.batches.batch import Batch
 from transduce.models.encoder_decoder import Head
-from transduce.models.encoders import Encoder, build_encoder
+from transduce.models.encoders import Encoder
 from transduce.models.labeller import Labeller
-from transduce.models.pooling import AttentionPool, LastPool, MeanPool, build_pool
-from transduce.models.speech import SpeechFrontEnd, build_audio_front, encode_audio
+from transduce.models.pooling import AttentionPool, LastPool, MeanPool
+from transduce.models.speech import SpeechFrontEnd, encode_audio
 from transduce.nn.loss.cross_entropy import Loss
 
 
 class SpeechLabeller(Labeller):
-    """A `Labeller` whose sources are samples of 16 bits; it always has a pool."""
+    """A `Labeller` whose sources are waveforms; it always has a pool."""
 
     front: SpeechFrontEnd  # type: ignore[assignment]
     pool: MeanPool | AttentionPool | LastPool
@@ -47,15 +46,3 @@ class SpeechLabeller(Labeller):
 
     def packs(self, longest: int) -> bool:
         return False
-
-
-def build_audio_labeller(
-    settings: recipe.Model, audio: recipe.Audio, labels: int, tags: int = 0
-) -> SpeechLabeller:
-    """A network of the recipe's shape."""
-    assert settings.encoder is not None  # the recipe holds this
-    width = settings.width
-    front = build_audio_front(settings, audio, tags)
-    encoder = build_encoder(settings.encoder, width, settings.dropout)
-    pool = build_pool(settings.pooling, width)
-    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None))

@@ -1,4 +1,4 @@
-"""The front end of words: a look-up table, beside it their letters, on top of it n-grams."""
+"""Embeddings of words: a look-up table, beside it features of their letters, and n-grams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, PAD, SPECIALS, UNKNOWN
 from transduce.nn.embedding.characters import LETTERS, ConvolvedLetters, RecurrentLetters
 from transduce.nn.embedding.ngrams import NGrams
@@ -44,7 +43,9 @@ class Spelling:
 class WordEmbedding(TokenEmbedding):
     """Words to vectors; with letters, the features of those take `letters_width` of the width.
 
-    The `own` first words, which are the most frequent, have a vector of their own in the table.
+    `letters` is "lstm" or "cnn", and `words` the vocabulary that is spelled. The `own` first words,
+    which are the most frequent, have a vector of their own in the table; None: all of them.
+    `ngrams` is the most words of an n-gram, 0 for none; `ngram_rows` those of their table.
 
     While it trains, `word_dropout` of the words have the embedding of unknown ones, and nothing but
     their letters and neighbours to be told by, as unknown words will have.
@@ -52,7 +53,7 @@ class WordEmbedding(TokenEmbedding):
 
     def __init__(
         self,
-        words: Sequence[str],
+        vocabulary: int,
         width: int,
         positions: Positioned | None,
         dropout: float,
@@ -60,10 +61,12 @@ class WordEmbedding(TokenEmbedding):
         word_dropout: float = 0.0,
         letters: str | None = None,
         letters_width: int = 0,
+        words: Sequence[str] = (),
         own: int | None = None,
-        ngrams: recipe.NGrams | None = None,
+        ngrams: int = 0,
+        ngram_rows: int = 500_000,
     ) -> None:
-        own = min(own, len(words)) if own is not None else len(words)
+        own = min(own, vocabulary) if own is not None else vocabulary
         super().__init__(own, width - letters_width, positions, dropout)
         self.word_dropout = word_dropout
         self.letters: RecurrentLetters | ConvolvedLetters | None = None
@@ -74,7 +77,7 @@ class WordEmbedding(TokenEmbedding):
             self.letters = LETTERS[letters](len(self.spelling), letters_width)
             # Made of the tokens, not learnt: no part of the weights.
             self.register_buffer("spelled_VC", self.spelling.spell(spoken), persistent=False)
-        self.ngrams = NGrams(ngrams.max_n, ngrams.size, width) if ngrams else None
+        self.ngrams = NGrams(ngrams, ngram_rows, width) if ngrams else None
 
     def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
         """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone."""

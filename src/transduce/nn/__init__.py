@@ -1,9 +1,9 @@
-"""Mathematics: tensors in, tensors out. No file is opened here, no recipe read, no text known.
+"""Neural network layers and losses: tensors in, tensors out. No files, recipes or text here.
 
 Legend. A tensor's name ends in its dimensions:
 
-    B batch    S source length    T target length    D model width    H heads    K width of one head
-    F feed-forward width    V vocabulary    M mel bands    N beams    L layers
+    B batch   S source length   T target length   D model width   H heads   K width of one head
+    F feed-forward width   V vocabulary   M mel bands   N beams   L layers
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from transduce.nn.speech.subsampling import Subsampling
     from transduce.nn.transformer import DecoderBlock, EncoderBlock, FeedForward, Residual
 
-# The file of each name: one that nobody asks for is not opened.
+# The module of each name; a module is imported only when one of its names is used.
 _FILES = {
     "attention.attention": (
         "Additive",

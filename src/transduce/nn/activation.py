@@ -1,6 +1,7 @@
-"""The activations of feed-forward layers, each described once, for every runtime.
+"""Activation functions of feed-forward layers (ReLU, GELU, SwiGLU, ...), defined once for every
+runtime.
 
-A new one whose function all runtimes know is one line in `ACTIVATIONS`.
+A new one whose function every runtime has is one line in `ACTIVATIONS`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Activation:
         return gated_BTF
 
     def columns(self, hidden: int) -> int:
-        """How wide its input is where its output is `hidden` wide."""
+        """Input width for an output of width `hidden`: twice as wide if gated."""
         return 2 * hidden if self.gated else hidden
 
 

@@ -1,4 +1,4 @@
-"""The Conformer block: attention for what is far, convolution for what is near.
+"""Conformer block: self-attention for long range, convolution for short range.
 
 Gulati et al. 2020, https://arxiv.org/abs/2005.08100.
 """
@@ -23,7 +23,7 @@ from transduce.nn.transformer import FeedForward, Residual, build_norm
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalisation (Ioffe and Szegedy 2015) over the real frames of a batch alone."""
+    """Batch normalisation (Ioffe and Szegedy 2015) that leaves out padding."""
 
     running_mean_D: Tensor
     running_variance_D: Tensor
@@ -38,7 +38,9 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_variance_D", torch.ones(width))
 
     def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
-        """x_BSD by its own statistics in training, else by those it has seen."""
+        """x_BSD normalised by the statistics of the batch in training, else by running
+        statistics.
+        """
         mean_D, variance_D = self.running_mean_D, self.running_variance_D
         if self.training:
             mean_D, variance_D = self._statistics(x_BSD, real_BS)
@@ -62,19 +64,19 @@ class MaskedBatchNorm(nn.Module):
 
 
 class Convolution(Watchable):
-    """W_2 silu(norm(depthwise(glu(W_1 x)))): Gulati et al. 2020, section 2.2.
+    """Conformer convolution module W_2 silu(norm(depthwise(glu(W_1 x)))): Gulati et al. 2020,
+    section 2.2.
 
-    norm: "layer", each frame by itself, or "batch", the paper's. With the latter, what a frame
-    becomes in training depends on what else is in the batch: two processes, or a batch done in
-    halves, are then not the same as one, and small batches are noisy. Hence "layer" unless asked
-    for.
+    norm: "layer" or the paper's "batch". With batch norm, the result for a frame in training
+    depends on the rest of the batch: several processes, or gradient accumulation, then differ from
+    one large batch, and small batches are noisy. Hence "layer" is the default.
     """
 
     def __init__(self, width: int, kernel: int = 31, norm: str = "layer") -> None:
         super().__init__()
         if kernel % 2 == 0:
             raise ValueError(
-                f"A kernel of {kernel} frames has no middle: make it {kernel - 1} or {kernel + 1}."
+                f"A kernel must be odd, not {kernel}: make it {kernel - 1} or {kernel + 1}."
             )
         if norm not in ("layer", "batch"):
             raise ValueError(f'The norm of a convolution must be "layer" or "batch", not "{norm}".')
@@ -84,10 +86,10 @@ class Convolution(Watchable):
         self.contract = nn.Linear(width, width)
 
     def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
-        """x_BSD to the same shape; a frame sees its neighbours, but none that is not real."""
+        """x_BSD to the same shape; padding frames (real_BS false) count as zero."""
         x_BSD = F.glu(linear(x_BSD, self.expand.weight, self.expand.bias))
         if real_BS is not None:
-            x_BSD = x_BSD.masked_fill(~real_BS[..., None], 0.0)  # as beyond the ends
+            x_BSD = x_BSD.masked_fill(~real_BS[..., None], 0.0)  # zero padding
         x_BSD = self.depthwise(x_BSD.mT).mT
         if isinstance(self.norm, MaskedBatchNorm):
             x_BSD = self.norm(x_BSD, real_BS)
@@ -97,13 +99,13 @@ class Convolution(Watchable):
 
 
 class ConformerBlock(nn.Module):
-    """Half a feed-forward step, attention, convolution, the other half, and a last norm.
+    """Half a feed-forward step, self-attention, convolution, another half step, and a final norm.
 
-        x ← x + ½ FF(x);  x ← x + MHA(x);  x ← x + Conv(x);  y = norm(x + ½ FF(x))
+            x ← x + ½ FF(x);  x ← x + MHA(x);  x ← x + Conv(x);  y = norm(x + ½ FF(x))
 
-    Positions: `Sinusoidal` gives the paper's relative attention, `Rotary` the same knowledge of
-    distances in a fused kernel. Over 100 to 50,000 hours rotary positions have error rates that are
-    the same or better, and train up to a fifth faster (Zhang et al. 2025,
+    Positions: `Sinusoidal` gives the paper's relative attention; `Rotary` also depends on distances
+    only, and runs in a fused kernel. On 100 to 50,000 hours rotary positions have the same error
+    rates or better, and train up to a fifth faster (Zhang et al. 2025,
     https://arxiv.org/abs/2501.06051).
     """
 
@@ -146,11 +148,13 @@ class ConformerBlock(nn.Module):
     ) -> Tensor:
         """x_BSD to the same shape.
 
-        `mask` says which frames each frame may attend to, `real_BS` which are no padding. Raises
-        ValueError for sequences in one row: the convolution would run across their borders.
+        `mask` says which frames each frame may attend to, `real_BS` which frames are not padding.
+        Raises ValueError for packed sequences: the convolution would run across their borders.
         """
         if mask is not None and mask.segments is not None:
-            raise ValueError("A Conformer block takes one sequence a row: pad them instead.")
+            raise ValueError(
+                "A Conformer block takes no packed sequences: pad them, one in each row."
+            )
         x_BSD = self.first_feed_forward_residual(x_BSD, _half(self.first_feed_forward))
         x_BSD = self.self_attention_residual(x_BSD, partial(self.self_attention, mask=mask))
         x_BSD = self.convolution_residual(x_BSD, partial(self.convolution, real_BS=real_BS))

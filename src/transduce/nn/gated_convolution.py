@@ -1,15 +1,15 @@
-"""Gated convolutions: a place sees its neighbours, and with each layer those further away.
+"""Gated convolutions (ConvS2S): each layer widens the receptive field.
 
-Gehring et al. 2017, https://arxiv.org/abs/1705.03122. A convolution is one product with the
-windows of its input, [B, T, kernel · D]. Training and single steps thus share one matrix, which is
-packed in fewer bits as any other; on a CPU its gradient is several times as fast as torch's conv1d.
+Gehring et al. 2017, https://arxiv.org/abs/1705.03122. A convolution is one matrix product with the
+windows of its input, [B, T, kernel · D]. Training and single steps thus share one matrix, which can
+be quantized as any other; on a CPU its gradient is several times as fast as torch's conv1d.
 
-The weights begin as in the paper, so that the variance of activations stays the same from layer to
-layer. The paper also normalises weights (Salimans and Kingma 2016), for plain momentum. It is left
-out here: Adam's steps do not grow with the gradients, and a weight stays one matrix. For the same
-reason the gradient of the encoder is not divided by the number of attentions.
+Weights are initialised as in the paper, so that the variance of activations is the same in all
+layers. The paper's weight normalisation (Salimans and Kingma 2016), meant for SGD with momentum, is
+left out: Adam's steps do not grow with the gradients, and a weight stays one matrix. For the same
+reason the encoder's gradient is not divided by the number of attention layers.
 
-P is kernel − 1, the past places that a causal convolution sees.
+P is kernel − 1, the past positions that a causal convolution sees.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped
 
 HALVED = math.sqrt(0.5)
-"""Halves the variance of a sum of two, so that it is that of each."""
+"""Scales a sum of two back to the variance of each."""
 SMALL = 0.1
-"""The standard deviation of the paper's embeddings. Sigmoids of small numbers are near ½, which is
-what the first weights count on, and attention by plain dot products begins soft. Other parts of a
-model, whose vectors have a deviation of about 1, give and take theirs times and by this."""
+"""The standard deviation of the paper's embeddings. Sigmoids of small numbers are near ½, as the
+initialisation assumes, and dot-product attention starts almost uniform. Vectors are scaled by this
+factor from other parts of a model, which have a deviation of about 1, and back."""
 
 
 class Source(NamedTuple):
-    """What a decoder block attends to."""
+    """Encoder outputs that a decoder block attends to."""
 
     keys_BSD: Tensor
     values_BSD: Tensor
@@ -53,41 +53,42 @@ class Source(NamedTuple):
 
 
 class GatedConvolution(Watchable):
-    """a ⊗ σ(b), where [a; b] = W [x_t; …; x_{t + kernel − 1}] + bias: a convolution, and its gate.
+    """Convolution with a gated linear unit: a ⊗ σ(b), where [a; b] = W [x_t; …; x_{t + kernel − 1}]
+    + bias.
 
-    Gated linear units: Dauphin et al. 2017, https://arxiv.org/abs/1612.08083.
+    Dauphin et al. 2017, https://arxiv.org/abs/1612.08083.
     """
 
     def __init__(self, width: int, kernel: int, dropout: float = 0.0) -> None:
         super().__init__()
         if kernel < 1:
-            raise ValueError(f"A kernel sees at least one place, not {kernel}.")
+            raise ValueError(f"A kernel must be at least 1, not {kernel}.")
         self.kernel = kernel
         self.dropout = dropout
         self.product = nn.Linear(kernel * width, 2 * width)
-        # The gate takes three quarters of the variance.
+        # The gate removes three quarters of the variance.
         _initialise(self.product, 4 * (1 - dropout))
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        """[B, S, D] to [B, S − kernel + 1, D]: nothing is padded here."""
+        """[B, S, D] to [B, S − kernel + 1, D]: no padding."""
         x_BSD = dropped(x_BSD, self.dropout, self.training)
         windows_BTE = windows(x_BSD, self.kernel)
         return self.gated(F.glu(linear(windows_BTE, self.product.weight, self.product.bias)))
 
 
 class ConvolutionalEncoderBlock(nn.Module):
-    """y = √½ (x + glu(conv(x))): each place sees as many neighbours on both sides."""
+    """y = √½ (x + glu(conv(x))), with as many neighbours on both sides."""
 
     def __init__(self, width: int, kernel: int, dropout: float = 0.0) -> None:
         super().__init__()
         if kernel % 2 == 0:
             raise ValueError(
-                f"A kernel of {kernel} places has no middle: make it {kernel - 1} or {kernel + 1}."
+                f"A kernel must be odd, not {kernel}: make it {kernel - 1} or {kernel + 1}."
             )
         self.convolution = GatedConvolution(width, kernel, dropout)
 
     def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
-        """x_BSD to the same shape; what is not real counts as zero, as beyond the ends."""
+        """x_BSD to the same shape; padding (real_BS false) counts as zero."""
         side = self.convolution.kernel // 2
         inside_BSD = x_BSD if real_BS is None else x_BSD.masked_fill(~real_BS[..., None], 0.0)
         h_BSD: Tensor = self.convolution(F.pad(inside_BSD, (0, 0, side, side)))
@@ -95,11 +96,11 @@ class ConvolutionalEncoderBlock(nn.Module):
 
 
 class ConvolutionalDecoderBlock(nn.Module):
-    """y = √½ (x + √½ (h + c)): h = glu(conv(x)) sees the past, c what it attends to.
+    """y = √½ (x + √½ (h + c)): h = glu(conv(x)) is causal, c the attention context.
 
     Equations 1 and 2 of the paper: d_i = W_d h_i + b_d + g_i, where g_i is the embedding of the
-    token read last, a_ij = softmax_j(d_i · z_j), c_i = Σ_j a_ij (z_j + e_j). Every block attends:
-    what one has attended to, the next one knows (multi-step attention).
+    previous token, a_ij = softmax_j(d_i · z_j), c_i = Σ_j a_ij (z_j + e_j). Every block has
+    attention and sees the context of the blocks below (multi-step attention).
 
     With cross=False there is no source: a block of a language model.
     """
@@ -116,15 +117,16 @@ class ConvolutionalDecoderBlock(nn.Module):
             self.context_projection = build_linear(width, width)
 
     def no_past(self, x_BTD: Tensor) -> Tensor:
-        """The past_BPD before the first place."""
+        """The past_BPD before the first position: zeros."""
         return x_BTD.new_zeros(x_BTD.shape[0], self.convolution.kernel - 1, x_BTD.shape[2])
 
     def forward(
         self, x_BTD: Tensor, past_BPD: Tensor, embedded_BTD: Tensor, source: Source | None = None
     ) -> tuple[Tensor, Tensor]:
-        """x_BTD to the same shape, and the past of the place after its last.
+        """x_BTD to the same shape, and the past for the position after its last.
 
-        Raises ValueError when there is a source without attention or attention without a source.
+        Raises ValueError when there is a source without cross-attention or cross-attention without
+        a source.
         """
         if (source is None) != (self.cross_attention is None):
             raise ValueError(
@@ -147,13 +149,15 @@ class ConvolutionalDecoderBlock(nn.Module):
 
 
 def windows(x_BSD: Tensor, kernel: int) -> Tensor:
-    """Each place and the kernel − 1 after it, side by side: [B, S − kernel + 1, kernel · D]."""
+    """Sliding windows: each position and the kernel − 1 after it, side by side [B, S − kernel + 1,
+    kernel · D].
+    """
     T = x_BSD.shape[1] - kernel + 1
     return torch.cat([x_BSD[:, place : place + T] for place in range(kernel)], dim=-1)
 
 
 def build_linear(width: int, outputs: int, dropout: float = 0.0) -> nn.Linear:
-    """A linear layer that keeps the variance; `dropout` is that of its input."""
+    """A linear layer whose initialisation keeps the variance; `dropout` is that of its input."""
     layer = nn.Linear(width, outputs)
     _initialise(layer, 1 - dropout)
     return layer

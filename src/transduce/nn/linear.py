@@ -1,29 +1,32 @@
-"""y = x Wᵀ + b with a backward pass that reads each gradient as seldom as it can.
+"""Linear layer y = x Wᵀ + b with a backward pass that reads each gradient as rarely as possible.
 
-torch adds up a bias's gradient in a kernel that leaves most of a GPU idle and runs across memory on
-a CPU, and passes over the hidden layer of a feed-forward net twice more for its max(0, ·). In a
-Transformer of sentence lengths these are a tenth of an update on a GPU.
+torch's kernel for the gradient of a bias leaves most of a GPU idle, and on a CPU it strides across
+memory. The ReLU of a feed-forward layer takes two more passes over its hidden layer. In a
+Transformer on sentences these are a tenth of an update on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.mixed_precision import cast
+from transduce.nn.torch_private import addmm_relu, relu_backward
 from transduce.nn.triton import early, kernels
 
-COLUMNS = 64  # that one program adds up
-SPLITS = 32  # programs that share a column's rows
-FEW = 64  # rows up to which a kernel of ours beats the library's
+COLUMNS = 64  # columns that one Triton program sums
+SPLITS = 32  # programs among which the rows are divided
+FEW = 64  # up to so many rows our kernel is faster than cuBLAS
 
 
 class Packed(Protocol):
-    """A weight and its bias in a layout of their own, with a kernel of their own; see runtime/."""
+    """A weight and its bias in a layout and with a kernel of their own (for example int8); see
+    runtime/.
+    """
 
     def multiply(
         self, x_BTD: Tensor, relu: bool = False, added_BTF: Tensor | None = None
@@ -33,7 +36,7 @@ class Packed(Protocol):
 def linear(
     x_BTD: Tensor, weight_FD: Tensor | Packed, bias_F: Tensor | None, relu: bool = False
 ) -> Tensor:
-    """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b). A packed weight has its bias with it."""
+    """x Wᵀ + b; with `relu`, max(0, x Wᵀ + b). A packed weight contains its bias."""
     y_BTF: Tensor
     if not isinstance(weight_FD, Tensor):
         return weight_FD.multiply(x_BTD, relu)
@@ -42,7 +45,7 @@ def linear(
     elif _are_few(x_BTD, weight_FD):
         y_BTF = _few_rows(x_BTD, weight_FD, bias_F, relu)
     elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
-        y_NF = torch._addmm_activation(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
+        y_NF = addmm_relu(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
         y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
     else:
         y_BTF = F.linear(x_BTD, weight_FD, bias_F)
@@ -57,13 +60,13 @@ def _applies(x_BTD: Tensor) -> bool:
 
 
 def _dtype(x: Tensor) -> torch.dtype:
-    """What products are computed in."""
+    """The type of matrix products, which autocast may set."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def _are_few(x_BTD: Tensor, weight_FD: Tensor) -> bool:
-    """A step of few sentences on a GPU, where a product is the time to read the weight."""
+    """Few rows on a GPU, where a product takes as long as reading the weight."""
     rows = x_BTD.numel() // x_BTD.shape[-1]
     half = x_BTD.dtype == weight_FD.dtype == torch.bfloat16
     return x_BTD.is_cuda and 1 <= rows <= FEW and half and not torch.is_grad_enabled()
@@ -88,34 +91,9 @@ def _few_rows(x_BTD: Tensor, weight_FD: Tensor, bias_F: Tensor | None, relu: boo
 
 
 def _tile(width: int) -> dict[str, int]:
-    """What a program has of rows, columns and what they are the sum of; chosen at 64 rows."""
+    """Tile sizes of the kernel for few rows; tuned at 64 rows."""
     block = min(max(1 << (width - 1).bit_length(), 16), 512)
     return {"ROWS": 32, "COLUMNS": 16, "BLOCK": block, "num_warps": 4, "num_stages": 1}
-
-
-@contextmanager
-def cast_together(weights: Sequence[Tensor], copies: Sequence[Tensor]) -> Iterator[None]:
-    """Cast weights to the type of products in one kernel; products inside the block take these.
-
-    The copies are of the weights as the block begins: whoever changes them does so outside.
-    """
-    with torch.no_grad():
-        torch._foreach_copy_(list(copies), list(weights))
-    for weight, copy in zip(weights, copies, strict=True):
-        weight.cast_copy = copy  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for weight in weights:
-            del weight.cast_copy  # type: ignore[attr-defined]
-
-
-def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """The weight in the type of products."""
-    copy = getattr(weight, "cast_copy", None)
-    if copy is not None and copy.dtype == dtype:
-        return copy  # type: ignore[no-any-return]
-    return weight.to(dtype)
 
 
 class _Linear(torch.autograd.Function):
@@ -124,8 +102,8 @@ class _Linear(torch.autograd.Function):
         dtype = _dtype(x)
         x_ND = x.to(dtype).flatten(0, -2)
         cast_FD, cast_F = cast(weight, dtype), cast(bias, dtype)
-        if relu and x.is_cuda:  # max(0, ·) costs nothing there
-            y_NF = torch._addmm_activation(cast_F, x_ND, cast_FD.t())
+        if relu and x.is_cuda:  # the fused ReLU is free there
+            y_NF = addmm_relu(cast_F, x_ND, cast_FD.t())
         else:
             y_NF = torch.addmm(cast_F, x_ND, cast_FD.t())
             y_NF = y_NF.relu_() if relu else y_NF
@@ -138,7 +116,7 @@ class _Linear(torch.autograd.Function):
         x_ND, cast_FD, y_NF = ctx.saved_tensors
         x_dtype, weight_dtype = ctx.dtypes
         grad = gradients[0]
-        sums_F = _remembered_sums(grad) if y_NF is None else None
+        sums_F = GRADIENT_SUMS.get(grad) if y_NF is None else None
         grad_NF = grad.to(x_ND.dtype).flatten(0, -2).contiguous()
         if grad_NF.is_cuda:
             if sums_F is None:
@@ -147,7 +125,7 @@ class _Linear(torch.autograd.Function):
             by_weight_FD = torch.mm(grad_NF.t(), x_ND, out_dtype=weight_dtype)
         else:
             if y_NF is not None:
-                grad_NF = torch.ops.aten.threshold_backward(grad_NF, y_NF, 0)
+                grad_NF = relu_backward(grad_NF, y_NF)
             by_bias_F = column_sums(grad_NF)
             by_weight_FD = (grad_NF.t() @ x_ND).to(weight_dtype)
         by_x_ND = (grad_NF @ cast_FD).to(x_dtype)
@@ -155,40 +133,27 @@ class _Linear(torch.autograd.Function):
 
 
 def column_sums(x_NF: Tensor) -> Tensor:
-    """The sum of the rows, in float32 where x is of less."""
+    """The sum of the rows, in float32 or better."""
     if not x_NF.is_cuda:
-        # As a product it runs over memory in the right direction, several times as fast as sum.
+        # As a matrix product it reads memory in order, several times as fast as `sum`.
         return x_NF.new_ones(len(x_NF)) @ x_NF
     if x_NF.dtype in (torch.bfloat16, torch.float32) and x_NF.is_contiguous():
         return _gated_column_sums(x_NF, None)[1]
     return x_NF.sum(dim=0, dtype=torch.promote_types(x_NF.dtype, torch.float32))
 
 
-def remember_sums(gradient: Tensor, sums_F: Tensor) -> None:
-    """Leave with a gradient the sum of its rows, for the product whose bias wants just that.
-
-    Whoever computes a gradient has it at hand; later it would have to be read again.
-    """
-    gradient.sums_and_version = (sums_F, gradient._version)  # type: ignore[attr-defined]
-
-
-def _remembered_sums(gradient: Tensor) -> Tensor | None:
-    """None where there are none, or the gradient was changed since."""
-    sums_F, version = getattr(gradient, "sums_and_version", (None, None))
-    return sums_F if version == gradient._version else None
-
-
 def _gated_column_sums(grad_NF: Tensor, y_NF: Tensor | None) -> tuple[Tensor, Tensor]:
     """The gradient where y > 0 (all of it without y), and the sum of its rows in float32.
 
-    In two steps with a fixed order, so that the same gradient gives the same sum every time.
+    In two steps with a fixed order, so that the result is deterministic.
     """
     rows, width = grad_NF.shape
     gated_NF = grad_NF if y_NF is None else torch.empty_like(grad_NF)
     shares = torch.empty(SPLITS, width, device=grad_NF.device)
     sums_F = torch.empty(width, device=grad_NF.device)
     groups = -(-width // COLUMNS)
-    # Of this call alone: the same kernel may run on another stream, or in another graph.
+    # A counter for this call alone: the same kernel may run on another stream or in another CUDA
+    # graph at the same time.
     arrivals = torch.zeros(groups, dtype=torch.int32, device=grad_NF.device)
     kernels().column_sums[(groups, SPLITS)](
         grad_NF,

@@ -1,4 +1,4 @@
-"""What a query may see: causal, windowed, padded, and any of these together."""
+"""Attention masks: causal, windowed, padding, packed sequences, and any combination of them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from transduce.nn.positions import Places
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Sequences laid one after the other in a single row, rather than each padded in its own.
+    """Packed sequences: laid one after the other in a single row, rather than each padded in its
+    own.
 
-    Sequence b's queries are the places query_offsets[b] … query_offsets[b + 1] − 1, its keys
+    The queries of sequence b are positions query_offsets[b] … query_offsets[b + 1] − 1, its keys
     likewise; offsets are int32 [B + 1]. No sequence is longer than `longest`.
     """
 
@@ -29,11 +30,11 @@ class Segments:
         return Places(of_T[None], self.longest)
 
     def of_keys(self, S: int) -> Tensor:
-        """The sequence of each of S keys."""
+        """The index of the sequence of each of S keys."""
         return _sequence_of(self.key_offsets, S)
 
     def dense(self, T: int, S: int) -> Tensor:
-        """bool [1, T, S]: which query and key are of one sequence."""
+        """bool [1, T, S]: true where query and key belong to the same sequence."""
         query_T = _sequence_of(self.query_offsets, T)
         key_S = _sequence_of(self.key_offsets, S)
         return (query_T[:, None] == key_S)[None]
@@ -46,18 +47,23 @@ def _sequence_of(offsets: Tensor, length: int) -> Tensor:
 
 @dataclass(
     frozen=True, eq=False
-)  # tensors have no single truth value, so masks compare by identity
+)  # comparing tensors gives no single truth value, so masks compare by identity
 class Mask:
-    """The keys that each query may see; combine any two with `&`, which sees what both see.
+    """The keys that each query may attend to; `one & other` allows what both allow.
 
-    The T queries are the last T of the S positions, so query t stands at position p = S - T + t. A
-    decoder that keeps its past and adds one step (T = 1) thus sees all of it.
+    The T queries are the last T of the S positions, so query t is at position p = S - T + t. A
+    decoder with a KV cache that adds one step (T = 1) thus sees its whole past.
 
     causal: a query sees position τ where τ ≤ p: itself and its past, never its future.
+
     window: (back, ahead): a query sees position τ where p - back ≤ τ ≤ p + ahead.
-    visible_BTS: bool, True where a key may be seen; anything that broadcasts to [B, T, S].
-    segments: a query sees keys of its own sequence alone; causality then holds within each.
-    further: other segmentations, which a query's keys have to be of one sequence in as well.
+
+    visible_BTS: bool, True where a key may be attended to; anything that broadcasts to [B, T, S].
+
+    segments: packed sequences; a query sees only keys of its own sequence, and causality applies
+    within it.
+
+    further: more segmentations, all of which must put a query and its key into one sequence.
     """
 
     causal: bool = False
@@ -79,7 +85,7 @@ class Mask:
             )
 
     def __and__(self, other: Mask) -> Mask:
-        # Each once: one and the same may be in both.
+        # Each one once, as the same may be in both.
         every = list(dict.fromkeys([*self._segmentations, *other._segmentations]))
         return Mask(
             causal=self.causal or other.causal,
@@ -94,7 +100,7 @@ class Mask:
         return [] if self.segments is None else [self.segments, *self.further]
 
     def repeat(self, times: int) -> Mask:
-        """The mask of a batch in which each row comes so many times in a row."""
+        """The mask of a batch in which each row is repeated `times` times."""
         visible = self.visible_BTS
         if visible is None or visible.dim() < 3 or visible.shape[0] == 1:
             return self
@@ -102,12 +108,14 @@ class Mask:
 
     @property
     def only_causal(self) -> bool:
-        """Whether causality is all there is, so that a fused kernel needs no mask tensor."""
+        """Whether the mask is causal and nothing else, so that a fused kernel needs no mask
+        tensor.
+        """
         return self.causal and self.segments is None and self._plain
 
     @property
     def only_segments(self) -> bool:
-        """Whether there is no more than whole sequences, causal or not."""
+        """Whether the mask is packed sequences and nothing else, causal or not."""
         return self.segments is not None and self._plain
 
     @property
@@ -117,7 +125,7 @@ class Mask:
     def dense(self, T: int, S: int, device: torch.device | str | None = None) -> Tensor | None:
         """The mask as a bool tensor of three dimensions that broadcasts to [B, T, S].
 
-        None when every query sees every key. Raises ValueError when the mask speaks of time and
+        None if every query sees every key. Raises ValueError if the mask is causal or windowed and
         there are more queries than keys.
         """
         visible_BTS = self.visible_BTS
@@ -155,7 +163,7 @@ def window(back: int, ahead: int) -> Mask:
 
 
 def padding(lengths_B: Tensor, S: int) -> Mask:
-    """The first lengths_B[b] of S keys are real and may be seen; the rest is padding."""
+    """Padding mask: the first lengths_B[b] of S keys may be attended to; the rest is padding."""
     position_S = torch.arange(S, device=lengths_B.device)
     visible_BS = position_S < lengths_B[:, None]
     return Mask(visible_BTS=visible_BS[:, None, :])

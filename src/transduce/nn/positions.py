@@ -1,6 +1,6 @@
-"""Where in the sequence a vector stands: waves, learned vectors, rotations.
+"""Positional encodings: sinusoidal, Fourier, learned, and rotary (RoPE).
 
-Attention alone cannot see order: "Zuko made his uncle tea" and "his uncle made Zuko tea" would be
+Attention alone ignores word order: "Zuko made his uncle tea" and "his uncle made Zuko tea" would be
 the same to it.
 """
 
@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 
 class Places(NamedTuple):
-    """The position of each vector, where they do not simply count up: sequences in one row."""
+    """Explicit positions of vectors, where they do not simply count up: packed sequences."""
 
     of_BT: Tensor
     end: int
-    """Past the last position there is, known without asking a device."""
+    """An upper bound of the positions, known without synchronising with a device."""
 
 
 class Waves(nn.Module):
-    """Each pair of features is a wave of its own frequency over positions; any length.
+    """Sinusoidal encodings of any length: each pair of features has its own frequency.
 
     The table is computed in float64 and kept in the module's dtype; it grows when a longer sequence
     comes and is not saved with the weights.
@@ -42,7 +42,7 @@ class Waves(nn.Module):
         self._computed_dtype = self.table_TD.dtype
 
     def frequencies(self) -> Tensor:
-        """Radians a step of each pair, float64 [D/2]."""
+        """Radians for each step, of each pair; float64 [D/2]."""
         raise NotImplementedError
 
     def waves(self, angles_TD: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,9 +142,10 @@ class Learned(nn.Module):
 
 
 class Rotary(Waves):
-    """Turns each pair of features by an angle that grows with position.
+    """Rotary positional encoding (RoPE): rotates each pair of features by an angle that grows with
+    position.
 
-    The dot product of a turned query and a turned key then depends on their distance alone. Su et
+    The dot product of a rotated query and a rotated key then depends on their distance alone. Su et
     al. 2021, https://arxiv.org/abs/2104.09864; pairs are neighbours (2i, 2i+1), as in the paper.
     """
 
@@ -152,7 +153,7 @@ class Rotary(Waves):
         return _geometric_frequencies(self.width)
 
     def rotate(self, x_BHTK: Tensor, start: int | Places = 0) -> Tensor:
-        """x_BHTK turned as positions start … start + T − 1, or by places; same shape and dtype."""
+        """x_BHTK rotated as positions start … start + T − 1, or as given; same shape and dtype."""
         if isinstance(start, Places):
             turns_TK = self.at(start).unsqueeze(1)
         else:
@@ -164,10 +165,10 @@ class Rotary(Waves):
 
 
 class Positioned(nn.Module):
-    """Puts positions to vectors by `combine`: "add" or "concatenate".
+    """Combines vectors with positional encodings: "add" or "concatenate".
 
-    Concatenated, a weight matrix can treat content and position apart, at the price of wider
-    vectors; added, there are fewer parameters, and it works in practice.
+    Concatenated, a weight matrix can treat content and position separately, but vectors are wider;
+    added, there are fewer parameters, and it works in practice.
     """
 
     def __init__(self, positions: Sinusoidal | Fourier | Learned, combine: str = "add") -> None:
@@ -179,11 +180,11 @@ class Positioned(nn.Module):
 
     @property
     def adds_waves(self) -> bool:
-        """Whether what is added is known beforehand rather than learned."""
+        """Whether the positions are added and fixed rather than learned."""
         return self.combine == "add" and isinstance(self.positions, Waves)
 
     def output_width(self, x_width: int) -> int:
-        """How wide the output is for inputs of width x_width; ValueError where they cannot add."""
+        """The output width for inputs of width x_width; ValueError if positions cannot be added."""
         if self.combine == "concatenate":
             return x_width + self.positions.width
         if x_width != self.positions.width:
@@ -194,7 +195,7 @@ class Positioned(nn.Module):
         return x_width
 
     def forward(self, x_BTD: Tensor, start: int | Places = 0) -> Tensor:
-        """x_BTD with positions start … start + T − 1, or any, added or joined on as features."""
+        """x_BTD with positions start … start + T − 1, or given ones, added or concatenated."""
         if isinstance(start, Places):
             positions_TD = self.positions.at(start).to(x_BTD.dtype)
         else:
@@ -204,6 +205,37 @@ class Positioned(nn.Module):
             return x_BTD + positions_TD
         positions_BTD = positions_TD.expand(x_BTD.shape[0], -1, -1)
         return torch.cat((x_BTD, positions_BTD), dim=-1)
+
+
+def build_positions(
+    kind: str, width: int, *, combine: str = "add", max_length: int = 1024, std: float = 0.02
+) -> Positioned | None:
+    """Positional embeddings for vectors that are `width` wide afterwards, or None.
+
+    kind: "sinusoidal", "fourier" (of which `max_length` is half the period), "learned"
+    (`max_length` of them, drawn with `std`). "rotary" and "relative" positions act inside the
+    attention, and "none" does nowhere: None. Raises ValueError for any other kind.
+    """
+    inner = width // 2 if combine == "concatenate" else width
+    if kind == "sinusoidal":
+        return Positioned(Sinusoidal(inner), combine)
+    if kind == "fourier":
+        return Positioned(Fourier(inner, max_length), combine)
+    if kind == "learned":
+        return Positioned(Learned(inner, max_length, std), combine)
+    if kind not in ("rotary", "relative", "none"):
+        raise ValueError(
+            f'positions must be "sinusoidal", "fourier", "learned", "rotary", "relative" or '
+            f'"none", not "{kind}".'
+        )
+    return None
+
+
+def width_of_content(positions: Positioned | None, width: int) -> int:
+    """How wide vectors may be, so that they are `width` wide with their positions."""
+    if positions is None or positions.combine == "add":
+        return width
+    return width - positions.positions.width
 
 
 def _geometric_frequencies(width: int) -> Tensor:

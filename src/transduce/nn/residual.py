@@ -1,8 +1,8 @@
-"""The residual stream around every sublayer: x + dropout(change), and the norm of the sum.
+"""Residual connections: x + dropout(change), and the norm of the sum, in one fused kernel on a GPU.
 
-Written out, that is several kernels that read and write the whole stream. On a GPU one does it all:
-a sublayer's change is added where the next norm reads the stream. On a CPU, and wherever that
-kernel does not apply, torch's own do the work.
+Written out, these are several kernels that read and write the whole residual stream. On a GPU one
+Triton kernel does it all: a sublayer's change is added where the next norm reads the stream. On a
+CPU, and wherever that kernel does not apply, torch's own operations do the work.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transduce.nn.linear import column_sums, remember_sums
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.linear import column_sums
 from transduce.nn.triton import early, kernels
 
 WIDEST = 4096  # a row must fit into the registers of one program
-ROWS = 4  # that a program has at a time
-PROGRAMS = 528  # that share all rows between them on the way back
+ROWS = 4  # rows that a program handles at a time
+PROGRAMS = 528  # programs among which all rows are divided in the backward pass
 
 
 class Stream(NamedTuple):
-    """x + dropout(change), the last change not added yet."""
+    """The residual stream x + dropout(change), with the last change not added yet."""
 
     x_BTD: Tensor
     change_BTD: Tensor | None = None
@@ -36,14 +37,14 @@ class Stream(NamedTuple):
 
 
 def normalise(norm: nn.Module, stream: Tensor | Stream, half: bool) -> Tensor:
-    """norm(x); with `half`, under autocast, in the type that the next product takes."""
+    """norm(x); with `half`, under autocast, in the type of the next matrix product."""
     return keep_and_normalise(norm, stream, half)[1]
 
 
 def keep_and_normalise(
     norm: nn.Module, stream: Tensor | Stream, half: bool
 ) -> tuple[Tensor, Tensor]:
-    """x and norm(x), from one place, so that the gradients of the two are added in one kernel."""
+    """x and norm(x) from one function, so that their two gradients are added in one kernel."""
     stream = stream if isinstance(stream, Stream) else Stream(stream)
     if not _fused(norm, stream):
         x_BTD = stream.settled()
@@ -52,7 +53,7 @@ def keep_and_normalise(
             y_BTD = y_BTD.to(torch.get_autocast_dtype("cpu"))
         return x_BTD, y_BTD
     half = half and torch.is_autocast_enabled("cuda")
-    # Drawn by torch, so that its generator's state is all there is to keep.
+    # The seed is drawn by torch, so that the state of its generator is all there is to save.
     drops = stream.change_BTD is not None and stream.dropout > 0
     seed = torch.randint(2**31, (1,), device=stream.x_BTD.device) if drops else None
     bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
@@ -63,7 +64,7 @@ def keep_and_normalise(
 
 
 def dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Dropout as torch's, on a CPU from a quarter of the random numbers."""
+    """Dropout as torch's; on a CPU it needs a quarter of the random numbers."""
     if not training or dropout == 0.0 or x.device.type != "cpu":
         return F.dropout(x, dropout, training)
     y: Tensor = _Dropped.apply(x, dropout)  # type: ignore[no-untyped-call]
@@ -71,14 +72,14 @@ def dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
 
 
 class _Dropped(torch.autograd.Function):
-    """Each 64-bit number decides for four places, a share of 1/65,536 more or less."""
+    """Each 64-bit random number decides for four elements, with the rate rounded to 1/65,536."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropout: float) -> Tensor:
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        least = min(round(dropout * 2**16), 2**16 - 1) - 2**15  # of all but everything
+        least = min(round(dropout * 2**16), 2**16 - 1) - 2**15  # below 1: something must be kept
         kept = (words.view(torch.int16)[: x.numel()] >= least).view(x.shape)
-        # In x's own type: a product with truth values would turn them into numbers every time.
+        # The mask has x's type: a product with bool would convert it every time.
         share = kept.to(x.dtype).mul_(2**16 / (2**15 - least))
         ctx.save_for_backward(share)
         return x * share
@@ -144,7 +145,7 @@ class _AddAndNormalise(torch.autograd.Function):
             **early(x.device, learning=any(ctx.needs_input_grad)),
             **tile_of_rows(width),
         )
-        # What was dropped is drawn again from the seed rather than kept.
+        # The dropout mask is recomputed from the seed in the backward pass rather than stored.
         ctx.save_for_backward(summed, weight, mean, spread, seed)
         ctx.how = (change is not None, bias is not None, dropout)
         return summed.view_as(summed), y
@@ -159,7 +160,7 @@ class _AddAndNormalise(torch.autograd.Function):
         programs = min(-(-rows // ROWS), PROGRAMS)
         dx = torch.empty_like(x)
         dchange = torch.empty_like(x, dtype=torch.bfloat16) if adds else None
-        # Each program adds up its own rows' share; few enough are left to sum.
+        # Each program sums its own rows; few partial sums are left to add.
         shares = torch.empty(programs, 3, width, device=x.device)
         kernels().norm_backward[(programs,)](
             torch.zeros_like(x) if by_y is None else by_y.contiguous(),
@@ -184,11 +185,11 @@ class _AddAndNormalise(torch.autograd.Function):
         )
         dweight, dbias, dchange_sums = column_sums(shares.view(programs, -1)).chunk(3)
         if dchange is not None:
-            remember_sums(dchange, dchange_sums)
+            GRADIENT_SUMS.put(dchange, dchange_sums)
         return dx, dchange, dweight, dbias if centred else None, None, None, None, None
 
 
 def tile_of_rows(width: int) -> dict[str, int]:
-    """How many rows a program has at a time, and what it takes for that."""
+    """Tile sizes and warps of the kernel, for a given width."""
     block = 1 << (width - 1).bit_length()
     return {"ROWS": ROWS, "BLOCK": block, "num_warps": 2 if block <= 512 else 4}

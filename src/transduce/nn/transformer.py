@@ -1,4 +1,4 @@
-"""Transformer blocks: attention and feed-forward, each inside a residual connection with a norm."""
+"""Transformer blocks: attention and feed-forward sublayers with residual connections and norms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Flow = TypeVar("Flow", Tensor, Stream)
 
 
 class FeedForward(Watchable):
-    """max(0, x W_1 + b_1) W_2 + b_2, or another activation in place of max(0, ·).
+    """Position-wise feed-forward layer max(0, x W_1 + b_1) W_2 + b_2, or another activation.
 
     Vaswani et al. 2017, section 3.3, https://arxiv.org/abs/1706.03762. SwiGLU needs twice the
     columns in W_1, for gate and value.
@@ -42,8 +42,8 @@ class FeedForward(Watchable):
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """x_BTD to the same shape, each position apart."""
-        relu = self.activation == "relu"  # in one kernel with the product, on a GPU
+        """x_BTD to the same shape, each position independently."""
+        relu = self.activation == "relu"  # ReLU is fused into the matrix product on a GPU
         hidden_BTF = linear(x_BTD, self.expand.weight, self.expand.bias, relu)
         if not relu:
             hidden_BTF = ACTIVATIONS[self.activation](hidden_BTF)
@@ -52,7 +52,7 @@ class FeedForward(Watchable):
 
 
 def build_norm(kind: str, width: int) -> nn.Module:
-    """A norm over the features: "layer" (Ba et al. 2016) or "rms" (Zhang and Sennrich 2019)."""
+    """LayerNorm ("layer", Ba et al. 2016) or RMSNorm ("rms", Zhang and Sennrich 2019)."""
     if kind == "layer":
         return nn.LayerNorm(width)
     if kind == "rms":
@@ -60,11 +60,17 @@ def build_norm(kind: str, width: int) -> nn.Module:
     raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
 
 
+def build_last_norm(kind: str, norm_position: str, width: int) -> nn.Module:
+    """The norm after the last block: pre-norm leaves the sum of all sublayers unnormalised."""
+    return build_norm(kind, width) if norm_position == "pre" else nn.Identity()
+
+
 class Residual(nn.Module):
-    """Adds what a sublayer f computes to its input, with a norm before f or after the sum.
+    """Residual connection around a sublayer f, with a norm before f (pre-norm) or after the sum
+    (post-norm).
 
     post: norm(x + f(x)), Vaswani et al. 2017. pre: x + f(norm(x)), Xiong et al. 2020,
-    https://arxiv.org/abs/2002.04745, which trains without warmup but wants a last norm after the
+    https://arxiv.org/abs/2002.04745, which trains without warm-up but needs a final norm after the
     last block.
     """
 
@@ -81,9 +87,9 @@ class Residual(nn.Module):
     def forward(
         self, x_BTD: Tensor | Stream, sublayer: Callable[[Tensor], Tensor]
     ) -> Tensor | Stream:
-        """x_BTD through the sublayer and around it; same shape.
+        """x_BTD through the sublayer and its residual connection; same shape.
 
-        A stream stays one where it can: the next norm adds the change.
+        A `Stream` stays a `Stream` where possible: the next norm adds the change.
         """
         dropout = self.dropout if self.training else 0.0
         if self.norm_position == "pre":
@@ -96,7 +102,9 @@ class Residual(nn.Module):
 
 
 class Sublayer(NamedTuple):
-    """One sublayer of a block inside its residual: all that a runtime has to know of it."""
+    """One sublayer of a block inside its residual connection: all that a runtime has to know
+    of it.
+    """
 
     kind: Literal["self_attention", "cross_attention", "feed_forward"]
     body: nn.Module
@@ -114,10 +122,10 @@ class Sublayer(NamedTuple):
 
 
 class Block(nn.Module):
-    """Sublayers one after the other, each in a residual.
+    """Sublayers one after the other, each with a residual connection.
 
-    `sublayers` is the only place that says which they are and in which order. The passes below
-    read it, and so do the runtimes: flat steps, the C library, ONNX.
+    `sublayers` is the only place that says which they are and in which order. The forward passes
+    below read it, and so do the runtimes: flat steps, the C library, ONNX.
     """
 
     kinds: tuple[Literal["self_attention", "cross_attention", "feed_forward"], ...]
@@ -136,7 +144,7 @@ class Block(nn.Module):
 
 
 class EncoderBlock(Block):
-    """Self-attention, then feed-forward, each in a residual; Vaswani et al. 2017, section 3.1."""
+    """Encoder layer: self-attention, then feed-forward; Vaswani et al. 2017, section 3.1."""
 
     kinds = ("self_attention", "feed_forward")
 
@@ -161,13 +169,13 @@ class EncoderBlock(Block):
         self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
 
     def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
-        """x_BSD to the same shape; `mask` says which positions each position may see."""
+        """x_BSD to the same shape; `mask` says which positions each position may attend to."""
         attend = partial(self.self_attention, mask=mask)
         return self._pass(x_BSD, {"self_attention": attend, "feed_forward": self.feed_forward})
 
 
 class DecoderBlock(Block):
-    """Masked self-attention, attention to the memory, feed-forward, each in a residual.
+    """Decoder layer: masked self-attention, cross-attention to the memory, feed-forward.
 
     Vaswani et al. 2017, section 3.1. With cross=False there is no memory: a block of a language
     model.
@@ -196,7 +204,7 @@ class DecoderBlock(Block):
         self.self_attention_residual = Residual(width, norm, norm_position, dropout)
         self.cross_attention: MultiHeadAttention | None = None
         if cross:
-            # Without rotary: places in the source and in the target are not on one scale.
+            # Without rotary: positions in source and target are not on one scale.
             self.cross_attention = MultiHeadAttention(width, heads, attention_dropout)
             self.cross_attention_residual = Residual(width, norm, norm_position, dropout)
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
@@ -218,7 +226,7 @@ class DecoderBlock(Block):
     ) -> Flow:
         """x_BTD to the same shape.
 
-        The mask is not causal by itself: give `causal()`. Raises ValueError when there is memory
+        The mask is not causal by itself: pass `causal()`. Raises ValueError when there is memory
         without cross-attention or cross-attention without memory.
         """
         if (memory_BS2D is None) != (self.cross_attention is None):
@@ -240,7 +248,7 @@ class DecoderBlock(Block):
     def step(
         self, x_R1D: Flow, own: SelfAttentionSlots, source: CrossAttentionSlots | None = None
     ) -> Flow:
-        """One more step [R, 1, D]: what `forward` gives for it after all that is past."""
+        """One decoding step [R, 1, D] with KV caches: the same as `forward` at that position."""
         inner: dict[str, Callable[[Tensor], Tensor]] = {
             "self_attention": partial(self.self_attention.step, past=own),
             "feed_forward": self.feed_forward,

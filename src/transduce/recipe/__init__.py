@@ -1,4 +1,4 @@
-"""The recipe: all that a run is made of. Its sections, how it is read, and what is wrong in it."""
+"""The recipe: the configuration of a run. Its sections, YAML parsing, validation and errors."""
 
 from transduce.recipe.explain import nearest
 from transduce.recipe.keys import Key, SectionKeys, sections
@@ -6,8 +6,8 @@ from transduce.recipe.read import (
     dump_recipe,
     load_recipe,
     parse_recipe,
-    placed,
     read_recipe,
+    resolve_data_folder,
     shipped,
     with_overrides,
 )
@@ -92,9 +92,9 @@ __all__ = [
     "load_recipe",
     "nearest",
     "parse_recipe",
-    "placed",
     "plain_tag",
     "read_recipe",
+    "resolve_data_folder",
     "sections",
     "shipped",
     "with_overrides",

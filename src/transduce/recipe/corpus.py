@@ -1,4 +1,4 @@
-"""The part of a recipe that names a corpus: files of any form, a name, a list of several."""
+"""A corpus in a recipe: text files, tables, audio manifests, a known name, or a list of these."""
 
 from __future__ import annotations
 
@@ -26,44 +26,51 @@ Column = Annotated[NonNegativeInt | str, "a number from 0, or a name"]
 
 
 def plain_tag(tag: str) -> str:
-    """The tag itself, é as one character; a InvalidValue where it cannot be one."""
+    """The tag in Unicode NFC; raises InvalidValue where it cannot be one token."""
     tag = normalize("NFC", tag)
-    # It becomes the token <tag>, and may be none of the four that every vocabulary has.
+    # It becomes the token <tag>, which must differ from the four special tokens.
     if not tag or any(sign.isspace() or sign in "<>" for sign in tag):
         raise InvalidValue("", f"is {tag!r}; it must be one word without < and >")
     if tag in ("pad", "unk", "s", "/s"):
-        raise InvalidValue("", f"is {tag}, which means something else; choose another word")
+        raise InvalidValue("", f"is {tag}, the name of a special token; choose another word")
     return tag
 
 
 TagName = Annotated[str, AfterValidator(plain_tag), "a word"]
-TAG = "what each source begins with as one token, such as its language; in use: --tag"
+TAG = "a token put before each source, such as its language; in use: --tag"
+LIMIT = "read only the first N pairs"
 
 
 class ParallelFiles(Section):
-    """Two text files, line n of one belonging to line n of the other; plain, .gz or .xz."""
+    """Parallel text: two files with the same number of lines; plain, .gz or .xz."""
 
-    source: Files = Field(description="one source a line")
-    target: Files = Field(description="one target a line; as many files as of the source")
+    source: Files = Field(description="file of sources, one per line")
+    target: Files = Field(
+        description="file of targets, one per line; as many files as for the source"
+    )
     tag: TagName | None = Field(None, description=TAG)
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Columns(Section):
-    """TSV, JSONL, Parquet or CoNLL-U files that hold both sides; plain, .gz or .xz."""
+    """TSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
 
-    file: Files = Field(description="their names end in .tsv, .jsonl, .parquet or .conllu")
+    file: Files = Field(
+        description="a file whose name ends in .tsv, .jsonl, .parquet or .conllu; Parquet needs "
+        "pip install 'transduce[parquet]'"
+    )
     source: Column = Field(
-        0, description="the column of the source; numbers are for TSV only; in CoNLL-U: form"
+        0, description="column of the source; a number only for TSV; in CoNLL-U: form"
     )
     target: Column = Field(
-        1, description="the column of the target; numbers are for TSV only; in CoNLL-U: upos, xpos"
+        1, description="column of the target; a number only for TSV; in CoNLL-U: upos, xpos"
     )
     tags: Column | None = Field(
-        None, description="a column of tags, such as V;PST: each one token before the source"
+        None,
+        description="column of tags, such as V;PST; each becomes one token before the source",
     )
     tag: TagName | None = Field(None, description=TAG)
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Named(Section):
@@ -73,44 +80,50 @@ class Named(Section):
     split: Literal[
         "train", "valid", "test", "test-2017", "test-coco", "test-articles", "test-voices"
     ] = Field(
-        description="which part of it; the last two are of udhr-spoken, those before of multi30k"
+        description="split of the corpus; multi30k also has test-2017 and test-coco, udhr-spoken "
+        "test-articles and test-voices"
     )
     pair: Annotated[str, "two languages, such as en-de"] | None = Field(
-        None, description="from which into which; multi30k and udhr need it"
+        None, description="source and target language; required for multi30k and udhr"
     )
     language: Annotated[str, "a language"] | None = Field(
         None,
-        description="sigmorphon2020 needs it (all: each source has its language as a tag), "
-        "mboshi: mb, what is said, or fr, its translation, and udhr-spoken (all: those made)",
+        description="language; required for sigmorphon2020 (all: every language, each source "
+        "tagged with its own), mboshi (mb: transcripts, fr: translations) and udhr-spoken (all: "
+        "every language that was synthesized)",
     )
     tag: TagName | None = Field(None, description=TAG)
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Hub(Section):
-    """A dataset of the Hugging Face hub, or a folder of such form: pip install transduce[hub]."""
+    """A dataset of the Hugging Face hub, or a local dataset folder; needs transduce[hub]."""
 
-    hub: Annotated[str, "the name of a dataset"] = Field(description="such as wmt14")
+    hub: Annotated[str, "the name of a dataset"] = Field(description="dataset, such as wmt14")
     config: Annotated[str, "a name"] | None = Field(
-        None, description="which of its configurations, such as de-en"
+        None, description="configuration of the dataset, such as de-en"
     )
-    split: Annotated[str, "the name of a split"] = Field(description="such as train or validation")
+    split: Annotated[str, "the name of a split"] = Field(
+        description="split, such as train or validation"
+    )
     source: Annotated[str, "the name of a column"] = Field(
-        description="the column of the source; translation.de is de within translation"
+        description="column of the source; translation.de is the field de of the column translation"
     )
-    target: Annotated[str, "the name of a column"] = Field(description="the column of the target")
+    target: Annotated[str, "the name of a column"] = Field(description="column of the target")
     tag: TagName | None = Field(None, description=TAG)
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Text(Section):
-    """Text files, plain, .gz or .xz, that a language model learns to continue."""
+    """Text files for a language model; plain, .gz or .xz."""
 
-    text: Files = Field(description="read one after the other")
+    text: Files = Field(description="files of text, concatenated in this order")
     lines: Literal["joined", "apart"] = Field(
-        "joined", description="one running text, or each line a text of its own, with an end"
+        "joined",
+        description="joined: one running text, cut into blocks; apart: each line is a document of "
+        "its own that ends with the end token",
     )
-    limit: PositiveInt | None = Field(None, description="read only the first so many lines")
+    limit: PositiveInt | None = Field(None, description="read only the first N lines")
 
     @property
     def running(self) -> bool:
@@ -118,46 +131,50 @@ class Text(Section):
 
 
 class Recordings(Section):
-    """A TSV, JSONL or Parquet file that names audio files, and what is said in each."""
+    """Audio manifest: a TSV, JSONL or Parquet file that lists audio files and their targets."""
 
-    file: Files = Field(description="their names end in .tsv, .jsonl or .parquet, or that and .gz")
-    audio: Column = Field(
-        description="the column of the audio files; their names start at the file that lists them"
+    file: Files = Field(
+        description="a file whose name ends in .tsv, .jsonl or .parquet, optionally .gz"
     )
-    target: Column = Field("text", description="the column of what is to be written")
+    audio: Column = Field(
+        description="column of audio file paths, relative to the file that lists them"
+    )
+    target: Column = Field("text", description="column of the target, usually the transcript")
     transcript: Column | None = Field(
         None,
-        description="the column of what is said, where the target is something else, such as a "
-        "translation; CTC learns it",
+        description="column of the transcript, where the target is something else, such as a "
+        "translation; it is the target of CTC",
     )
     start: Column | None = Field(
-        None, description="the column of the second where an utterance begins in its file"
+        None, description="column of the start time of an utterance in its file, in seconds"
     )
-    end: Column | None = Field(None, description="the column of the second where it ends")
+    end: Column | None = Field(None, description="column of its end time, in seconds")
     group: Column | None = Field(
-        None, description="the column by which scores are told apart, such as a language or speaker"
+        None, description="column to report scores by, such as a language or speaker"
     )
     tags: Column | None = Field(
-        None, description="a column of tags, such as a language: each is added to what is heard"
+        None,
+        description="column of tags, such as a language; each tag's embedding is added to the "
+        "audio features",
     )
     tag: TagName | None = Field(
-        None, description="what each recording has as a tag, such as its language; in use: --tag"
+        None, description="a tag for every recording, such as its language; in use: --tag"
     )
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 def corpus_form(value: Any) -> str:
-    """Which form a value of a recipe has, by the keys that it has."""
+    """Which kind of corpus a value of a recipe is, decided by its keys."""
     if isinstance(value, list):
         return "mixture"
     keys = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    telling = {"audio": "audio", "text": "text", "file": "columns", "name": "named", "hub": "hub"}
-    telling |= {"of": "mixture"}
-    return next((form for key, form in telling.items() if key in keys), "parallel")
+    form_of = {"audio": "audio", "text": "text", "file": "columns", "name": "named", "hub": "hub"}
+    form_of |= {"of": "mixture"}
+    return next((form for key, form in form_of.items() if key in keys), "parallel")
 
 
 def _form_within(value: Any) -> str:
-    """The form of a corpus in a list of several: one that cannot be there is told as files."""
+    """The form of a corpus in a list; one that may not be in a list is validated as files."""
     form = corpus_form(value)
     return form if form in ("columns", "named", "hub", "audio") else "parallel"
 
@@ -173,12 +190,12 @@ OneCorpus = Annotated[
 
 
 class Mixture(Section):
-    """Several corpora that take turns, pair by pair; a plain list of them will do."""
+    """Several corpora, interleaved pair by pair; a plain list of corpora is short for this."""
 
     of: Annotated[list[OneCorpus], Field(min_length=1)] = Field(
-        description="each a corpus as above; a tag tells them apart"
+        description="the corpora; give each a tag so that the model can tell them apart"
     )
-    limit: PositiveInt | None = Field(None, description="read only the first so many pairs")
+    limit: PositiveInt | None = Field(None, description=LIMIT)
 
     @model_validator(mode="before")
     @classmethod
@@ -186,7 +203,7 @@ class Mixture(Section):
         listed = {"of": values} if isinstance(values, list) else values
         within = listed.get("of") if isinstance(listed, Mapping) else None
         if isinstance(within, list) and any(corpus_form(one) == "mixture" for one in within):
-            raise InvalidValue("", "has a list of corpora within another; put them all into one")
+            raise InvalidValue("", "has a list of corpora inside another; put all into one list")
         return listed
 
 

@@ -1,4 +1,4 @@
-"""The part of a recipe that says what is learnt from: corpora, and how their text is cut."""
+"""The `data` section of a recipe: corpora, tokenization, maximum lengths, streaming."""
 
 from __future__ import annotations
 
@@ -11,52 +11,56 @@ from transduce.recipe.section import InvalidValue, Section, Share
 
 
 class Tokens(Section):
-    """How text is cut into tokens."""
+    """Tokenization: how text is cut into tokens, and the size of the vocabulary."""
 
     level: Literal["character", "subword", "word", "symbol", "byte", "label"] = Field(
         "subword",
-        description="what a token is; symbol: whatever white space separates (phones, tags); "
-        "label: a whole text",
+        description="what a token is; symbol: anything separated by white space (phones, tags); "
+        "label: the whole text is one token",
     )
-    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="how subwords are found")
-    size: PositiveInt = Field(8000, description="the most tokens in the vocabulary")
-    min_count: PositiveInt = Field(1, description="what is rarer in training text is unknown")
+    algorithm: Literal["bpe", "unigram"] = Field("bpe", description="subword algorithm")
+    size: PositiveInt = Field(8000, description="maximum vocabulary size")
+    min_count: PositiveInt = Field(
+        1, description="tokens that occur less often in the training data become unknown"
+    )
     sample: PositiveInt = Field(
         5_000_000,
-        description="about so many pairs are what subwords are learnt from, drawn from a larger "
-        "corpus; other tokens are learnt from all of it",
+        description="train subwords on a random sample of about this many pairs; other levels use "
+        "the whole corpus",
     )
-    lowercase: bool = Field(False, description="lower-case before cutting")
+    lowercase: bool = Field(False, description="lower-case the text before tokenization")
     normalize: Literal["none", "nfc", "nfkc", "nfd", "nfkd"] = Field(
         "none",
-        description="Unicode normal form; nfd takes letters apart: é into e and ´, 한 into ㅎㅏㄴ; "
-        "outputs are written in the form that the training targets have",
+        description="Unicode normalization; nfd decomposes é into e and ´, 한 into ㅎㅏㄴ; "
+        "outputs are converted back to the normal form of the training targets",
     )
     bpe_dropout: Share = Field(
         0.0,
-        description="share of BPE subwords that training takes apart, each time anew (after "
-        "Provilkov et al. 2020)",
+        description="BPE-dropout, subword regularization (after Provilkov et al. 2020): share of "
+        "subwords that are split at random, anew in each epoch",
     )
-    file: File | None = Field(None, description="load this tokens file instead of training one")
+    file: File | None = Field(None, description="load this vocabulary file instead of training one")
 
     @model_validator(mode="after")
-    def _made_of_others(self) -> Self:
+    def _check_bpe_dropout(self) -> Self:
         if self.bpe_dropout and (self.level != "subword" or self.algorithm != "bpe"):
             raise InvalidValue(
-                "bpe_dropout", f"is {self.bpe_dropout}, but only subwords of BPE come apart"
+                "bpe_dropout",
+                f"is {self.bpe_dropout}, but it needs level: subword and algorithm: bpe; leave it "
+                f"out",
             )
         return self
 
 
 class TokensOfSides(Section):
-    """Tokens of source and target: `both` where they share one vocabulary, or each its own."""
+    """Vocabularies: `both` for one that source and target share, or one for each side."""
 
-    both: Tokens | None = Field(None, description="one vocabulary, trained on both sides")
-    source: Tokens | None = Field(None, description="the source's own")
-    target: Tokens | None = Field(None, description="the target's own")
+    both: Tokens | None = Field(None, description="one shared vocabulary, trained on both sides")
+    source: Tokens | None = Field(None, description="vocabulary of the source")
+    target: Tokens | None = Field(None, description="vocabulary of the target")
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _check_sides(self) -> Self:
         apart = self.source is not None and self.target is not None
         either = self.source is not None or self.target is not None
         if (self.both is not None) == apart or (self.both is not None and either):
@@ -66,31 +70,36 @@ class TokensOfSides(Section):
 
 class Data(Section):
     folder: Annotated[str, "a folder"] | None = Field(
-        None, description="where relative paths start; without it, at the recipe's own folder"
+        None, description="folder that relative paths start from; default: the recipe's folder"
     )
-    train: Corpus = Field(description="pairs to learn from; here and below, or a list of corpora")
-    valid: Corpus = Field(description="pairs to choose by: early stopping, best checkpoint")
-    test: Corpus | None = Field(None, description="pairs to report on, never used for choosing")
+    train: Corpus = Field(description="training set: a corpus, or a list of corpora")
+    valid: Corpus = Field(
+        description="validation set, for early stopping and the choice of the best checkpoint"
+    )
+    test: Corpus | None = Field(None, description="test set, used only for the final scores")
     tokens: TokensOfSides = Field(
         TokensOfSides(both=Tokens()),
-        description="how text is cut; without it, into subwords of one vocabulary",
+        description="tokenization; default: subwords, one vocabulary for both sides",
     )
     multiple_references: bool = Field(
-        False, description="pairs of the same source are alternatives, any of them right"
+        False,
+        description="multiple references: pairs with the same source are alternatives, "
+        "and a prediction counts as correct if it equals any of them",
     )
     max_length: PositiveInt = Field(
         256,
-        description="the longest side of a pair, in tokens (of audio, in frames); of running text, "
-        "a block",
+        description="maximum length of either side of a pair, in tokens (of audio, in frames); of "
+        "running text, the block length",
     )
     overlong: Literal["skip", "truncate"] = Field(
-        "skip", description="what to do with longer pairs"
+        "skip", description="pairs longer than max_length: leave out, or cut (truncation)"
     )
     streaming: bool = Field(
         False,
-        description="read the corpus as it is needed: for what memory does not hold; each epoch "
-        "has its files in another order, and pairs from a shuffle buffer as large as a pool",
+        description="stream the training set from disk, for corpora larger than memory; each epoch "
+        "reads the files in another order and shuffles within shuffle_buffer",
     )
     shuffle_buffer: PositiveInt = Field(
-        200_000, description="when streaming, how many pairs are shuffled and bucketed at a time"
+        200_000,
+        description="when streaming, number of pairs that are shuffled and bucketed at once",
     )

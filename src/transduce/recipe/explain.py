@@ -1,4 +1,4 @@
-"""What is wrong with a recipe: sentences that say where, what, and how to mend it."""
+"""Error messages for an invalid recipe: file and line, what is wrong, how to fix it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from transduce.recipe.keys import choices, dotted_keys, forms, show, words
+from transduce.recipe.keys import choices, describe_type, dotted_keys, section_types, show
 from transduce.recipe.recipe import InvalidValue, Recipe, Section
 
-Dotted = tuple[str | int, ...]
-COMMAND_LINE = 10**9  # in place of a line number: what stands there comes last
+KeyPath = tuple[str | int, ...]
+COMMAND_LINE = 10**9  # in place of a line number; sorts after the lines of the file
 
-# What other toolkits call it, where the spelling gives no hint.
+# Names from other toolkits that spelling alone would not match.
 OTHER_NAMES = {
     "batch_size": "train.batch_tokens",
     "learning_rate": "train.lr",
@@ -33,15 +33,15 @@ OTHER_NAMES = {
 
 
 @dataclass
-class Complaints:
-    """What is wrong with a recipe called `name`, and the line of each of its keys."""
+class Problems:
+    """The problems found in the recipe called `name`, and the line number of each key."""
 
     name: str
-    lines: dict[Dotted, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
     found: list[tuple[int, str]] = field(default_factory=list)
 
-    def add(self, path: Dotted, sentence: str) -> None:
-        """Complain about a key; a key that was not written is told by the nearest above it."""
+    def add(self, path: KeyPath, sentence: str) -> None:
+        """Report a problem with a key; a key that is absent takes the line of its parent."""
         while path and path not in self.lines:
             path = path[:-1]
         self.at(self.lines.get(path, 0), sentence)
@@ -54,12 +54,12 @@ class Complaints:
         self.found.append((line, f"{place}: {sentence}"))
 
     def __str__(self) -> str:
-        """One line each, in the order of the file."""
+        """One line per problem, in the order of the file."""
         return "\n".join(dict.fromkeys(text for _, text in sorted(self.found, key=_line)))
 
 
-def _line(complaint: tuple[int, str]) -> int:
-    return complaint[0]
+def _line(problem: tuple[int, str]) -> int:
+    return problem[0]
 
 
 def nearest(word: str, choices: Iterable[str], otherwise: str = "", prefix: str = "") -> str:
@@ -68,42 +68,43 @@ def nearest(word: str, choices: Iterable[str], otherwise: str = "", prefix: str 
     return f"; did you mean {prefix}{close[0]}?" if close else otherwise
 
 
-def explain(error: ValidationError, values: dict[str, Any], complaints: Complaints) -> None:
-    """Add what pydantic found wrong with `values`, in our words."""
+def explain(error: ValidationError, values: dict[str, Any], problems: Problems) -> None:
+    """Translate pydantic's validation errors for `values` into problems."""
     unknown = [d for d in error.errors() if d["type"] == "extra_forbidden"]
-    told = [_unknown_key(detail, complaints) for detail in unknown]
+    reported = [_unknown_key(detail, problems) for detail in unknown]
     for detail in error.errors():
-        spot = _find(detail["loc"])
+        location = _locate(detail["loc"])
         if detail["type"] == "extra_forbidden":
             continue
-        if detail["type"] == "missing" and spot.field and spot.field.is_required():
-            # Its misspelling was told already.
-            if not any(f"did you mean {spot.shown}?" in sentence for sentence in told):
-                complaints.add(
-                    spot.path, f"the key {spot.shown} is missing: {spot.field.description}"
+        if detail["type"] == "missing" and location.field and location.field.is_required():
+            # Its misspelling has been reported.
+            if not any(f"did you mean {location.shown}?" in sentence for sentence in reported):
+                problems.add(
+                    location.path,
+                    f"the key {location.shown} is missing: {location.field.description}",
                 )
         elif detail["type"] == "value_error":
-            misfit = detail["ctx"]["error"]
-            assert isinstance(misfit, InvalidValue)
-            path = (*spot.path, *filter(None, misfit.key.split(".")))
-            complaints.add(path, f"{'.'.join(map(str, path))} {misfit.said}")
+            invalid = detail["ctx"]["error"]
+            assert isinstance(invalid, InvalidValue)
+            path = (*location.path, *filter(None, invalid.key.split(".")))
+            problems.add(path, f"{'.'.join(map(str, path))} {invalid.message}")
         elif detail["type"] == "union_tag_invalid":
             kind = detail["input"]["kind"]
-            kinds = forms(spot.field.annotation if spot.field else None)
+            kinds = section_types(location.field.annotation if location.field else None)
             near = nearest(str(kind), kinds)
-            complaints.add(
-                (*spot.path, "kind"),
-                f"{spot.shown}.kind is {show(kind)}; it must be {' or '.join(kinds)}{near}",
+            problems.add(
+                (*location.path, "kind"),
+                f"{location.shown}.kind is {show(kind)}; it must be {' or '.join(kinds)}{near}",
             )
         else:
-            complaints.add(spot.path, _wrong_value(spot, values))
+            problems.add(location.path, _wrong_value(location, values))
 
 
 @dataclass(frozen=True)
-class _Spot:
-    """Where an error is: the path in the recipe, the key's field, and what may stand there."""
+class _Location:
+    """Where an error is: the key path, the key's field, and the section types allowed there."""
 
-    path: Dotted
+    path: KeyPath
     field: FieldInfo | None
     part: type[Section] | None
     tag: str
@@ -114,14 +115,14 @@ class _Spot:
         return ".".join(str(step) for step in self.path)
 
 
-def _find(location: tuple[str | int, ...]) -> _Spot:
-    """A pydantic location without the steps that are pydantic's own: tags, members of a union."""
-    path: Dotted = ()
+def _locate(steps: tuple[str | int, ...]) -> _Location:
+    """The key path of a pydantic location, without pydantic's own steps (tags, union members)."""
+    path: KeyPath = ()
     key: FieldInfo | None = None
     tag = ""
     here: dict[str, type[Section]] = {"": Recipe}
     others: dict[str, type[Section]] = {}
-    for step in location:
+    for step in steps:
         fields = next(iter(here.values())).model_fields if len(here) == 1 else {}
         if len(here) > 1 and step in here:
             tag = str(step)
@@ -129,38 +130,38 @@ def _find(location: tuple[str | int, ...]) -> _Spot:
             here = {tag: here[tag]}
         elif step in fields:
             path, key = (*path, step), fields[str(step)]
-            tag, here, others = "", forms(key.annotation), {}
+            tag, here, others = "", section_types(key.annotation), {}
         elif isinstance(step, int):
-            path, here = (*path, step), forms(key.annotation) if key else {}
+            path, here = (*path, step), section_types(key.annotation) if key else {}
         else:
             break
     part = next(iter(here.values())) if len(here) == 1 else None
-    return _Spot(path, key, part, tag, others)
+    return _Location(path, key, part, tag, others)
 
 
-def _unknown_key(detail: ErrorDetails, complaints: Complaints) -> str:
-    spot, key = _find(detail["loc"][:-1]), str(detail["loc"][-1])
-    assert spot.part is not None
-    prefix = f"{spot.shown}." if spot.path else ""
-    other = next((tag for tag, part in spot.others.items() if key in part.model_fields), None)
-    if other and "kind" in spot.part.model_fields:
+def _unknown_key(detail: ErrorDetails, problems: Problems) -> str:
+    location, key = _locate(detail["loc"][:-1]), str(detail["loc"][-1])
+    assert location.part is not None
+    prefix = f"{location.shown}." if location.path else ""
+    other = next((tag for tag, part in location.others.items() if key in part.model_fields), None)
+    if other and "kind" in location.part.model_fields:
         sentence = (
-            f"{prefix}{key} is a key of kind {other}, but {spot.shown} is of kind {spot.tag}; "
-            f"leave it out, or set {prefix}kind: {other}"
+            f"{prefix}{key} is a key of kind {other}, but {location.shown} is of kind "
+            f"{location.tag}; leave it out, or set {prefix}kind: {other}"
         )
     elif other:
-        needs = [name for name, known in spot.part.model_fields.items() if known.is_required()]
+        needs = [name for name, known in location.part.model_fields.items() if known.is_required()]
         sentence = (
             f"{prefix}{key} does not go with {' and '.join(f'{prefix}{name}' for name in needs)}; "
             "a corpus is given by source and target, by file, by text, by name and split, or by hub"
         )
     else:
-        # The same word further down is nearer than another one that is spelt alike here.
+        # The same key in a deeper section is a better guess than a similar spelling here.
         below = [dotted for dotted in dotted_keys() if _ends(dotted, prefix, key)] if prefix else []
         elsewhere = _elsewhere(key, prefix)
-        near = elsewhere if below else nearest(key, spot.part.model_fields, elsewhere, prefix)
+        near = elsewhere if below else nearest(key, location.part.model_fields, elsewhere, prefix)
         sentence = f"unknown key {prefix}{key}{near}"
-    complaints.add((*spot.path, key), sentence)
+    problems.add((*location.path, key), sentence)
     return sentence
 
 
@@ -169,7 +170,7 @@ def _ends(dotted: str, prefix: str, key: str) -> bool:
 
 
 def _elsewhere(key: str, prefix: str) -> str:
-    """Where else such a key is: below this place, else anywhere."""
+    """A suggestion: the same key in a section below this one, otherwise anywhere."""
     same = [dotted for dotted in dict.fromkeys(dotted_keys()) if dotted.endswith(f".{key}")]
     below = [dotted for dotted in same if dotted.startswith(prefix)] or same
     found = below or [OTHER_NAMES[key]] if key in OTHER_NAMES else below
@@ -178,12 +179,12 @@ def _elsewhere(key: str, prefix: str) -> str:
     return f"; did you mean {' or '.join(found)}?"
 
 
-def _wrong_value(spot: _Spot, values: dict[str, Any]) -> str:
-    assert spot.field is not None
-    annotation, limits, shown = spot.field.annotation, spot.field.metadata, spot.shown
+def _wrong_value(location: _Location, values: dict[str, Any]) -> str:
+    assert location.field is not None
+    annotation, limits, shown = location.field.annotation, location.field.metadata, location.shown
     value: Any = values
-    for step in spot.path:
-        # Of a list that is too short there is no such item: then the list is what is wrong.
+    for step in location.path:
+        # A list that is too short has no such item: report the list itself.
         if isinstance(step, int) and step < len(value):
             shown = f"item {step + 1} of {shown.rpartition('.')[0]}"
             annotation, limits, value = get_args(annotation)[0], [], value[step]
@@ -191,14 +192,16 @@ def _wrong_value(spot: _Spot, values: dict[str, Any]) -> str:
             shown = shown.rpartition(".")[0]
         elif not isinstance(value, list):  # a list of corpora is short for the key `of`
             value = value[step]
-    allowed = forms(annotation)
+    allowed = section_types(annotation)
     if allowed:
         if value is None:
-            return f"{shown} has nothing under it; give it keys, or leave it out"
+            return f"{shown} is empty; give it keys, or leave it out"
         names = list(dict.fromkeys(n for part in allowed.values() for n in part.model_fields))
         hint = f"; did you mean {shown}.kind: {value}?" if value in list(allowed) else ""
-        return f"{shown} is {_short(value)}, but it takes keys of its own: {', '.join(names)}{hint}"
-    takes = words(annotation, limits)
+        return (
+            f"{shown} is {_short(value)}, but it is a section with keys: {', '.join(names)}{hint}"
+        )
+    takes = describe_type(annotation, limits)
     hint = ""
     if isinstance(value, str):
         is_list = get_origin(annotation) is list

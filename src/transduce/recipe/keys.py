@@ -1,4 +1,4 @@
-"""Every key of a recipe in words: what it takes, what it is by default, what it is for."""
+"""The reference of recipe keys: type, default and description of each, from the schema."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Key:
     name: str
     takes: str
     default: str
-    """As YAML; empty where the key is required or has keys of its own."""
+    """As YAML; empty where the key is required or is a section."""
     required: bool
     about: str
 
 
 @dataclass(frozen=True)
 class SectionKeys:
-    """The keys of one part of a recipe, and the dotted places where such a part may stand."""
+    """The keys of one section, and the dotted names of the keys that take such a section."""
 
     places: tuple[str, ...]
     about: str
@@ -34,7 +34,7 @@ class SectionKeys:
 
 
 def sections() -> list[SectionKeys]:
-    """All keys, each part once: what may stand at several places is not told several times."""
+    """All keys by section; a section that several keys take is listed once."""
     found: dict[tuple[Key, ...], SectionKeys] = {}
     for place, about, part in _parts(Recipe, "", "the whole recipe"):
         keys = tuple(_key(name, field) for name, field in part.model_fields.items())
@@ -55,8 +55,8 @@ def dotted_keys() -> list[str]:
     ]
 
 
-def words(annotation: Any, limits: Iterable[Any] = ()) -> str:
-    """What a key of this type takes, such as "a whole number above 0"."""
+def describe_type(annotation: Any, limits: Iterable[Any] = ()) -> str:
+    """A type in words, such as "a whole number above 0"."""
     # Field(ge=0) inside an annotation keeps its limits one level down.
     limits = [one for limit in limits for one in getattr(limit, "metadata", [limit])]
     called = [limit for limit in limits if isinstance(limit, str)]
@@ -64,18 +64,18 @@ def words(annotation: Any, limits: Iterable[Any] = ()) -> str:
         return called[-1]
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return words(inner[0], [*inner[1:], *limits])
+        return describe_type(inner[0], [*inner[1:], *limits])
     if origin is Literal:
         return _listed([str(choice) for choice in inner])
     if origin in (Union, UnionType):
-        kinds = dict.fromkeys(words(kind) for kind in inner if kind is not NoneType)
+        kinds = dict.fromkeys(describe_type(kind) for kind in inner if kind is not NoneType)
         return _listed(list(kinds)) + (", or null" if NoneType in inner else "")
     if origin is list:
-        return f"a list of {words(inner[0])}"
+        return f"a list of {describe_type(inner[0])}"
     if origin is tuple:
-        return f"a list of {len(inner)}, each {words(inner[0])}"
+        return f"a list of {len(inner)}, each {describe_type(inner[0])}"
     if isinstance(annotation, type) and issubclass(annotation, Section):
-        return "keys of its own"
+        return "a section"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
     signs = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}
     bounds = [
@@ -88,22 +88,22 @@ def words(annotation: Any, limits: Iterable[Any] = ()) -> str:
 
 
 def choices(annotation: Any) -> list[str]:
-    """The words that a key of this type may be."""
+    """The literal values that a key of this type may have."""
     inner = get_args(annotation)
     if get_origin(annotation) is Literal:
         return [str(choice) for choice in inner]
     return [choice for kind in inner for choice in choices(kind)]
 
 
-def forms(annotation: Any, tag: str = "") -> dict[str, type[Section]]:
-    """The parts that may stand at a key of this type, by the tag that tells them apart."""
+def section_types(annotation: Any, tag: str = "") -> dict[str, type[Section]]:
+    """The section classes that a key of this type takes, by their discriminator tag."""
     if isinstance(annotation, type):
         return {tag: annotation} if issubclass(annotation, Section) else {}
     inner = get_args(annotation)
     tags = [one.tag for one in inner[1:] if isinstance(one, Tag)]
     found: dict[str, type[Section]] = {}
     for kind in inner:
-        found |= forms(kind, tags[0] if tags else tag)
+        found |= section_types(kind, tags[0] if tags else tag)
     return found
 
 
@@ -117,13 +117,13 @@ def _parts(part: type[Section], place: str, about: str) -> Iterator[tuple[str, s
     for name, field in part.model_fields.items():
         dotted = f"{place}.{name}".lstrip(".")
         if get_origin(field.annotation) is list:
-            continue  # what may stand in a list may stand alone, and is told there
-        for inner in forms(field.annotation).values():
+            continue  # sections in a list may also stand alone, and are listed there
+        for inner in section_types(field.annotation).values():
             yield from _parts(inner, dotted, field.description or "")
 
 
 def _key(name: str, field: FieldInfo) -> Key:
-    takes = words(field.annotation, field.metadata)
+    takes = describe_type(field.annotation, field.metadata)
     plain = field.is_required() or isinstance(field.default, Section)
     default = "" if plain else show(_jsonable(field.default))
     return Key(name, takes, default, field.is_required(), field.description or "")

@@ -1,4 +1,4 @@
-"""How long a sequence a model has positions for."""
+"""The longest sequence that a model has position embeddings for."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from transduce.recipe.model import (
 LIMITED = (TransformerEncoder, TransformerDecoder, ConvolutionalEncoder, ConvolutionalDecoder)
 
 
-def source_room(model: Model) -> int:
-    """The longest source, END counted, that a model has positions for."""
+def max_source_length(model: Model) -> int:
+    """The longest source, including END, that a model has positions for."""
     encoder, decoder = model.encoder, model.decoder
     if isinstance(decoder, RecurrentDecoder) and decoder.attention == "location":
-        return min(room_of(encoder), decoder.max_positions)
-    return room_of(encoder)
+        return min(max_length_of(encoder), decoder.max_positions)
+    return max_length_of(encoder)
 
 
-def room_of(part: Encoder | Decoder | None) -> int:
-    """The longest sequence that a part has positions for."""
+def max_length_of(part: Encoder | Decoder | None) -> int:
+    """The longest sequence that an encoder or decoder has positions for."""
     if isinstance(part, LIMITED) and part.positions == "learned":
         return part.max_positions
     return sys.maxsize

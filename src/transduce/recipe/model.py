@@ -1,4 +1,4 @@
-"""The model's part of a recipe: what each piece of a network may be, and how they fit."""
+"""The `model` section of a recipe: kinds of encoders and decoders, sizes, and their checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
 from transduce.nn.activation import ACTIVATIONS
-from transduce.recipe.presets import PRESETS, spelt_out
+from transduce.recipe.presets import PRESETS, expand_preset
 from transduce.recipe.section import InvalidValue, Section, Share
 
 if TYPE_CHECKING:
@@ -20,33 +20,39 @@ else:
 
 class _Transformer(Section):
     kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
-    layers: PositiveInt = Field(6, description="blocks one upon the other")
-    heads: PositiveInt = Field(8, description="attention heads; they divide the width")
+    layers: PositiveInt = Field(6, description="number of blocks")
+    heads: PositiveInt = Field(8, description="attention heads; must divide model.width")
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
-    activation: ActivationName = Field("relu", description="between them; swiglu has a gate")
+    activation: ActivationName = Field(
+        "relu", description="activation of the feed-forward layers; swiglu is gated"
+    )
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
     norm_position: Literal["pre", "post"] = Field(
-        "pre", description="before each sublayer (trains easily) or after it (the paper)"
+        "pre",
+        description="pre-norm, before each sublayer (trains more easily), or post-norm, after it "
+        "(as in the paper)",
     )
-    attention_dropout: Share = Field(0.0, description="of attention weights")
-    activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
+    attention_dropout: Share = Field(0.0, description="dropout of attention weights")
+    activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
     positions: Literal["sinusoidal", "fourier", "learned", "rotary", "none"] = Field(
-        "sinusoidal", description="how the order of tokens is told"
+        "sinusoidal", description="positional encoding"
     )
     combine: Literal["add", "concatenate"] = Field(
-        "add", description="positions added to the embeddings, or half of the width beside them"
+        "add",
+        description="add positions to the embeddings, or concatenate them, half of the width each",
     )
     max_positions: PositiveInt = Field(
-        1024, description="longest sequence for learned, half the period for fourier positions"
+        1024,
+        description="maximum length for learned positions; half the period of fourier positions",
     )
 
     @model_validator(mode="after")
-    def _something_to_combine(self) -> Self:
+    def _check_combine(self) -> Self:
         if self.positions in ("rotary", "none") and self.combine == "concatenate":
             if self.positions == "rotary":
-                why = "rotary positions turn queries and keys, there is nothing to put beside them"
+                why = "rotary positions rotate queries and keys and are never concatenated"
             else:
-                why = "there are no positions to put beside the embeddings"
+                why = "there are no positions to concatenate"
             raise InvalidValue("combine", f"is concatenate, but {why}; leave it out")
         return self
 
@@ -56,7 +62,7 @@ class TransformerEncoder(_Transformer):
 
 
 class TransformerDecoder(_Transformer):
-    """Decoder: masked self-attention, and attention to the source."""
+    """Decoder: causal self-attention, and cross-attention to the source."""
 
 
 Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
@@ -74,102 +80,112 @@ Score = Literal[
 
 
 class RecurrentEncoder(Section):
-    """Reads the source token by token, forwards, backwards or both."""
+    """Recurrent encoder (RNN, GRU, LSTM): forwards, backwards or bidirectional."""
 
-    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
-    cell: Cell = Field("lstm", description="the recurrent unit")
-    layers: PositiveInt = Field(1, description="layers one upon the other")
-    bidirectional: bool = Field(True, description="half of the width reads backwards")
-    reverse: bool = Field(False, description="read the source from its end (Sutskever 2014)")
-    skip: bool = Field(False, description="input to every layer, output from every layer")
+    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
+    cell: Cell = Field("lstm", description="the recurrent cell")
+    layers: PositiveInt = Field(1, description="number of layers")
+    bidirectional: bool = Field(
+        True, description="bidirectional: half of the width runs over the source backwards"
+    )
+    reverse: bool = Field(False, description="read the source backwards (Sutskever 2014)")
+    skip: bool = Field(
+        False,
+        description="skip connections from the input to every layer and from every layer to the "
+        "output (Graves 2013)",
+    )
 
 
 class ConformerEncoder(Section):
-    """Attention for what is far, convolution for what is near (Gulati et al. 2020)."""
+    """Conformer: self-attention and convolution in each block (Gulati et al. 2020)."""
 
-    kind: Literal["conformer"] = Field("conformer", description="blocks of both")
-    layers: PositiveInt = Field(12, description="blocks one upon the other")
-    heads: PositiveInt = Field(4, description="attention heads; they divide the width")
+    kind: Literal["conformer"] = Field("conformer", description="Conformer blocks")
+    layers: PositiveInt = Field(12, description="number of blocks")
+    heads: PositiveInt = Field(4, description="attention heads; must divide model.width")
     feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
-    kernel: PositiveInt = Field(31, description="states that a convolution sees; odd")
+    kernel: PositiveInt = Field(31, description="kernel size of the convolutions; odd")
     positions: Literal["relative", "rotary", "sinusoidal", "none"] = Field(
         "rotary",
-        description="how far apart states are: the paper's, or turned, which is faster; "
-        "sinusoidal: where each is, added to it, by which a decoder finds its way sooner",
+        description="positional encoding; relative: as in the paper; rotary: faster; sinusoidal: "
+        "absolute, with which a decoder learns to attend sooner",
     )
-    attention_dropout: Share = Field(0.0, description="of attention weights")
-    activation_dropout: Share = Field(0.0, description="inside the feed-forward layers")
+    attention_dropout: Share = Field(0.0, description="dropout of attention weights")
+    activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
 
     @model_validator(mode="after")
-    def _kernel_has_a_middle(self) -> Self:
+    def _check_kernel(self) -> Self:
         _check_odd("kernel", self.kernel)
         return self
 
 
 class _Convolutional(Section):
     kind: Literal["convolutional"] = Field("convolutional", description="gated convolutions")
-    layers: PositiveInt = Field(4, description="blocks one upon the other")
-    kernel: PositiveInt = Field(3, description="tokens that a convolution sees; odd in an encoder")
+    layers: PositiveInt = Field(4, description="number of blocks")
+    kernel: PositiveInt = Field(3, description="kernel size in tokens; odd in an encoder")
     positions: Literal["sinusoidal", "learned", "none"] = Field(
-        "sinusoidal", description="added to the embeddings; learned: as in the paper"
+        "sinusoidal", description="positional encoding; learned: as in the paper"
     )
-    max_positions: PositiveInt = Field(1024, description="longest sequence for learned positions")
+    max_positions: PositiveInt = Field(1024, description="maximum length for learned positions")
 
 
 class ConvolutionalEncoder(_Convolutional):
-    """Encoder: a token sees its neighbours, with each layer more of them (Gehring et al. 2017)."""
+    """Convolutional encoder: each layer widens the receptive field (Gehring et al. 2017)."""
 
     @model_validator(mode="after")
-    def _kernel_has_a_middle(self) -> Self:
+    def _check_kernel(self) -> Self:
         _check_odd("kernel", self.kernel)
         return self
 
 
 class ConvolutionalDecoder(_Convolutional):
-    """Decoder: sees the last tokens, and attends to the source in every layer."""
+    """Convolutional decoder: causal convolutions, attention to the source in every layer."""
 
 
 class PooledEncoder(Section):
-    """The embeddings as they are: a bag of words."""
+    """Bag of words: the embeddings themselves, with no layers above them."""
 
-    kind: Literal["pooled"] = Field("pooled", description="no word knows of another")
+    kind: Literal["pooled"] = Field("pooled", description="bag of words, without context")
 
 
 class RecurrentDecoder(Section):
-    """Writes the target token by token, with attention to the source or without."""
+    """Recurrent decoder (RNN, GRU, LSTM), with or without attention to the source."""
 
-    kind: Literal["recurrent"] = Field("recurrent", description="one token after the other")
-    cell: Cell = Field("lstm", description="the recurrent unit")
-    layers: PositiveInt = Field(1, description="layers one upon the other")
+    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
+    cell: Cell = Field("lstm", description="the recurrent cell")
+    layers: PositiveInt = Field(1, description="number of layers")
     attention: Score = Field(
         "general",
-        description="alignment score; none: the encoder's final state is all it gets; "
-        "location-aware: additive, and knows where it attended before (Chorowski 2015; for "
-        "speech); location: by the target state alone (Luong 2015)",
+        description="attention score function; none: the decoder gets only the encoder's final "
+        "state; location-aware: additive, with the attention weights of the previous step as input "
+        "(Chorowski 2015; for speech); location: from the target state alone (Luong 2015)",
     )
     context: Literal["input", "output", "both"] = Field(
-        "output", description="where the attended source enters: the next input, the output"
+        "output",
+        description="where the context vector enters: the next input (input feeding), the output, "
+        "or both",
     )
     max_positions: PositiveInt = Field(
-        1024, description="longest source that location attention can point into"
+        1024, description="maximum source length of location attention"
     )
     location_filters: PositiveInt = Field(
-        10, description="filters of location-aware attention over its weights of the last step"
+        10, description="number of convolution filters of location-aware attention"
     )
-    location_kernel: PositiveInt = Field(
-        51, description="source states that such a filter sees; odd"
+    location_kernel: PositiveInt = Field(51, description="kernel size of these filters; odd")
+    skip: bool = Field(
+        False,
+        description="skip connections from the input to every layer and from every layer to the "
+        "output (Graves 2013)",
     )
-    skip: bool = Field(False, description="input to every layer, output from every layer")
 
     @model_validator(mode="after")
-    def _kernel_has_a_middle(self) -> Self:
+    def _check_kernel(self) -> Self:
         _check_odd("location_kernel", self.location_kernel)
         return self
 
 
 def _check_odd(key: str, kernel: int) -> None:
     if kernel % 2 == 0:
-        raise InvalidValue(key, f"is {kernel}; it must be odd, to have a middle")
+        raise InvalidValue(key, f"is {kernel}; it must be odd")
 
 
 def _kind(value: Any) -> str:
@@ -195,29 +211,29 @@ Decoder = Annotated[
 
 
 class Characters(Section):
-    """Features of a word from its letters, beside its embedding: they know unknown words too."""
+    """Character features of words, concatenated to word embeddings; they cover unknown words."""
 
     kind: Literal["lstm", "cnn"] = Field(
         "lstm",
-        description="lstm: what is left after reading it both ways (Lample et al. 2016); cnn: the "
-        "greatest of each feature over all spans of three letters (Ma and Hovy 2016)",
+        description="lstm: final states of a bidirectional character LSTM (Lample et al. 2016); "
+        "cnn: character trigram convolution with max pooling (Ma and Hovy 2016)",
     )
-    width: PositiveInt = Field(64, description="how much of model.width they take; even")
+    width: PositiveInt = Field(64, description="dimensions of model.width that they take; even")
     words: PositiveInt | None = Field(
         None,
-        description="only so many words, the most frequent, have an embedding too: what is learnt "
-        "of the rare ones by their letters then holds for unknown ones",
+        description="only this many of the most frequent words have an embedding of their own; "
+        "rarer words are represented by their characters alone, as unknown words are; null: all",
     )
 
 
 class NGrams(Section):
-    """Vectors of neighbouring words together, added to those of words (Joulin et al. 2017)."""
+    """Word n-gram embeddings, added to the word embeddings (fastText, Joulin et al. 2017)."""
 
     max_n: Annotated[int, Field(ge=2, le=5)] = Field(
-        2, description="the most words of one: 2 are pairs, 3 are pairs and triples"
+        2, description="longest n-gram: 2 for bigrams, 3 for bigrams and trigrams"
     )
     size: PositiveInt = Field(
-        500_000, description="rows of their table; which is whose a hash tells, and some share one"
+        500_000, description="rows of the embedding table; n-grams are hashed, rows may collide"
     )
 
 
@@ -225,56 +241,62 @@ def _preset(name: str) -> str:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
-        raise InvalidValue("", f"is {name}; there is no such preset; {hint}")
+        raise InvalidValue("", f"is {name}, which is not a preset; {hint}")
     return name
 
 
 class Model(Section):
     preset: Annotated[str, AfterValidator(_preset), "the name of a preset"] | None = Field(
-        None, description="a shape by name; the other keys override it"
+        None, description="name of a predefined architecture; the other keys override it"
     )
-    width: PositiveInt = Field(512, description="width of embeddings and hidden states")
-    dropout: Share = Field(0.1, description="of embeddings and of each sublayer's output")
+    width: PositiveInt = Field(512, description="width of embeddings and hidden states (d_model)")
+    dropout: Share = Field(0.1, description="dropout of embeddings and of each sublayer's output")
     tie_embeddings: Literal["all", "target", "none"] = Field(
         "target",
-        description="which embeddings are one: all (source, target, output), target and output",
+        description="tied embeddings: target (shared with the output layer), all (source, target "
+        "and output layer), or none",
     )
-    encoder: Encoder | None = Field(TransformerEncoder(), description="reads the source")
-    decoder: Decoder | None = Field(TransformerDecoder(), description="writes the target")
+    encoder: Encoder | None = Field(TransformerEncoder(), description="the encoder")
+    decoder: Decoder | None = Field(TransformerDecoder(), description="the decoder")
     ctc_weight: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
-        description="of audio, the share of CTC in the loss: the encoder alone is to say what is "
-        "said; 0: none",
+        description="for audio, weight of the CTC loss of the encoder (joint CTC/attention "
+        "training); 0: off",
     )
     pooling: Literal["mean", "attention", "last"] = Field(
         "mean",
-        description="of all states one, for a classifier: their average; that of dot-product "
-        "attention among them, beside it; or the last (recurrent: of both directions)",
+        description="pooling of encoder states, for a classifier: mean; attention (the mean, "
+        "concatenated with dot-product attention pooling); or last state (bidirectional: the last "
+        "of each direction)",
     )
-    characters: Characters | None = Field(None, description="letters of words, for a tagger")
+    characters: Characters | None = Field(
+        None, description="character features of words, for a tagger; null: off"
+    )
     ngrams: NGrams | None = Field(
-        None, description="neighbouring words together, for a classifier or a tagger"
+        None, description="word n-gram embeddings, for a classifier or a tagger; null: off"
     )
     word_dropout: Share = Field(
-        0.0, description="words whose embedding is that of unknown ones, while it learns labels"
+        0.0,
+        description="word dropout, for a classifier or a tagger: share of words replaced by the "
+        "unknown token during training",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _spelt_out(cls, values: Any) -> Any:
-        return spelt_out(values) if isinstance(values, dict) else values
+    def _expand_preset(cls, values: Any) -> Any:
+        return expand_preset(values) if isinstance(values, dict) else values
 
     @property
     def parts(self) -> dict[str, Encoder | Decoder]:
-        """The parts that the task has."""
+        """The encoder and the decoder, of those that the task has."""
         parts = {"encoder": self.encoder, "decoder": self.decoder}
         return {name: part for name, part in parts.items() if part is not None}
 
     @model_validator(mode="after")
-    def _shapes_fit(self) -> Self:
+    def _check_shapes(self) -> Self:
         if self.width % 2:
             raise InvalidValue(
-                "width", f"is {self.width}; it must be even, as parts take half of it"
+                "width", f"is {self.width}; it must be even, as some layers use half of it"
             )
         for name, part in self.parts.items():
             if not isinstance(part, _Transformer | ConformerEncoder):

@@ -1,4 +1,4 @@
-"""Model shapes by name: fragments of a recipe's `model`, every field open to override."""
+"""Presets: named model architectures; every key of a preset can be overridden."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # Luong et al. 2015: attention after the recurrence, read with the output
     "lstm-attention": _recurrent(256, 2, "lstm", attention="general", context="output"),
-    # Bahdanau et al. 2015: the previous state asks, the answer enters input and output
+    # Bahdanau et al. 2015: the previous state is the query; the context enters input and output
     "gru-attention": _recurrent(256, 1, "gru", attention="additive", context="both"),
     # Graves 2013: peepholes, the input to every layer, the output from every layer
     "peephole-attention": _recurrent(
@@ -54,10 +54,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def spelt_out(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a model, its preset's shape below them; of the name nothing is left.
+def expand_preset(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a model merged over those of its preset; the key `preset` is removed.
 
-    A preset that there is not stays where it is: the key itself says so.
+    An unknown preset is left in place, for validation to report.
     """
     shape = PRESETS.get(str(model.get("preset")))
     if shape is None:
@@ -66,7 +66,7 @@ def spelt_out(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`; a part of another kind replaces, it does not mix."""
+    """`above` over `below`; an encoder or decoder of another kind replaces, it does not merge."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

@@ -1,7 +1,7 @@
-"""A recipe: all that a run is made of, typed, and validated whole before any work starts.
+"""The recipe: the typed configuration of a run, validated as a whole before any work starts.
 
-The description of every key, here and in the files of its parts, is what `transduce recipes --keys`
-and docs/recipes.md print.
+`transduce recipes --keys` and docs/recipes.md print the description of every key, from here and
+from the modules of the sections.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from transduce.recipe.model import (
     TransformerEncoder,
 )
 from transduce.recipe.section import InvalidValue, Section
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.recipe.training import Average, BleuTokenizer, Decode, MetricName, Train, Validation
 
 __all__ = [
@@ -87,7 +87,7 @@ __all__ = [
 
 
 def _plain_name(name: str) -> str:
-    # It becomes a folder: "" or ".." would put a run, and --overwrite, above its place.
+    # It becomes a folder name: "" or ".." would put the run, and --overwrite, outside runs/.
     if not name.strip(" .") or any(sign in name for sign in "/\\\n\0"):
         raise InvalidValue(
             "", f"is {name!r}; it must be a plain name, as it becomes a folder in runs/"
@@ -95,82 +95,86 @@ def _plain_name(name: str) -> str:
     return name
 
 
-# A string in an annotation is what errors and the list of keys call such a value.
+# A string in an annotation is the name of the type in errors and in the list of keys.
 Name = Annotated[str, AfterValidator(_plain_name), "a plain name"]
 PARTS = ("encoder", "decoder")
-OF_SOUND = ("transduce", "classify")  # tasks whose sources may be audio
+AUDIO_TASKS = ("transduce", "classify")  # tasks whose sources may be audio
 
 
 def _task(name: str) -> str:
-    if name not in RULES:
-        raise InvalidValue("", f"is {name}; it must be one of {', '.join(RULES)}")
+    if name not in TASK_RULES:
+        raise InvalidValue("", f"is {name}; it must be one of {', '.join(TASK_RULES)}")
     return name
 
 
 class Recipe(Section):
-    name: Name = Field("model", description="what the run is called; its folder is runs/NAME")
+    name: Name = Field("model", description="name of the run; its run directory is runs/NAME")
     task: Annotated[str, AfterValidator(_task), "the name of a task"] = Field(
         "transduce",
         description="what the model does: "
-        + "; ".join(f"{name}: a {rules.about}" for name, rules in RULES.items()),
+        + "; ".join(f"{name}: a {rules.about}" for name, rules in TASK_RULES.items()),
     )
-    seed: NonNegativeInt = Field(1, description="of weights, order, dropout and sampling")
-    data: Data = Field(description="what it learns from")
-    audio: Audio | None = Field(None, description="how audio is heard, where sources are audio")
-    model: Model = Field(Model(), description="what learns")
-    train: Train = Field(Train(), description="how it learns")
-    validation: Validation = Field(Validation(), description="how it is watched")
-    decode: Decode = Field(Decode(), description="how it is used")
+    seed: NonNegativeInt = Field(
+        1, description="random seed of weights, data order, dropout and sampling"
+    )
+    data: Data = Field(description="corpora and tokenization")
+    audio: Audio | None = Field(None, description="audio features, where sources are audio")
+    model: Model = Field(Model(), description="the network")
+    train: Train = Field(Train(), description="optimization")
+    validation: Validation = Field(
+        Validation(), description="validation during training, and early stopping"
+    )
+    decode: Decode = Field(Decode(), description="decoding: beam search and its limits")
     metrics: list[MetricName] = Field(
-        ["bleu", "chrf"], description="how it is judged; each task has metrics of its own"
+        ["bleu", "chrf"], description="evaluation metrics; each task has its own"
     )
     bleu_tokenizer: BleuTokenizer = Field(
         "auto",
-        description="how BLEU finds words, by sacrebleu's names; auto: as the language of the "
-        "targets asks where the recipe shows it (pair: en-zh, train.ja), else 13a; ja-mecab, "
-        "ko-mecab and flores200 need an extra: pip install 'transduce[ja]', [ko], [flores]",
+        description="sacrebleu tokenizer for BLEU; auto: chosen by the target language where the "
+        "recipe shows it (pair: en-zh, train.ja), else 13a; ja-mecab, ko-mecab and flores200 need "
+        "an extra: pip install 'transduce[ja]', [ko], [flores]",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _as_the_task_has_it(cls, values: Any) -> Any:
-        """What a recipe does not say, as its task has it: parts left out, levels, metrics."""
+    def _fill_in_task_defaults(cls, values: Any) -> Any:
+        """Fill in the task's defaults: encoders and decoders that it lacks, levels, metrics."""
         rules = (
-            RULES.get(str(values.get("task", "transduce"))) if isinstance(values, dict) else None
+            TASK_RULES.get(str(values.get("task", "transduce")))
+            if isinstance(values, dict)
+            else None
         )
         if rules is None:
             return values
-        # Parts made in Python are filled in as those of a file are.
-        given = {key: _as_given(value) for key, value in values.items()}
-        filled = {"metrics": list(rules.judged_by), **given}
+        # Sections made in Python are filled in as those of a file are.
+        given = {key: _given_keys(value) for key, value in values.items()}
+        filled = {"metrics": list(rules.default_metrics), **given}
         if _names_audio(filled.get("data")):
             filled = {"audio": {}, **filled}
-        absent = {part: None for part in PARTS if f"model.{part}" in rules.without}
-        filled["model"] = _below(absent, filled.get("model", {}))
+        absent = {part: None for part in PARTS if f"model.{part}" in rules.unused_keys}
+        filled["model"] = _fill_in(absent, filled.get("model", {}))
         if rules.target_level is not None:
             levels = {"source": rules.source_level, "target": rules.target_level}
             tokens = {side: {"level": level} if level else {} for side, level in levels.items()}
             data = filled.get("data")
             if isinstance(data, dict) and "both" not in (data.get("tokens") or {}):
-                filled["data"] = _below({"tokens": tokens}, data)
+                filled["data"] = _fill_in({"tokens": tokens}, data)
         return filled
 
     @model_validator(mode="after")
-    def _keys_are_the_tasks(self) -> Self:
-        rules = RULES[self.task]
+    def _check_task_keys(self) -> Self:
+        rules = TASK_RULES[self.task]
         it = f"a {rules.about} (task: {self.task})"
         for part in PARTS:
-            if f"model.{part}" not in rules.without and getattr(self.model, part) is None:
-                raise InvalidValue(
-                    f"model.{part}", "has nothing under it; give it keys, or leave it out"
-                )
-        for key, value in _set_among(rules.without, self):
-            raise InvalidValue(key, f"is {value}, but that is not for {it}; leave it out")
+            if f"model.{part}" not in rules.unused_keys and getattr(self.model, part) is None:
+                raise InvalidValue(f"model.{part}", "is empty; give it keys, or leave it out")
+        for key, value in _changed_keys(rules.unused_keys, self):
+            raise InvalidValue(key, f"is {value}, but {it} does not use it; leave it out")
         if rules.target_level is not None and self.data.tokens.both is not None:
             raise InvalidValue(
                 "data.tokens.both",
-                f"is one vocabulary, but the labels of {it} have one of their own; write source "
-                f"instead",
+                f"is one vocabulary, but the labels of {it} need their own; use "
+                f"data.tokens.source instead",
             )
         for side, level in (("source", rules.source_level), ("target", rules.target_level)):
             tokens = getattr(self.data.tokens, side)
@@ -182,13 +186,13 @@ class Recipe(Section):
             if name not in rules.metrics:
                 known = ", ".join(rules.metrics)
                 raise InvalidValue(
-                    "metrics", f"has {name}, which does not judge {it}; there are {known}"
+                    "metrics", f"has {name}, which is not for {it}; choose among {known}"
                 )
         return self
 
     @model_validator(mode="after")
-    def _text_is_continued(self) -> Self:
-        """Text without sources is for language models, and they learn from nothing else."""
+    def _check_language_model(self) -> Self:
+        """Plain text is for language models, and they train on nothing else."""
         continued = self.task == "continue"
         corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
         for split, corpus in corpora.items():
@@ -198,7 +202,7 @@ class Recipe(Section):
                 wanted = "text alone, as in {text: FILE}" if continued else "sources and targets"
                 raise InvalidValue(
                     f"data.{split}",
-                    f"does not fit task: {self.task}, which learns from {wanted}",
+                    f"does not fit task: {self.task}, which trains on {wanted}",
                 )
         if not continued:
             return self
@@ -207,10 +211,13 @@ class Recipe(Section):
             if corpus.lines != texts.get("train", corpus).lines:
                 raise InvalidValue(
                     f"data.{split}.lines",
-                    f"is {corpus.lines}; it must be as in data.train",
+                    f"is {corpus.lines}; it must equal data.train.lines",
                 )
         if self.data.tokens.both is None:
-            raise InvalidValue("data.tokens", "has two sides; a language model has one: use both")
+            raise InvalidValue(
+                "data.tokens",
+                "has source and target, but a language model has one vocabulary; use both",
+            )
         if isinstance(self.model.decoder, RecurrentDecoder) and (
             self.model.decoder.attention != "none"
         ):
@@ -222,10 +229,9 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _tags_have_a_place(self) -> Self:
-        """Before a source; and where each word has its label, or there is no source, they have
-        none."""
-        if self.task != "continue" and RULES[self.task].labels != "words":
+    def _check_tags(self) -> Self:
+        """Tags go before a source: taggers and language models have no place for them."""
+        if self.task != "continue" and TASK_RULES[self.task].labels != "words":
             return self
         for split in ("train", "valid", "test"):
             if is_tagged(getattr(self.data, split)):
@@ -237,16 +243,17 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _audio_fits(self) -> Self:
-        """What audio asks of the other keys, and what has no meaning without it."""
+    def _check_audio(self) -> Self:
+        """What audio sources require of other keys, and which keys need audio sources."""
         corpora = {"train": self.data.train, "valid": self.data.valid, "test": self.data.test}
         for split, corpus in corpora.items():
             for one in corpus.of if isinstance(corpus, Mixture) else [corpus]:
                 known = one is not None and not isinstance(one, Named)
                 if known and isinstance(one, Recordings) != (self.audio is not None):
-                    heard = "audio" if self.audio is not None else "text"
+                    source = "audio" if self.audio is not None else "text"
                     raise InvalidValue(
-                        f"data.{split}", f"does not fit the others, whose sources are {heard}"
+                        f"data.{split}",
+                        f"does not match the other corpora, whose sources are {source}",
                     )
         if self.audio is None:
             for key, value in (
@@ -254,62 +261,64 @@ class Recipe(Section):
                 ("decode.ctc_weight", self.decode.ctc_weight),
             ):
                 if value:
-                    raise InvalidValue(key, f"is {value}, but CTC is for audio; leave it out")
+                    raise InvalidValue(key, f"is {value}, but CTC needs audio; leave it out")
             return self
-        if self.task not in OF_SOUND:
-            tasks = " or ".join(OF_SOUND)
+        if self.task not in AUDIO_TASKS:
+            tasks = " or ".join(AUDIO_TASKS)
             raise InvalidValue("audio", f"is for task: {tasks}, not for {self.task}")
         labels = self.task == "classify"
         without = {
             "model.ctc_weight": (
                 labels and self.model.ctc_weight,
-                "CTC writes a text, and a label is none",
+                "CTC needs a text as target, not a label",
             ),
             "model.ngrams": (self.model.ngrams, "audio has no words"),
             "model.word_dropout": (self.model.word_dropout, "audio has no words"),
-            "data.streaming": (self.data.streaming, "audio is never held in memory anyway"),
+            "data.streaming": (self.data.streaming, "audio is always streamed; leave it out"),
             "data.overlong": (
                 self.data.overlong == "truncate",
-                "half of an utterance has another text",
+                "a truncated utterance would not match its transcript; use skip",
             ),
             "train.batch_tokens": (
                 self.train.batch_tokens == "auto",
-                "of audio it must be a number of frames",
+                "for audio it must be a number of frames",
             ),
-            "train.fsdp": (self.train.fsdp, "models of audio are not cut into parts"),
+            "train.fsdp": (self.train.fsdp, "speech models cannot be sharded; leave it out"),
             "model.tie_embeddings": (
                 self.model.tie_embeddings == "all",
-                "audio has no embeddings; take target or none",
+                "audio has no embeddings; use target or none",
             ),
             "decode.coverage_penalty": (
                 self.decode.coverage_penalty > 0,
-                "it counts tokens, and audio has none",
+                "it needs source tokens, and audio has none",
             ),
         }
         for key, (given, why) in without.items():
             if given:
                 part, _, name = key.partition(".")
-                said = str(getattr(getattr(self, part), name)).lower()
-                raise InvalidValue(key, f"is {said}, but {why}")
+                shown = str(getattr(getattr(self, part), name)).lower()
+                raise InvalidValue(key, f"is {shown}, but {why}")
         if self.decode.ctc_weight and not self.model.ctc_weight:
             raise InvalidValue(
                 "decode.ctc_weight",
-                f"is {self.decode.ctc_weight}, but model.ctc_weight has learnt none",
+                f"is {self.decode.ctc_weight}, but model.ctc_weight is 0, so no CTC layer is "
+                f"trained; raise one or set the other to 0",
             )
         if self.decode.ctc_weight and self.data.tokens.both is None:
             raise InvalidValue(
                 "decode.ctc_weight",
-                f"is {self.decode.ctc_weight}, but CTC has tokens of its own: use data.tokens.both",
+                f"is {self.decode.ctc_weight}, which needs one vocabulary for CTC and the decoder: "
+                f"use data.tokens.both",
             )
         return self
 
     @model_validator(mode="after")
-    def _choices_fit(self) -> Self:
+    def _check_combinations(self) -> Self:
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
             raise InvalidValue(
                 "validation.metric",
-                f"is {watched}, which is not measured; add it to metrics, now "
+                f"is {watched}, which is not computed; add it to metrics, now "
                 f"{', '.join(self.metrics) or 'empty'}",
             )
         if self.model.tie_embeddings == "all" and self.data.tokens.both is None:
@@ -320,11 +329,11 @@ class Recipe(Section):
         if self.decode.coverage_penalty and getattr(self.model.decoder, "attention", "") == "none":
             raise InvalidValue(
                 "decode.coverage_penalty",
-                f"is {self.decode.coverage_penalty}, but it counts attention to the source, and "
+                f"is {self.decode.coverage_penalty}, but it needs attention to the source, and "
                 f"model.decoder.attention is none",
             )
         for name, part in self.model.parts.items():
-            longest = self.data.max_length + 1  # END comes on top
+            longest = self.data.max_length + 1  # and END
             if self.audio is not None and name == "encoder":
                 longest = self.data.max_length // SUBSAMPLING
             limited = (
@@ -335,7 +344,7 @@ class Recipe(Section):
             if limited and room < longest:
                 raise InvalidValue(
                     f"model.{name}.max_positions",
-                    f"is {room}, but data.max_length lets {longest} tokens through",
+                    f"is {room}, but data.max_length allows {longest} tokens; raise it",
                 )
         return self
 
@@ -348,26 +357,26 @@ def _names_audio(data: Any) -> bool:
     return isinstance(first, dict | Recordings) and corpus_form(first) == "audio"
 
 
-def _as_given(value: Any) -> Any:
-    """Of a part, the keys that were given."""
+def _given_keys(value: Any) -> Any:
+    """The keys of a section that were given explicitly."""
     if not isinstance(value, Section):
         return value
     return {name: getattr(value, name) for name in value.model_fields_set}
 
 
-def _below(under: Mapping[str, Any], values: Any) -> Any:
-    """What was written, on top of `under`; what cannot be mixed stays as it is."""
+def _fill_in(under: Mapping[str, Any], values: Any) -> Any:
+    """`values` merged over the defaults `under`; values that are not dicts stay as they are."""
     if not isinstance(values, dict):
         return values
     mixed = {**under, **values}
     for key, value in under.items():
         if isinstance(value, dict) and key in values:
-            mixed[key] = _below(value, values[key])
+            mixed[key] = _fill_in(value, values[key])
     return mixed
 
 
-def _set_among(keys: tuple[str, ...], whole: Section) -> Iterator[tuple[str, Any]]:
-    """Those of the keys, or of the keys below them, that are not as without being said."""
+def _changed_keys(keys: tuple[str, ...], whole: Section) -> Iterator[tuple[str, Any]]:
+    """Those of the keys, or of the keys below them, that differ from their default."""
     for key in keys:
         here: Any = whole
         for step in key.split("."):
@@ -376,7 +385,7 @@ def _set_among(keys: tuple[str, ...], whole: Section) -> Iterator[tuple[str, Any
         if key.removeprefix("model.") in PARTS:
             usual = None
         if isinstance(here, Section) and isinstance(usual, Section):
-            below = _set_among(tuple(type(here).model_fields), here)
+            below = _changed_keys(tuple(type(here).model_fields), here)
             yield from ((f"{key}.{name}", value) for name, value in below)
         elif here != usual:
             yield key, "given" if isinstance(here, Section) else here

@@ -1,4 +1,4 @@
-"""What the parts of a recipe have in common."""
+"""The base class of all sections of a recipe, and the error of an invalid value."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class InvalidValue(ValueError):
-    """Keys that do not go together: the key to blame, and what is said of it after its name."""
+    """An invalid value or combination: the key, and the message that follows its name."""
 
-    def __init__(self, key: str, said: str) -> None:
-        super().__init__(f"{key} {said}".strip())
-        self.key, self.said = key, said
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key} {message}".strip())
+        self.key, self.message = key, message
 
 
 class Section(BaseModel):

@@ -1,4 +1,4 @@
-"""What each task asks of a recipe and of its pairs; the rest of a task is its class in tasks/."""
+"""What each task allows in a recipe: keys, metrics, kinds of labels. Its code is in tasks/."""
 
 from __future__ import annotations
 
@@ -6,60 +6,66 @@ from dataclasses import dataclass
 from typing import Literal
 
 TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "wer", "cer", "per", "exact", "accuracy")
-SURPRISE = ("perplexity", "bits_per_character", "bits_per_byte")
-SEARCH = ("decode", "validation.beam")
-NOT_OF_LABELS = ("data.multiple_references", "bleu_tokenizer", *SEARCH)
-LABELLING = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
+LANGUAGE_MODEL_METRICS = ("perplexity", "bits_per_character", "bits_per_byte")
+SEARCH_KEYS = ("decode", "validation.beam")
+TEXT_OUTPUT_KEYS = ("data.multiple_references", "bleu_tokenizer", *SEARCH_KEYS)
+LABELLER_KEYS = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What a recipe of a task may say, and what its pairs are like."""
+class TaskRules:
+    """What a recipe for a task may contain, and what its targets are."""
 
     about: str
-    """What such a model is, after "a": sentences to people name it so."""
-    without: tuple[str, ...] = ()
-    """Keys that mean nothing to the task: they may not be set; parts of a model are left out."""
+    """The kind of model, in messages after "a": "a tagger"."""
+    unused_keys: tuple[str, ...] = ()
+    """Keys without a meaning for the task: they may not be set; such encoders or decoders are
+    null."""
     metrics: tuple[str, ...] = TEXT_METRICS
-    """The metrics that can judge it."""
-    judged_by: tuple[str, ...] = ("bleu", "chrf")
-    """Those that do where a recipe names none."""
+    """The metrics that can be computed."""
+    default_metrics: tuple[str, ...] = ("bleu", "chrf")
+    """The metrics of a recipe that lists none."""
     labels: Literal["none", "whole", "words"] = "none"
-    """What a target is: text, or labels; then one for the whole source, or one for each token."""
+    """Labels: none (the target is text), one for the whole source, or one for each word."""
     source_level: str | None = None
-    """The one level that the tokens of the source can have; None: any."""
+    """The level that the tokens of the source must have; None: any."""
 
     @property
     def target_level(self) -> str | None:
-        """The one level that the tokens of the target can have."""
+        """The level that the tokens of the target must have; None: any."""
         return {"none": None, "whole": "label", "words": "symbol"}[self.labels]
 
     @property
     def ends(self) -> bool:
-        """Whether sequences end with END: where one is written, it must be known to be whole."""
+        """Whether sequences end with END, as all generated text does."""
         return self.labels == "none"
 
 
-RULES: dict[str, Rules] = {
-    "transduce": Rules("sequence-to-sequence model", without=LABELLING),
-    "classify": Rules(
+TASK_RULES: dict[str, TaskRules] = {
+    "transduce": TaskRules("sequence-to-sequence model", unused_keys=LABELLER_KEYS),
+    "classify": TaskRules(
         "classifier",
-        without=("model.decoder", "model.tie_embeddings", "model.characters", *NOT_OF_LABELS),
+        unused_keys=(
+            "model.decoder",
+            "model.tie_embeddings",
+            "model.characters",
+            *TEXT_OUTPUT_KEYS,
+        ),
         metrics=("accuracy", "f1", "calibration"),
-        judged_by=("accuracy", "f1", "calibration"),
+        default_metrics=("accuracy", "f1", "calibration"),
         labels="whole",
     ),
-    "tag": Rules(
+    "tag": TaskRules(
         "tagger",
-        without=("model.decoder", "model.tie_embeddings", "model.pooling", *NOT_OF_LABELS),
+        unused_keys=("model.decoder", "model.tie_embeddings", "model.pooling", *TEXT_OUTPUT_KEYS),
         metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
-        judged_by=("accuracy", "known", "unknown", "f1"),
+        default_metrics=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",
     ),
-    "continue": Rules(
+    "continue": TaskRules(
         "language model",
-        without=(
+        unused_keys=(
             "model.encoder",
             "data.multiple_references",
             "bleu_tokenizer",
@@ -67,9 +73,9 @@ RULES: dict[str, Rules] = {
             "validation.beam",
             "decode.coverage_penalty",
             "decode.max_ratio",
-            *LABELLING,
+            *LABELLER_KEYS,
         ),
-        metrics=SURPRISE,
-        judged_by=SURPRISE,
+        metrics=LANGUAGE_MODEL_METRICS,
+        default_metrics=LANGUAGE_MODEL_METRICS,
     ),
 }

@@ -1,4 +1,4 @@
-"""The parts of a recipe that say how a model learns, how it is watched and how it is used."""
+"""The sections `train`, `validation` and `decode` of a recipe."""
 
 from __future__ import annotations
 
@@ -17,61 +17,75 @@ from transduce.recipe.section import InvalidValue, Section, Share
 
 
 class Average(Section):
-    """The final weights as the mean of several checkpoints."""
+    """Checkpoint averaging: the final weights are the mean of several checkpoints."""
 
-    of: Literal["last", "best"] = Field("last", description="which validated checkpoints")
-    count: PositiveInt = Field(5, description="how many of them")
+    of: Literal["last", "best"] = Field(
+        "last", description="which checkpoints, of those saved at validations"
+    )
+    count: PositiveInt = Field(5, description="number of checkpoints to average")
 
 
 class Train(Section):
-    steps: PositiveInt = Field(10_000, description="the most updates")
-    epochs: PositiveInt | None = Field(None, description="the most passes over the corpus")
-    minutes: PositiveFloat | None = Field(None, description="the most minutes of training")
+    steps: PositiveInt = Field(10_000, description="maximum number of updates")
+    epochs: PositiveInt | None = Field(
+        None, description="maximum number of epochs (passes over the training set)"
+    )
+    minutes: PositiveFloat | None = Field(None, description="maximum training time, in minutes")
     batch_tokens: PositiveInt | Literal["auto"] = Field(
         4096,
-        description="tokens a batch (of audio, frames), padding counted, longer side; auto: what "
-        "memory holds, up to 4,096 on a CPU and 65,536 on a GPU (larger batches may want a higher "
-        "lr and fewer steps)",
+        description="batch size in tokens of the longer side (of audio, frames), padding included; "
+        "auto: as many as fit in memory, up to 4,096 on a CPU and 65,536 on a GPU (larger batches "
+        "may need a higher lr and fewer steps)",
     )
-    accumulate: PositiveInt = Field(1, description="batches summed up into one update")
+    accumulate: PositiveInt = Field(
+        1, description="gradient accumulation: number of batches per update"
+    )
     lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
-    betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="AdamW's decay rates")
+    betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="betas of AdamW")
     weight_decay: NonNegativeFloat = Field(
-        0.01, description="of matrices; never of biases and norms"
+        0.01, description="weight decay of matrices; biases and norms have none"
     )
     schedule: Literal["inverse-sqrt", "linear", "cosine", "constant"] = Field(
-        "inverse-sqrt", description="how the learning rate falls after warm-up"
+        "inverse-sqrt", description="learning rate schedule after warm-up"
     )
-    warmup: NonNegativeInt = Field(1000, description="updates over which the rate rises")
+    warmup: NonNegativeInt = Field(1000, description="warm-up: updates of rising learning rate")
     label_smoothing: Share = Field(0.1, description="label smoothing")
     r_drop: NonNegativeFloat = Field(
         0.0,
-        description="how much two passes with other dropout must agree, R-Drop (Liang et al. 2021);"
-        " 0: one pass",
+        description="R-Drop (Liang et al. 2021): weight of the KL divergence between two passes "
+        "with different dropout, which takes twice the time; 0: off",
     )
-    clip_norm: NonNegativeFloat = Field(1.0, description="largest gradient norm; 0 for none")
-    average: Average | None = Field(None, description="average checkpoints at the end")
-    ema: Share | None = Field(None, description="decay of a moving average of the weights")
+    clip_norm: NonNegativeFloat = Field(
+        1.0, description="gradient clipping: maximum norm of the gradient; 0: off"
+    )
+    average: Average | None = Field(
+        None, description="checkpoint averaging at the end of training; null: off"
+    )
+    ema: Share | None = Field(
+        None, description="decay of an exponential moving average of the weights; null: off"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="of matrix products; auto: bfloat16 where it is faster"
+        "auto", description="precision of matrix products; auto: bfloat16 where it is faster"
     )
     device: Annotated[str, "the name of a device"] = Field(
-        "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU where there is one"
+        "auto", description="auto, cpu, cuda or cuda:1; auto: a GPU if there is one"
     )
     fsdp: bool = Field(
-        False, description="cut weights and moments into parts, one for each process of torchrun"
+        False,
+        description="FSDP: shard weights and optimizer state across the processes of torchrun",
     )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
     save_every: PositiveFloat = Field(
-        15.0, description="minutes of training between two saved states; each validation saves too"
+        15.0,
+        description="minutes between two checkpoints to resume from; each validation saves one too",
     )
 
     @model_validator(mode="after")
-    def _budget_can_be_found(self) -> Self:
+    def _check_batch_tokens(self) -> Self:
         if self.fsdp and self.batch_tokens == "auto":
             raise InvalidValue(
                 "batch_tokens",
-                "is auto, which cannot try out weights that are cut into parts; give a number",
+                "is auto, which does not work with train.fsdp; give a number",
             )
         return self
 
@@ -103,40 +117,53 @@ BleuTokenizer = Literal[
 
 class Validation(Section):
     every: PositiveInt = Field(500, description="updates between two validations")
-    limit: PositiveInt | None = Field(500, description="pairs that are decoded; loss sees all")
+    limit: PositiveInt | None = Field(
+        500, description="number of pairs to decode for metrics; the loss uses all pairs"
+    )
     beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
-        1, description="beam of validation decoding; 1 is greedy"
+        1, description="beam size of decoding during validation; 1: greedy"
     )
     metric: Literal["loss", MetricName] = Field(
-        "loss", description="what best and patience go by: loss, or one of the recipe's metrics"
+        "loss",
+        description="decides the best checkpoint and early stopping: loss, or one of the recipe's "
+        "metrics",
     )
     patience: PositiveInt | None = Field(
-        None, description="stop after so many validations without a better value"
+        None,
+        description="early stopping: stop after this many validations without improvement; null: "
+        "off",
     )
 
 
 class Decode(Section):
     beam: Annotated[int, Field(gt=0, le=10_000)] = Field(
-        5, description="hypotheses kept; 1 is greedy"
+        5, description="beam size: hypotheses kept at each step; 1: greedy"
     )
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        1.0, description="a score is divided by ((5 + length) / 6) to this power (Wu et al. 2016)"
+        1.0,
+        description="length penalty: a score is divided by ((5 + length) / 6) to this power (Wu et "
+        "al. 2016)",
     )
     coverage_penalty: Annotated[float, Field(ge=0, le=100)] = Field(
-        0.0, description="what source tokens without attention cost (Wu et al. 2016); 0: nothing"
+        0.0,
+        description="coverage penalty: weight of the cost of source tokens that received little "
+        "attention (Wu et al. 2016); 0: off",
     )
     no_repeat_ngram: NonNegativeInt = Field(
-        0, description="no sequence of so many tokens is written twice; 0: any may be"
+        0, description="no n-gram of this many tokens occurs twice in an output; 0: off"
     )
     max_ratio: Annotated[float, Field(gt=0, le=100)] = Field(
         2.0,
-        description="longest output: ratio x source + extra; a source of audio has a token for "
-        "every four frames",
+        description="maximum output length: max_ratio x source length + max_extra; audio counts "
+        "one token per four frames",
     )
     max_extra: Annotated[int, Field(ge=0, le=100_000)] = Field(
-        20, description="longest output: ratio x source + extra; of a language model, these tokens"
+        20,
+        description="maximum output length: max_ratio x source length + max_extra; for a language "
+        "model, the tokens generated after a prompt",
     )
     ctc_weight: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0,
-        description="of audio, CTC's share in what a hypothesis is worth; 0: none, 1: CTC alone",
+        description="for audio, weight of CTC in the score of a hypothesis (joint CTC/attention "
+        "decoding); 0: off, 1: CTC alone",
     )

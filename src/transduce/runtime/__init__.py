@@ -1,1 +1,1 @@
-"""The same networks, faster, on a CPU: packed weights, int8, and decoding steps in C."""
+"""Faster inference on a CPU: packed weights, int8 quantization, and decoding steps in C."""

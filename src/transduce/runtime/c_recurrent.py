@@ -1,4 +1,4 @@
-"""A recurrent decoder's step as one call of the library in C; see runtime/c/recurrent.c."""
+"""Recurrent decoder step in C: one library call for each step; see runtime/c/recurrent.c."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from transduce.runtime.c.recurrent import (
 from transduce.runtime.packed_weight import PackedWeight
 
 KINDS: dict[type[cells.Cell], str] = {made: name for name, made in cells.CELLS.items()}
-# Score, whether the query is made one of length 1, and what is done with a dot product.
+# The score function, whether the query is normalised to length 1, and the scale of dot products.
 SCORES = {
     attention.Dot: DOT,
     attention.General: DOT,
@@ -43,7 +43,7 @@ SCORES = {
 
 
 def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> bool:
-    """Whether the library knows all of its decoder."""
+    """Whether the C library supports the whole decoder of this network."""
     decoder = network.decoder
     if not isinstance(decoder, RecurrentDecoder) or library() is None:
         return False
@@ -59,7 +59,10 @@ def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> boo
 
 
 class CRecurrentSteps:
-    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
+    """Decoding steps in C, used by search in place of the network.
+
+    With a lens or forward hooks, the network itself is used.
+    """
 
     def __init__(self, network: EncoderDecoder | LanguageModelNetwork) -> None:
         made, decoder = library(), network.decoder
@@ -116,7 +119,7 @@ class CRecurrentSteps:
         return self.begin(self.network.encode(source_BS, lengths_B))
 
     def begin(self, memory: Memory) -> DecoderState:
-        """What steps start from that have this memory."""
+        """The decoder state before the first step, given encoder outputs."""
         state = self.decoder.start(memory)
         lengths_B = lengths_seen(memory)
         if lengths_B is None or self._is_watched():
@@ -124,7 +127,7 @@ class CRecurrentSteps:
         return CRecurrentState(state, lengths_B)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
-        """What steps of a language model start from that has read these tokens, in one pass."""
+        """The state of a language model that has read these tokens (prefill), in one pass."""
         assert isinstance(self.network, LanguageModelNetwork)
         state = self.network.read(tokens_BT)
         if self._is_watched():
@@ -145,7 +148,7 @@ class CRecurrentSteps:
         room = tokens_R.new_empty(
             self._library.recurrent_room(self._address, rows, state.longest), dtype=torch.uint8
         )
-        told = RecurrentStep(
+        call = RecurrentStep(
             rows=rows,
             tokens=tokens_R.data_ptr(),
             h=state.h_LRD.data_ptr(),
@@ -160,7 +163,7 @@ class CRecurrentSteps:
             log_probs=log_probs_RV.data_ptr(),
             room=room.data_ptr(),
         )
-        if self._library.recurrent_step(self._address, ctypes.addressof(told)):
+        if self._library.recurrent_step(self._address, ctypes.addressof(call)):
             raise ValueError("A token is not in the model's vocabulary.")
         return log_probs_RV, state
 
@@ -191,7 +194,9 @@ class CRecurrentSteps:
 
 
 class CRecurrentState:
-    """What each row remembers, and the source that it reads: a row of the memory."""
+    """The recurrent state of each row, and the row of the memory (encoder outputs) that it
+    reads.
+    """
 
     def __init__(self, state: RecurrentState, lengths_B: Tensor) -> None:
         parts = [torch.stack(of_layers).float() for of_layers in zip(*state.layers, strict=True)]

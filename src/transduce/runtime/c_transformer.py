@@ -1,9 +1,9 @@
-"""A Transformer searched by the library in C: a decoder's step is one call, the encoder another.
+"""Transformer inference in C: one library call for a decoder step, another for the encoder.
 
-For networks packed in float32 or int8, where there is such a library; see native/.
+For networks packed in float32 or int8, where the C library can be compiled; see runtime/c/.
 
-What is past stays where it was written: a row of a search knows where each of its steps lies, and
-only that is reordered.
+The KV cache is never copied: each row of a search has a table of where its steps were written, and
+only that table is reordered.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ Searched = EncoderDecoder | LanguageModelNetwork
 
 
 def has_steps(network: TrainableNetwork) -> bool:
-    """Whether a network is searched by other means than its own modules: on a CPU, a Transformer
-    with a source; or anything that the library knows."""
+    """Whether search uses a faster implementation than the network's own modules: for a Transformer
+    with a source on a CPU, or anything that the C library supports.
+    """
     on_cpu = next(network.parameters()).device.type == "cpu"
     if (
         not on_cpu
@@ -51,14 +52,14 @@ def has_steps(network: TrainableNetwork) -> bool:
 def steps_of(
     network: EncoderDecoder,
 ) -> CTransformerSteps | CRecurrentSteps | FlatSteps | EncoderDecoder:
-    """What searches a network on a CPU: the library if it can, else torch."""
+    """The decoding steps of a network on a CPU: in C where possible, else with torch."""
     return _native(network) or (FlatSteps(network) if has_flat_steps(network) else network)
 
 
 def reader_of(
     network: LanguageModelNetwork,
 ) -> CTransformerSteps | CRecurrentSteps | LanguageModelNetwork:
-    """The same of a language model."""
+    """The same for a language model."""
     return _native(network) or network
 
 
@@ -69,7 +70,7 @@ def _native(network: Searched) -> CTransformerSteps | CRecurrentSteps | None:
 
 
 def has_native_steps(network: Searched) -> bool:
-    """Whether its decoder's products are all the library's."""
+    """Whether all matrix products of the decoder are packed for the C library."""
     if not isinstance(network.decoder, TransformerDecoder):
         return False
     plain = isinstance(network.head.narrow, nn.Identity)
@@ -77,7 +78,10 @@ def has_native_steps(network: Searched) -> bool:
 
 
 class CTransformerSteps:
-    """Searched in place of a network; under a lens or with forward hooks, the network itself is."""
+    """Decoding steps in C, used by search in place of the network.
+
+    With a lens or forward hooks, the network itself is used.
+    """
 
     def __init__(self, network: Searched, kernel: Kernel = Kernel.BEST) -> None:
         assert isinstance(network.decoder, TransformerDecoder)
@@ -95,7 +99,7 @@ class CTransformerSteps:
         self._encoder = self._compiled_encoder(kernel)
 
     def _compiled_encoder(self, kernel: Kernel) -> Compiled | None:
-        """A network that reads audio has more before its encoder."""
+        """The encoder in C; None for audio, which has more layers before its encoder."""
         network = self.network
         if type(network) is not EncoderDecoder or not isinstance(
             network.encoder, TransformerEncoder
@@ -109,7 +113,7 @@ class CTransformerSteps:
         return self.begin(self.encode(source_BS, lengths_B))
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
-        """What network.encode gives, zero beyond the ends of sources."""
+        """The same as network.encode, with zeros in padding."""
         encoder = self._encoder
         if encoder is None or self._is_watched():
             assert isinstance(self.network, EncoderDecoder)
@@ -121,7 +125,7 @@ class CTransformerSteps:
         rows = int(lengths_B.clamp(0, S).sum())
         bytes_wanted = self._library.stack_room(encoder.address, rows, S)
         room = source_BS.new_empty(bytes_wanted, dtype=torch.uint8)
-        told = Sources(
+        call = Sources(
             sources=B,
             longest=S,
             tokens=source_BS.data_ptr(),
@@ -132,16 +136,16 @@ class CTransformerSteps:
             states=states_BSD.data_ptr(),
             room=room.data_ptr(),
         )
-        self._library.encode(encoder.address, ctypes.addressof(told))
-        if told.refused:
+        self._library.encode(encoder.address, ctypes.addressof(call))
+        if call.refused:
             raise ValueError(
-                f"Source {told.refused} has a token that is not among the {encoder.tokens} of this "
+                f"Source {call.refused} has a token that is not among the {encoder.tokens} of this "
                 f"network, or a length above {S}."
             )
         return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
     def begin(self, memory: Memory) -> DecoderState:
-        """What steps start from that have this memory."""
+        """The decoder state before the first step, given encoder outputs."""
         lengths_B = lengths_seen(memory)
         if lengths_B is None or self._is_watched():
             return self.decoder.start(memory)
@@ -149,7 +153,7 @@ class CTransformerSteps:
         return CTransformerState(self._shape, lengths_B, projected)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
-        """What steps of a language model start from that has read these tokens, in one pass."""
+        """The state of a language model that has read these tokens (prefill), in one pass."""
         assert isinstance(self.network, LanguageModelNetwork)
         state = self.network.read(tokens_BT)
         if self._is_watched():
@@ -157,81 +161,81 @@ class CTransformerSteps:
         assert isinstance(state, TransformerState)
         found = CTransformerState(self._shape, tokens_BT.new_zeros(len(tokens_BT)))
         if state.caches[0].length:
-            found.recall([cache.stored() for cache in state.caches])
-            self._tell(found)
+            found.prefill([cache.stored() for cache in state.caches])
+            self._set_addresses(found)
         return found
 
     @property
     def _shape(self) -> tuple[int, int]:
-        """Layers, and numbers of keys and values of one place."""
+        """The number of layers, and the size of keys and values of one position."""
         return len(self.decoder.stack), 2 * self._stack.width
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_RV of the token after tokens_R, in float32."""
         if not isinstance(state, CTransformerState):
             return self.network.step(tokens_R, state)
-        rows, t, told = len(tokens_R), state.length, state.told
+        rows, t, call = len(tokens_R), state.length, state.call
         if state.has_to_grow(rows):
             state.grow(rows)
-            self._tell(state)
+            self._set_addresses(state)
         tokens_R = tokens_R.long().contiguous()
         log_probs_RV = state.room_for(rows, self._head.weight.outputs)
-        told.rows, told.step = rows, t
-        told.tokens, told.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
-        told.origins = state.origins_RT.data_ptr()
-        told.position, told.turns = self._stack.added.at(t), self._stack.turns.at(t)
+        call.rows, call.step = rows, t
+        call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
+        call.origins = state.origins_RT.data_ptr()
+        call.position, call.turns = self._stack.added.at(t), self._stack.turns.at(t)
         if not self._stack.embeds:
             embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
-            told.embedded = embedded_RD.data_ptr()
-        self._library.decoder_step(self._stack.address, ctypes.addressof(told))
-        if told.refused:
+            call.embedded = embedded_RD.data_ptr()
+        self._library.decoder_step(self._stack.address, ctypes.addressof(call))
+        if call.refused:
             raise ValueError(
-                f"Token {int(tokens_R[told.refused - 1])} is not among the {self._stack.tokens} of "
+                f"Token {int(tokens_R[call.refused - 1])} is not among the {self._stack.tokens} of "
                 f"this network."
             )
         state.length += 1
         return log_probs_RV, state
 
-    def _tell(self, state: CTransformerState) -> None:
-        """What stays the same until the state grows again."""
+    def _set_addresses(self, state: CTransformerState) -> None:
+        """Set the fields of the C structure that stay the same until the KV cache grows again."""
         T, _, most_rows, _ = state.past_TLRE.shape
         places = max(T, state.memory_length)
         bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
         state.room = state.past_TLRE.new_empty(bytes_wanted, dtype=torch.uint8)
-        told = state.told
-        told.past, told.most_rows, told.most_steps = state.past_TLRE.data_ptr(), most_rows, T
-        told.memory, told.memory_length = ctypes.addressof(state.memory), state.memory_length
-        told.lengths, told.room = state.lengths_B.data_ptr(), state.room.data_ptr()
-        told.head = self._head.weight
+        call = state.call
+        call.past, call.most_rows, call.most_steps = state.past_TLRE.data_ptr(), most_rows, T
+        call.memory, call.memory_length = ctypes.addressof(state.memory), state.memory_length
+        call.lengths, call.room = state.lengths_B.data_ptr(), state.room.data_ptr()
+        call.head = self._head.weight
 
     def _is_watched(self) -> bool:
         return is_watched(self._modules)
 
 
 class CTransformerState:
-    """What each row has read and written; E keys and values of one place."""
+    """The KV cache of each row; E is the size of keys and values of one position."""
 
     def __init__(
         self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
     ) -> None:
-        """shape: layers and E. memory: of each layer the keys and values_BSE of the sources, which
-        a language model has not."""
+        """shape: layers and E. memory: for each layer the projected keys and values_BSE of the
+        sources; a language model has none."""
         self._kept = [layer_BSE.float().contiguous() for layer_BSE in memory]
         self.memory = (ctypes.c_void_p * len(memory))(*(kept.data_ptr() for kept in self._kept))
         self.memory_length = memory[0].shape[1] if memory else 0
         self.lengths_B = lengths_B
         self.length = 0
-        # The first column is the row of the memory, those after it the places of the past.
+        # The first column is the row of the memory, the others where each past step was written.
         source_B = torch.arange(len(lengths_B), dtype=torch.int32, device=lengths_B.device)
         self.origins_RT = source_B[:, None]
         layers, E = shape
         self.past_TLRE = lengths_B.new_empty(0, layers, 0, E, dtype=torch.float32)
         self.room = self.past_TLRE
         self._log_probs_RV = self.past_TLRE.new_empty(0, 0)
-        self.told = Step()
+        self.call = Step()
 
-    def recall(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Begin with the keys and values_BHTK of steps that were read elsewhere."""
+    def prefill(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Fill the cache with keys and values_BHTK that were computed elsewhere (prefill)."""
         for number, (keys_BHTK, values_BHTK) in enumerate(layers):
             B, _, T, _ = keys_BHTK.shape
             while len(self.past_TLRE) < T or self.past_TLRE.shape[2] < B:
@@ -247,7 +251,7 @@ class CTransformerState:
         return self.length == T or rows > most_rows
 
     def grow(self, rows: int) -> None:
-        """Room for one step more, and for so many rows."""
+        """Make room for one more step, and for `rows` rows."""
         T, L, R, E = self.past_TLRE.shape
         steps = max(2 * T, ROOM) if self.length == T else T
         grown_TLRE = self.past_TLRE.new_empty(steps, L, max(rows, R), E)
@@ -258,7 +262,9 @@ class CTransformerState:
         self.origins_RT = origins_RT
 
     def room_for(self, rows: int, vocabulary: int) -> Tensor:
-        """For log-probabilities_RV, the same at every step: new memory is slow at first."""
+        """A buffer for log-probabilities_RV, reused at every step: fresh memory is slow at
+        first.
+        """
         if rows > len(self._log_probs_RV):
             self._log_probs_RV = self.past_TLRE.new_empty(rows, vocabulary)
         return self._log_probs_RV[:rows]
@@ -267,18 +273,19 @@ class CTransformerState:
         self.origins_RT = self.origins_RT.index_select(0, index_R)
 
 
-# ------------------------------------------------------------------------------ what C is told
+# ------------------------------------------------------------------------------ structures for C
 
 
 class Rows:
-    """Where the vectors of positions lie; without a table of them, nowhere."""
+    """Addresses of the rows of a table of positional encodings; None without a table."""
 
     def __init__(self, table: Waves | Learned | None) -> None:
         self._table = table
-        self._kept = [torch.empty(0, 0)]  # all there were: another thread may read an older one
+        # all tables so far: another thread may still read an older one
+        self._kept = [torch.empty(0, 0)]
 
     def at(self, start: int, length: int = 1) -> int | None:
-        """The address of the first of so many; ValueError past the last."""
+        """The address of the first of `length` rows; ValueError past the last."""
         if self._table is None:
             return None
         rows_TD, end = self._kept[-1], start + length
@@ -290,7 +297,7 @@ class Rows:
 
 
 class Compiled:
-    """A stack of layers as C sees it, and the tensors that it points to."""
+    """A stack of layers as a C structure, and the tensors that it points to."""
 
     def __init__(
         self,
@@ -302,7 +309,7 @@ class Compiled:
         first = stack[0].sublayers[0].attention
         self.embedding, self.width = embedding, first.width
         positions = embedding.positions
-        # Concatenated positions are put on by torch.
+        # Concatenated positions are added by torch.
         self.embeds = positions is None or positions.combine == "add"
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
         self.tokens = embedding.table.num_embeddings
@@ -364,18 +371,19 @@ class Compiled:
 
 
 def _weights(sublayer: blocks.Sublayer) -> tuple[object, object]:
-    """Those of the products into a sublayer and out of it, as one step needs them."""
+    """The weights of a sublayer's input and output products, as a single step needs them."""
     if sublayer.kind == "feed_forward":
         return sublayer.feed_forward.expand.weight, sublayer.feed_forward.contract.weight
     attention = sublayer.attention
     into: object = attention.in_projection.weight
-    if sublayer.kind == "cross_attention":  # keys and values of the source are made once
+    # keys and values of the source are projected once, not in each step
+    if sublayer.kind == "cross_attention":
         into = attention.in_projection.weight[: attention.width]
     return into, attention.out_projection.weight
 
 
 def _is_packed(block: nn.Module) -> bool:
-    """Whether all its products are the library's, and its activation one that it knows."""
+    """Whether all its products are packed for the C library, and it supports the activation."""
     if not isinstance(block, blocks.Block):
         return False
     return all(
@@ -393,7 +401,7 @@ def is_native(weight: object) -> bool:
 
 
 def _product(weight: object) -> Product | None:
-    """The library's product of a weight that is packed for it."""
+    """The C library's product of a packed weight."""
     if not isinstance(weight, PackedWeight):
         return None
     multiply = weight.pack()

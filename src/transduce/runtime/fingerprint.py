@@ -1,18 +1,21 @@
-"""Whether a network's weights are still what they were, whoever may have changed them."""
+"""Fingerprint of a network's weights: detects any change, however it was made."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import kept_tensors
+
 
 class Fingerprint:
-    """The product of each row of each weight with a random vector; vectors as they are.
+    """A checksum of weights: the product of each row with a random vector; biases and norms as they
+    are.
 
-    torch's own version counters say nothing of fused optimizers, of `weight.data`, of numpy and of
-    inference mode, so the numbers themselves are read, once. What two networks differ in without a
-    difference here is what float32 rounds away in a sum over a row. Modules and weights that are
-    not the very same objects are a change as well.
+    torch's version counters miss fused optimizers, `weight.data`, numpy and
+    inference mode, so the values themselves are read, once. A change is missed only if float32
+    rounds it away in a sum over a row. Replacing a module or a weight by another object counts as a
+    change as well.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -21,7 +24,7 @@ class Fingerprint:
         self._values = self._read(tensors)
 
     def fits(self, network: nn.Module) -> bool:
-        """Whether nothing has changed since; never where a weight is NaN."""
+        """Whether nothing has changed since; false if a weight is NaN."""
         parts, tensors = _parts(network)
         if len(parts) != len(self._parts):
             return False
@@ -40,7 +43,7 @@ class Fingerprint:
         return rows_FD @ self._vector(rows_FD.shape[1], rows_FD.dtype)
 
     def _vector(self, width: int, dtype: torch.dtype) -> Tensor:
-        """No entry near zero: each number of a row counts."""
+        """A random vector without entries near zero, so that each element of a row counts."""
         key = (width, dtype)
         if key not in self._vectors:
             draw = torch.rand(width, generator=torch.Generator().manual_seed(width)) * 2 - 1
@@ -49,12 +52,12 @@ class Fingerprint:
 
 
 def _parts(network: nn.Module) -> tuple[list[object], list[Tensor]]:
-    """Modules and their tensors in order, and the tensors alone; tables that are computed, not."""
+    """Modules and their tensors in order, and the tensors alone; without computed (non-persistent)
+    buffers.
+    """
     parts: list[object] = []
     tensors: list[Tensor] = []
     for module in network.modules():
         parts.append(module)
-        computed = module._non_persistent_buffers_set
-        kept = [buffer for name, buffer in module._buffers.items() if name not in computed]
-        tensors += [t for t in (*module._parameters.values(), *kept) if t is not None]
+        tensors += kept_tensors(module)
     return [*parts, *tensors], tensors

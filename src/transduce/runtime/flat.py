@@ -1,9 +1,8 @@
-"""A Transformer's decoding step on a CPU, in as few calls of torch as may be.
+"""Flat decoding step of a Transformer on a CPU: as few torch calls as possible.
 
-At a few rows a call costs more than its arithmetic. So modules and options are looked at once, when
-the steps are made; the past lies in one store for all layers and is written in place; and what
-follows a product, max(0, ·) or the residual sum, is done along with it. The numbers are those of
-network.step.
+With a few rows, a torch call costs more than its arithmetic. So modules and options are looked up
+once, when the steps are built; the KV cache of all layers is one tensor, written in place; and ReLU
+and residual sum are fused with the product before them. Results are the same as network.step's.
 
 L stands for layers, C for the two that attention reads, keys and values.
 """
@@ -26,12 +25,13 @@ from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.transformer import DecoderBlock, Residual, Sublayer
 from transduce.runtime.packed_weight import Multiply, PackedWeight
 
-ROOM = 32  # steps that a store has room for at first; it grows by doubling
+ROOM = 32  # initial capacity of the KV cache in steps; it grows by doubling
 
 
 def has_flat_steps(network: TrainableNetwork) -> bool:
-    """Whether a network can be searched so: a Transformer's decoder, with a source, on a CPU; all
-    of it as the recipe asks, as modules are not called here."""
+    """Whether flat steps support this network: a Transformer decoder with a source, on a CPU, built
+    from the recipe's own modules, as these are not called here.
+    """
     on_cpu = next(network.parameters()).device.type == "cpu"
     transformer = isinstance(network, EncoderDecoder) and isinstance(
         network.decoder, TransformerDecoder
@@ -40,9 +40,9 @@ def has_flat_steps(network: TrainableNetwork) -> bool:
 
 
 class FlatSteps:
-    """Searched in place of a network; under a lens or with forward hooks, the network itself is.
+    """Flat decoding steps, used by search in place of the network.
 
-    The network is best a packed one.
+    With a lens or forward hooks, the network itself is used. Best with a packed network.
     """
 
     def __init__(self, network: EncoderDecoder) -> None:
@@ -56,7 +56,7 @@ class FlatSteps:
         return self.begin(self.network.encode(source_BS, lengths_B))
 
     def begin(self, memory: Memory) -> DecoderState:
-        """What steps start from that have this memory."""
+        """The decoder state before the first step, given encoder outputs."""
         if is_watched(self._modules):
             return self.decoder.start(memory)
         B, S, D = memory.states_BSD.shape
@@ -97,17 +97,17 @@ class FlatSteps:
 
 
 class FlatState:
-    """The past of each row and the source it reads, of all layers in one place."""
+    """The KV cache of each row and the source it reads, all layers in one tensor."""
 
     def __init__(self, memory_LCBHSK: Tensor, hidden_B11S: Tensor | None) -> None:
-        """hidden_B11S: zero at the tokens of a source, -inf beyond them."""
+        """hidden_B11S: an additive mask, zero at the tokens of a source, -inf in padding."""
         self.memory_LCBHSK, self.hidden_B11S = memory_LCBHSK, hidden_B11S
-        self.each = 1  # rows in a row that share one row of the memory
+        self.each = 1  # consecutive rows (a beam) that share one row of the memory
         self.length = 0
         self._past_LCRHTK = memory_LCBHSK[..., :0, :]
 
     def with_room(self, rows: int) -> Tensor:
-        """The store of the past, with room for one more step."""
+        """The KV cache, with room for one more step."""
         L, C, _, H, T, K = self._past_LCRHTK.shape
         if self.length == T:
             grown_LCRHTK = self._past_LCRHTK.new_empty(L, C, rows, H, max(2 * T, ROOM), K)
@@ -128,7 +128,7 @@ class FlatState:
 
 
 def take_rows(store: Tensor, dim: int, index_R: Tensor) -> Tensor:
-    """Its rows at an index; if most stay where they are, the others are written among them."""
+    """Rows of a tensor at an index; if most stay where they are, only the others are copied."""
     rows = len(index_R)
     if rows <= store.shape[dim]:
         moved_M = (index_R != torch.arange(rows)).nonzero().squeeze(1)
@@ -145,12 +145,12 @@ Pair = tuple[Tensor, ...]  # keys and values
 
 
 class FlatSublayer:
-    """Into a sublayer of a block, and out of it onto what went in."""
+    """The first product of a sublayer, and the last one with the residual sum and the norm."""
 
     def __init__(
         self, residual: Residual, into: nn.Linear, out_of: nn.Linear, rows: int | None = None
     ) -> None:
-        """rows: that only so many of the first product's are wanted."""
+        """rows: use only so many rows of the first product's weight."""
         self.pre = residual.norm_position == "pre"
         self.norm = _norm(residual.norm)
         self.into, self.out_of = _product(into, rows), _product(out_of)
@@ -170,7 +170,9 @@ class SelfAttention(FlatSublayer):
         self.heads, self.rotary = attention.heads, attention.rotary
 
     def __call__(self, x_RD: Tensor, t: int, slots_RH1K: Pair, past_RHTK: Pair) -> Tensor:
-        """Step t. Its keys and values are written into the slots, the last places of the past."""
+        """Step t. Its keys and values are written into the slots, the last positions of the
+        cache.
+        """
         R, H = x_RD.shape[0], self.heads
         projected_R3H1K = self.enter(x_RD).view(R, 3, H, 1, -1)
         if self.rotary is not None:
@@ -193,7 +195,9 @@ class CrossAttention(FlatSublayer):
         self.heads = attention.heads
 
     def __call__(self, x_RD: Tensor, source_BHSK: Pair, hidden_B11S: Tensor | None) -> Tensor:
-        """The rows of one source are its queries: it is read once for all of them."""
+        """Cross-attention; rows that share a source are its queries: it is read once for all of
+        them.
+        """
         R, B, H = x_RD.shape[0], source_BHSK[0].shape[0], self.heads
         query_BHNK = self.enter(x_RD).view(B, R // B, H, -1).transpose(1, 2)
         keys_BHSK, values_BHSK = source_BHSK
@@ -226,7 +230,7 @@ FLAT: dict[str, Callable[[Sublayer], SelfAttention | CrossAttention | FeedForwar
 
 
 def flat_layer(block: DecoderBlock) -> FlatLayer:
-    """A decoder block, its sublayers laid out for single steps."""
+    """A decoder block as flat sublayers for single steps."""
     return [FLAT[sublayer.kind](sublayer) for sublayer in block.sublayers]
 
 
@@ -239,7 +243,7 @@ def _product(layer: nn.Linear, rows: int | None = None) -> Multiply:
 
 
 def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """torch's function for a norm, without the module around it."""
+    """torch's function for a norm, without the module's overhead."""
     if isinstance(norm, nn.LayerNorm):
         return partial(
             torch.layer_norm,

@@ -1,4 +1,4 @@
-"""A network for use alone on a CPU, its matrices laid out for that, in fewer bits or not."""
+"""A packed copy of a network for inference on a CPU, in float32, bfloat16 or int8."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Learned = TypeVar("Learned", bound=TrainableNetwork)
 def packed(network: Learned, kind: str) -> Learned:
     """A copy whose blocks and output layer multiply in float32, bfloat16 or int8.
 
-    These are Transformers' and convolutional ones. What is not a matrix of theirs stays as it is:
-    in bfloat16 all else is of that type too; beside int8, embeddings, norms, biases and sums are in
-    float32. With float32 they are the network's own. Hooks and lens are shared.
+    Supports Transformer and convolutional blocks. Everything else stays as it is: with bfloat16 it
+    is cast to that type; with int8, embeddings, norms, biases and sums stay in float32; with
+    float32 it is shared with the network. Hooks and lens are shared.
     """
     kept = list(network.parameters()) if kind == "float32" else []
     copied = copy_for_search(network, kept).eval()
@@ -49,14 +49,14 @@ def packed(network: Learned, kind: str) -> Learned:
 
 
 class PackedCopy(Generic[Learned]):
-    """A packed network, and what the weights were that it was packed from."""
+    """A packed network, with a fingerprint of the weights that it was packed from."""
 
     def __init__(self, network: Learned, kind: str) -> None:
         self.network = packed(network, kind)
         self._fingerprint = Fingerprint(network)
 
     def fits(self, network: Learned) -> bool:
-        """Whether it is still what `packed` would make of the network; reads all weights once."""
+        """Whether it is still up to date with the network; reads all weights once."""
         return self._fingerprint.fits(network)
 
 
@@ -67,7 +67,7 @@ def _pack_block(block: Block, kind: str) -> None:
             _pack(sublayer.feed_forward.contract, kind)
             continue
         attention = sublayer.attention
-        # Queries are of the target, keys and values of the source: two products.
+        # Queries come from the target, keys and values from the source: two products.
         width = attention.width
         apart = (slice(None, width), slice(width, None))
         _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
@@ -75,7 +75,7 @@ def _pack_block(block: Block, kind: str) -> None:
 
 
 def _pack(module: nn.Module, kind: str, *slices: slice) -> None:
-    """Now, not when it is first used: processes that are forked from this one then share it."""
+    """Pack now, not at first use: forked processes then share the packed weights."""
     assert isinstance(module.weight, torch.Tensor)
     assert isinstance(module.bias, torch.Tensor)
     made = PackedWeight(module.weight, module.bias, kind)

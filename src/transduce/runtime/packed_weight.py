@@ -1,8 +1,9 @@
-"""Weights for use alone, laid out once as the CPU's matrix units read them, in fewer bits or not.
+"""Packed weights for inference on a CPU: float32, bfloat16 or int8, laid out for matrix units.
 
-bfloat16 halves what a product reads from memory and runs on AMX tiles; int8 quarters it: each row
-of a weight has a scale of its own, and inputs are scaled as they come, each row by itself. Where
-there is no library in C, torch finds the same numbers, though no faster than those of float32.
+bfloat16 halves the memory traffic of a product and runs on AMX tiles; int8 quarters it. int8 is
+dynamic quantization: each row of a weight has its own scale, and so has each row of the input, at
+run time. Where the C library is not available, torch computes the same numbers, no faster than in
+float32.
 """
 
 from __future__ import annotations
@@ -13,21 +14,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transduce.nn.torch_private import (
+    can_reorder,
+    has_bfloat16_on_cpu,
+    linear_pointwise,
+    reorder_linear_weight,
+)
 from transduce.runtime.c import Product, library
 
 KINDS = ("float32", "bfloat16", "int8")
-FEW = 4  # rows for which a float32 weight as it is multiplies faster than one laid out for more
-EXACT = 1024  # levels whose products float32 adds up without rounding: 1024 x 127 x 127 < 2^24
-LEAST = 1e-12  # of what is divided by
+FEW = 4  # up to so many rows an unpacked float32 weight is faster than a packed one
+EXACT = 1024  # terms that float32 adds exactly: 1024 x 127 x 127 < 2^24
+LEAST = 1e-12  # smallest divisor
 
-# x Wᵀ + b, in the type of x; then max(0, ·) if wanted, or the sum with another tensor.
+# x Wᵀ + b in the type of x; then optionally ReLU, or the sum with another tensor.
 Multiply = Callable[[Tensor, bool, Tensor | None], Tensor]
 
 
 class PackedWeight:
     """A weight [F, D] and its bias, which can be sliced by rows and multiplied with, nothing else.
 
-    Of float32 weights the kind says only that they are laid out anew; others stay as they are.
+    Weights other than float32 stay as they are.
     """
 
     def __init__(self, weight_FD: Tensor, bias_F: Tensor | None, kind: str) -> None:
@@ -56,12 +63,14 @@ class PackedWeight:
         return (self._multiply or self.pack())(x_BTD, relu, added_BTF)
 
     def pack(self) -> Multiply:
-        """Lay it out, unless that is done."""
+        """Pack the weight, unless that is done already."""
         self._multiply = self._multiply or MAKERS[self.kind](self._weight_FD, self._bias_F)
         return self._multiply
 
 
 def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
+    """An unpacked weight."""
+
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         y = F.linear(x, weight_FD, bias_F)
         y = y.relu_() if relu else y
@@ -71,10 +80,9 @@ def as_it_is(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """In the blocks that oneDNN reads, its product followed by what else is asked for."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight_FD.contiguous(), None)
-    product = torch.ops.mkldnn._linear_pointwise.default
-    summed = torch.ops.mkldnn._linear_pointwise.binary
+    """A weight in oneDNN's blocked layout, with ReLU or sum fused into the product."""
+    packed = reorder_linear_weight(weight_FD)
+    product, summed = linear_pointwise()
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         y: Tensor
@@ -88,7 +96,7 @@ def reordered(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """By the library in C where there is one, else by torch."""
+    """A float32 product by the C library where it is available, else by torch."""
     native = library() if weight_FD.dtype == torch.float32 else None
     if native is None:
         return float32_by_torch(weight_FD, bias_F)
@@ -97,7 +105,7 @@ def float32(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 def float32_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     plain = as_it_is(weight_FD, bias_F)
-    if weight_FD.dtype != torch.float32 or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if weight_FD.dtype != torch.float32 or not can_reorder():
         return plain
     packed = reordered(weight_FD, bias_F)
 
@@ -112,7 +120,7 @@ def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     bias_F = None if bias_F is None else bias_F.bfloat16()
     if has_bfloat16():
         return reordered(weight_FD.bfloat16(), bias_F)
-    # Other CPUs are faster at the same numbers so.
+    # On CPUs without bfloat16 instructions this is faster, with the same result.
     exact = float32_by_torch(
         weight_FD.bfloat16().float(), None if bias_F is None else bias_F.float()
     )
@@ -125,37 +133,37 @@ def bfloat16(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies such numbers itself."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Whether this CPU has bfloat16 instructions."""
+    return can_reorder() and has_bfloat16_on_cpu()
 
 
-# ------------------------------------------------------------------------------------- in 8 bits
+# ------------------------------------------------------------------------------------------ int8
 
 
 def int8(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """By the library in C where there is one, else by torch."""
+    """An int8 product by the C library where it is available, else by torch."""
     native = library()
     if native is None:
         return int8_by_torch(weight_FD, bias_F)
-    return Product.int8(native, *levels_of(weight_FD), bias_F)
+    return Product.int8(native, *quantize_weight(weight_FD), bias_F)
 
 
 def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
-    """The library's numbers, but for the rounding of the last sum.
+    """The same result as the C library, except for the rounding of the last sum.
 
-    Levels are multiplied as float32, which has room for their sums: torch's own engines for 8 bits
-    scale the inputs of a batch together, so that neighbours count, saturate on some CPUs, and are
-    slower than this on others.
+    The int8 values are multiplied as float32, which is exact for their sums. torch's own int8
+    engines scale all inputs of a batch together, so that a row depends on its neighbours, saturate
+    on some CPUs, and are slower than this on others.
     """
-    levels_FD, scale_F = levels_of(weight_FD)
+    levels_FD, scale_F = quantize_weight(weight_FD)
     chunks_FC = [chunk_FC.float() for chunk_FC in torch.split(levels_FD, EXACT, dim=1)]
     bias_F = torch.zeros_like(scale_F) if bias_F is None else bias_F.float()
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
-        levels_BTD, scale_BT1 = input_levels(x)
+        levels_BTD, scale_BT1 = quantize_rows(x)
         parts = zip(torch.split(levels_BTD, EXACT, dim=-1), chunks_FC, strict=True)
         first, *others = (F.linear(x_BTC, weight_FC) for x_BTC, weight_FC in parts)
-        if others:  # whole numbers: in float32 their sum could be too large to be exact
+        if others:  # integers: in float32 their sum could be too large to be exact
             first = torch.stack([part.int() for part in (first, *others)]).sum(dim=0).float()
         y = first * (scale_BT1 * scale_F) + bias_F
         y = y.relu_() if relu else y
@@ -165,19 +173,19 @@ def int8_by_torch(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     return multiply
 
 
-def input_levels(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row as whole numbers from -127 to 127, and what they are to be multiplied by."""
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantize each row to integers from -127 to 127; returns them and the scales."""
     x = x.float()
     most = x.abs().amax(dim=-1, keepdim=True)
-    # As the library rounds: a true quotient, not a reciprocal's multiple, and of a product, which
-    # is exact in float64, the whole number that is nearest.
+    # Rounds as the C library does: a true division, not a multiplication by the reciprocal, then
+    # round to nearest of a product that is exact in float64.
     by = torch.where(most > 0, torch.full_like(most, 127) / most, 0.0)
     levels = (x.double() * by).round().float()
     return levels.nan_to_num_(nan=0.0), most / 127
 
 
-def levels_of(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
-    """A weight as whole numbers from -127 to 127, and what each row's are to be multiplied by."""
+def quantize_weight(weight_FD: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantize a weight to integers from -127 to 127; returns them and the scale of each row."""
     weight_FD = weight_FD.float()
     scale_F = (weight_FD.abs().amax(dim=1) / 127).clamp(min=LEAST)
     return (weight_FD / scale_F[:, None]).round().to(torch.int8), scale_F

@@ -1,1 +1,1 @@
-"""Speech made here: espeak's voices, the rooms they speak in, and a corpus of their readings."""
+"""Speech synthesis with espeak: voices, simulated room acoustics, and corpora of readings."""

@@ -1,4 +1,4 @@
-"""What lies between a mouth and a microphone: a room that echoes, noise, pauses, a loudness."""
+"""Simulated recording conditions: reverberation, additive noise, pauses and loudness."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from transduce.data.audio.recording import Samples
 
-PAUSES = (0.05, 0.4)  # seconds before and after what is said
-ECHO = (0.1, 0.4)  # seconds in which a room's audio falls by 60 dB
-ECHO_LEVEL = (0.0, 0.5)  # of the tail, against the direct audio
-NOISE = (12.0, 40.0)  # dB of speech above noise
+PAUSES = (0.05, 0.4)  # seconds of pause before and after the speech
+ECHO = (0.1, 0.4)  # reverberation time (RT60): seconds in which sound falls by 60 dB
+ECHO_LEVEL = (0.0, 0.5)  # level of the reverberation relative to the direct sound
+NOISE = (12.0, 40.0)  # signal-to-noise ratio in dB
 COLOUR = (0.0, 0.95)  # from white noise to a rumble
 PEAK = (0.2, 0.9)
 
 
-def recorded(
+def simulate_recording(
     samples: Samples, rate: int, generator: np.random.Generator, pauses: bool = True
 ) -> tuple[Samples, float]:
-    """A voice as it might be recorded, and the seconds of pause before it."""
+    """Clean speech as it might be simulate_recording, and the seconds of pause before it."""
     draw = generator.uniform
     before, after = draw(*PAUSES, size=2) if pauses else (0.0, 0.0)
     quiet = np.zeros(round(before * rate)), np.zeros(round(after * rate))
@@ -31,12 +31,14 @@ def recorded(
 def echoed(
     samples: Samples, rate: int, decay: float, level: float, generator: np.random.Generator
 ) -> Samples:
-    """With a tail of noise that falls by 60 dB in `decay` seconds: a room's simplest model."""
+    """With reverberation: noise that decays by 60 dB in `decay` seconds, the simplest room
+    model.
+    """
     times = np.arange(round(decay * rate)) / rate
     tail = generator.standard_normal(len(times)) * 10 ** (-3 * times / decay)
     impulse = level * tail / max(float(np.sqrt((tail**2).sum())), 1e-9)
     impulse[0] = 1.0
-    size = 1 << (len(samples) + len(impulse) - 2).bit_length()  # fast, and no less than needed
+    size = 1 << (len(samples) + len(impulse) - 2).bit_length()  # a power of two for the FFT
     spectrum = np.fft.rfft(samples, size) * np.fft.rfft(impulse, size)
     return np.fft.irfft(spectrum, size)[: len(samples)].astype(np.float32)
 
@@ -44,14 +46,14 @@ def echoed(
 def with_noise(
     samples: Samples, decibels: float, colour: float, generator: np.random.Generator
 ) -> Samples:
-    """With noise so many dB below the audio, whose power falls towards high frequencies."""
+    """With coloured noise at this signal-to-noise ratio, with less power at high frequencies."""
     size = 1 << (len(samples) - 1).bit_length()
     white = np.fft.rfft(generator.standard_normal(size))
-    # One pole, in the frequency domain.
+    # A one-pole filter, in the frequency domain.
     angle = np.linspace(0, np.pi, len(white))
     noise = np.fft.irfft(white / np.abs(1 - colour * np.exp(-1j * angle)), size)[: len(samples)]
-    heard = samples[np.abs(samples) > 1e-3]
-    power = float((heard**2).mean()) if len(heard) else 1.0
+    loud = samples[np.abs(samples) > 1e-3]
+    power = float((loud**2).mean()) if len(loud) else 1.0
     scale = np.sqrt(power / max(float((noise**2).mean()), 1e-12)) * 10 ** (-decibels / 20)
     made: Samples = (samples + scale * noise).astype(np.float32)
     return made

@@ -1,4 +1,6 @@
-"""Announcements read aloud: every voice reads others, some voices those of the test alone."""
+"""A speech corpus of announcements: different ones for every voice, some voices only in the test
+set.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from transduce.corpora.sets.announcements import COLUMNS, NAME, announcements
 from transduce.corpora.sets.udhr_versions import Paragraph
 from transduce.errors import DataError
 from transduce.synthesis.espeak import espeak
-from transduce.synthesis.speech_corpus import Job, Read, Watch, make_readings
+from transduce.synthesis.speech_corpus import Job, OnProgress, Read, make_readings
 from transduce.synthesis.voices import KNOWN, voices
 
-FORM = 1  # raise when readings change
+FORM = 1  # version: increase when readings change
 LANGUAGE = "en"
 
 
-def announce(workers: int, watch: Watch) -> tuple[Path, bool]:
-    """Have the corpus read where it is not there; its folder, and whether it is new."""
+def make_announcements(workers: int, on_progress: OnProgress) -> tuple[Path, bool]:
+    """Make the corpus if it does not exist; its folder, and whether it is new."""
     espeak_voice = espeak().voice_of(LANGUAGE)
     if espeak_voice is None:
         raise DataError("espeak has no voice for English here: install espeakng-loader again")
@@ -42,7 +44,7 @@ def announce(workers: int, watch: Watch) -> tuple[Path, bool]:
         "lines": {name: [asdict(line) for line in read] for name, read in lines.items()},
     }
     place = corpora_folder() / NAME
-    return place, make_readings(place, NAME, plan, jobs, _tables, workers, watch)
+    return place, make_readings(place, NAME, plan, jobs, _tables, workers, on_progress)
 
 
 def _tables(everything: list[Read]) -> dict[str, list[Sequence[str]]]:

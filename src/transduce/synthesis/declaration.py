@@ -1,4 +1,4 @@
-"""The Declaration of Human Rights read aloud by many voices, in every language that espeak knows.
+"""The Declaration of Human Rights read by many espeak voices, in every language that espeak has.
 
 A language is a folder: `sounds/VOICE/SEGMENT.flac`, and a table for each split.
 """
@@ -20,20 +20,20 @@ from transduce.synthesis.phrases import phrases
 from transduce.synthesis.speech_corpus import Job, Read, make_readings
 from transduce.synthesis.voices import Voice, voices
 
-FORM = 1  # raise when readings change
-SPELT = 0.5  # of the phrases: a language of which more is read as another cannot be read
+FORM = 1  # version: increase when readings change
+SPELT = 0.5  # share of phrases; if espeak spells out more, it cannot read the language
 
-Watch = Callable[[str, int, int], None]
-"""Is told of which language how many readings are there, and how many there will be."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with a language, the number of readings done, and their total."""
 
 
 def speak(
-    languages: Sequence[str], count: int, shelf: Path | None, workers: int, watch: Watch
+    languages: Sequence[str], count: int, shelf: Path | None, workers: int, on_progress: OnProgress
 ) -> list[tuple[Path, bool]]:
     """Make the spoken corpus of each language; its folder, and whether it is new.
 
-    Stopped, it goes on with the reading that was not done. Raises DataError for a language that is
-    not known, here or to espeak, before any work.
+    After an interruption it continues with the next reading. Raises DataError for a language that
+    is unknown, here or to espeak, before any work.
     """
     load_audio_package("soundfile")
     if not languages:
@@ -43,7 +43,7 @@ def speak(
     plans = {code: _lines(code) for code in dict.fromkeys(languages)}
     made = []
     for code, (voice, lines) in plans.items():
-        new = _speak_one(code, voice, lines, read_by, shelf / code, workers, watch)
+        new = _speak_one(code, voice, lines, read_by, shelf / code, workers, on_progress)
         made.append((shelf / code, new))
     return made
 
@@ -61,7 +61,7 @@ def _lines(code: str) -> tuple[str, tuple[Paragraph, ...]]:
     spelt = sum(espeak().read(line.text, voice).foreign for line in sample)
     if spelt > SPELT * len(sample):
         raise DataError(
-            f"espeak cannot read {code} ({version.title}) in this script, it spells it: leave it "
+            f"espeak cannot read {code} ({version.title}) in this script, only spell it: leave it "
             f"out"
         )
     return voice, lines
@@ -81,7 +81,7 @@ def _speak_one(
     read_by: Sequence[Voice],
     place: Path,
     workers: int,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> bool:
     plan: dict[str, object] = {
         "form": FORM,
@@ -92,11 +92,11 @@ def _speak_one(
     }
     jobs = [Job(code, espeak_voice, voice, _lines_of(voice, lines)) for voice in read_by]
     name = f"{NAME}/{code}"
-    return make_readings(place, name, plan, jobs, _tables, workers, partial(watch, code))
+    return make_readings(place, name, plan, jobs, _tables, workers, partial(on_progress, code))
 
 
 def _lines_of(voice: Voice, lines: tuple[Paragraph, ...]) -> tuple[Paragraph, ...]:
-    """What a voice reads: one that is held out, the articles that are so too."""
+    """The lines of a voice: a held-out voice reads only held-out articles."""
     return tuple(line for line in lines if line.split == "test" or not voice.held_out)
 
 

@@ -1,7 +1,8 @@
-"""espeak-ng by its C library: what a text sounds like, and which phones it has, word by word.
+"""espeak-ng through its C library: speech synthesis and phonemes (grapheme-to-phoneme), word by
+word.
 
-The library keeps random numbers and phases from one call to the next: the same bytes come of the
-same calls in the same order, in a process of their own.
+The library keeps random numbers and phases from one call to the next: output is reproducible only
+for the same calls in the same order, in a process of their own.
 """
 
 from __future__ import annotations
@@ -20,32 +21,32 @@ import numpy as np
 
 from transduce.data.audio.recording import Samples
 from transduce.errors import DataError
-from transduce.synthesis.espeak_groups import share_out
+from transduce.synthesis.espeak_groups import assign_to_words
 
-# Of speak_lib.h.
-RETRIEVAL = 1  # samples go to a callback
+# Constants of speak_lib.h.
+RETRIEVAL = 1  # samples are passed to a callback
 PHONE_EVENTS = 1
 IPA = 2
-STAY_ALIVE = 0x8000  # an error is an answer, not the end of the process
+STAY_ALIVE = 0x8000  # errors are returned, and do not end the process
 UTF8 = 1
 SPEED, PITCH = 1, 3
 WORD, PHONE = 1, 7
-BETWEEN = "_"  # put between the phones of a word that is not synthesised
+BETWEEN = "_"  # separator of the phones of a word that is not synthesised
 
 USUAL_SPEED = 175  # words a minute
 USUAL_PITCH = 50
 FULL_SCALE = 32768
 SEED = 1
 
-# Stress is left out, and signs by which espeak tells apart what IPA writes alike. Length stays, and
-# so do affricates and diphthongs in one piece: they are what espeak takes for one audio.
+# Stress is removed, and marks by which espeak distinguishes what IPA writes alike. Length marks
+# stay, and affricates and diphthongs stay whole: espeak treats them as one phone.
 _MARKS = re.compile("[ˈˌ\\-\"'0-9|_]")
-_SWITCH = re.compile(r"\(.*")  # such as (en): what follows is read as another language
+_SWITCH = re.compile(r"\(.*")  # such as (en): the rest is read as another language
 
 
 @dataclass(frozen=True, slots=True)
 class Phone:
-    """An audio, in IPA; the word of the text that it is part of, from 0; and its seconds."""
+    """A phone in IPA; the index of its word in the text; and its duration in seconds."""
 
     symbol: str
     word: int
@@ -61,7 +62,7 @@ class Reading:
     rate: int
     phones: tuple[Phone, ...]
     foreign: bool = False
-    """Whether part of it was read as another language: letters that the voice does not know."""
+    """Whether part of it was read as another language: characters that the voice does not have."""
 
     @property
     def symbols(self) -> str:
@@ -106,12 +107,12 @@ _Callback = ctypes.CFUNCTYPE(
 
 @cache
 def espeak() -> Espeak:
-    """The one engine of this process. Raises DataError where it cannot be."""
+    """The espeak engine of this process, made once. Raises DataError if it is not available."""
     return Espeak()
 
 
 class Espeak:
-    """The library and its voices; there is one of it in a process: `espeak()`."""
+    """The library and its voices; one instance for each process: `espeak()`."""
 
     def __init__(self) -> None:
         try:
@@ -132,7 +133,8 @@ class Espeak:
         self._library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
         self._samples: list[Samples] = []
         self._events: list[tuple[int, int, int, str]] = []
-        self._callback = _Callback(self._receive)  # must live as long as the library may call it
+        # must be kept alive as long as the library may call it
+        self._callback = _Callback(self._receive)
         self._library.espeak_SetSynthCallback(self._callback)
         self.voices = self._list_voices()
 
@@ -141,7 +143,7 @@ class Espeak:
         return str(self._library.espeak_Info(None).decode())
 
     def voice_of(self, tag: str) -> str | None:
-        """The voice of a language (BCP 47), such as en or de-1996; None where it has none."""
+        """The voice of a language (BCP 47), such as en or de-1996; None if there is none."""
         parts = tag.lower().split("-")
         while parts and "-".join(parts) not in self.voices:
             parts.pop()
@@ -162,11 +164,11 @@ class Espeak:
             raise DataError(f"espeak has no voice {name}; see its list of languages")
         library.espeak_SetParameter(SPEED, round(speed), 0)
         library.espeak_SetParameter(PITCH, round(pitch), 0)
-        library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))  # else it is the clock's
+        library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))  # otherwise it is seeded by the clock
         self._samples, self._events = [], []
         spoken = " ".join(text.split())
-        said = spoken.encode("utf-8").replace(b"\0", b"")
-        trouble = library.espeak_Synth(said, len(said) + 1, 0, 0, 0, UTF8, None, None)
+        encoded = spoken.encode("utf-8").replace(b"\0", b"")
+        trouble = library.espeak_Synth(encoded, len(encoded) + 1, 0, 0, 0, UTF8, None, None)
         if trouble != 0 or library.espeak_Synchronize() != 0:
             raise DataError(f"espeak could not read {spoken[:60]!r} aloud")
         samples = np.concatenate([np.empty(0, np.float32), *self._samples])
@@ -174,7 +176,7 @@ class Espeak:
         return Reading(samples, self.rate, self._phones(spoken), foreign)
 
     def _phones(self, text: str) -> tuple[Phone, ...]:
-        """The phones of what was read last, each with its word."""
+        """The phones of the last text, each with its word."""
         starts = [match.start() for match in re.finditer(r"\S+", text)]
         found: list[Phone] = []
         events = [event for event in self._events if event[0] == PHONE]
@@ -187,7 +189,7 @@ class Espeak:
         return tuple(self._with_words(found, text.split()))
 
     def _with_words(self, phones: list[Phone], words: list[str]) -> Iterator[Phone]:
-        """The phones of a group that is said as one ("was the") shared out among its words."""
+        """Distribute the phones of a group that is spoken as one ("was the") among its words."""
         groups = [(word, list(some)) for word, some in groupby(phones, key=lambda p: p.word)]
         ends = [*(word for word, _ in groups[1:]), len(words)]
         for (first, group), end in zip(groups, ends, strict=False):
@@ -195,20 +197,20 @@ class Espeak:
             owners = [0] * len(group)
             if len(members) > 1:
                 alone = [self._pronounced(word) for word in members]
-                owners = share_out([phone.symbol for phone in group], alone)
+                owners = assign_to_words([phone.symbol for phone in group], alone)
             for phone, owner in zip(group, owners, strict=True):
                 yield replace(phone, word=first + owner)
 
     def _pronounced(self, word: str) -> list[str]:
-        """The phones of a word said alone by the voice that is set; nothing is synthesised."""
+        """The phones of a word by itself in the current voice; nothing is synthesised."""
         buffer = ctypes.create_string_buffer(word.encode("utf-8").replace(b"\0", b""))
         place = ctypes.c_void_p(ctypes.addressof(buffer))
-        said = []
-        while place.value:  # it goes on clause by clause
+        names = []
+        while place.value:  # it reads clause by clause
             mode = IPA | ord(BETWEEN) << 8
             clause = self._library.espeak_TextToPhonemes(ctypes.byref(place), UTF8, mode)
-            said += re.split(rf"[{BETWEEN}\s]", (clause or b"").decode("utf-8", "ignore"))
-        symbols = [_MARKS.sub("", _SWITCH.sub("", name)) for name in said]
+            names += re.split(rf"[{BETWEEN}\s]", (clause or b"").decode("utf-8", "ignore"))
+        symbols = [_MARKS.sub("", _SWITCH.sub("", name)) for name in names]
         return [symbol for symbol in symbols if symbol]
 
     def _receive(self, wave: Any, count: int, events: Any) -> int:
@@ -238,7 +240,7 @@ class Espeak:
 
 
 def _tags(address: int) -> list[tuple[int, str]]:
-    """A byte of priority and a text, again and again until a zero."""
+    """A priority byte and a text, repeatedly until a zero byte."""
     found = []
     while priority := ctypes.string_at(address, 1)[0]:
         tag = ctypes.string_at(address + 1)

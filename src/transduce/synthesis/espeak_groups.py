@@ -1,7 +1,7 @@
-"""Words that espeak says in one group ("was the"): which of the group's phones are whose.
+"""Word groups of espeak ("was the"): which phones of a group belong to which word.
 
-espeak tells where a group begins, not where its words do. Each word is pronounced alone, and the
-group's phones are cut where the parts are most like the words: the least edit distance.
+espeak gives the start of a group, not of its words. Each word is pronounced by itself, and the
+group's phones are split where the parts are most similar to the words: the minimum edit distance.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 VOWELS = frozenset("aeiouyɑɐɒæəɘɵɞɛɜɝɚɨɪɔœøɶʉʊʌɯɤ")
-SAME_KIND = 0.6  # of a vowel for another, as in "the" before a vowel; or of two consonants
+# cost of substituting a vowel by a vowel, as in "the" before a vowel, or a consonant by a consonant
+SAME_KIND = 0.6
 GAP = 1.0
 
 
-def share_out(said: Sequence[str], words: Sequence[Sequence[str]]) -> list[int]:
-    """Of each phone that was said, the word it belongs to, from 0.
+def assign_to_words(spoken: Sequence[str], words: Sequence[Sequence[str]]) -> list[int]:
+    """The index of the word of each spoken phone, from 0.
 
-    `words` are the phones of each word when it is said alone. Words that have none get none; each
-    of the others gets at least one, as long as there are enough.
+    `words` are the phones of each word by itself. Words without phones get none; each of the others
+    gets at least one, as long as there are enough.
     """
     sounding = [number for number, phones in enumerate(words) if phones]
-    if not sounding or not said:
-        return [0] * len(said)
-    least = 1 if len(said) >= len(sounding) else 0
-    count = len(said)
-    # best[e]: what the words so far cost with said[:e], and where each of them begins.
+    if not sounding or not spoken:
+        return [0] * len(spoken)
+    least = 1 if len(spoken) >= len(sounding) else 0
+    count = len(spoken)
+    # best[e]: the cost of the words so far with spoken[:e], and where each of them begins.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for number in sounding:
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         for start, (cost, starts) in best.items():
-            distances = _distances(words[number], said[start:])
+            distances = _distances(words[number], spoken[start:])
             for size in range(least, count - start + 1):
                 total = cost + distances[size]
                 if start + size not in following or total < following[start + size][0]:
@@ -42,12 +43,12 @@ def share_out(said: Sequence[str], words: Sequence[Sequence[str]]) -> list[int]:
     return owners
 
 
-def _distances(word: Sequence[str], said: Sequence[str]) -> list[float]:
-    """The edit distance of a word's phones to said[:0], said[:1], … said[:n]."""
-    row = [GAP * size for size in range(len(said) + 1)]
+def _distances(word: Sequence[str], spoken: Sequence[str]) -> list[float]:
+    """The edit distance of a word's phones to spoken[:0], spoken[:1], … spoken[:n]."""
+    row = [GAP * size for size in range(len(spoken) + 1)]
     for phone in word:
         above, row = row, [row[0] + GAP]
-        for place, other in enumerate(said):
+        for place, other in enumerate(spoken):
             row.append(
                 min(above[place] + _exchange(phone, other), above[place + 1] + GAP, row[-1] + GAP)
             )

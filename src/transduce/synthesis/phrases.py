@@ -1,4 +1,4 @@
-"""Paragraphs cut into phrases that a person, or a recogniser, takes in one breath."""
+"""Split paragraphs into phrases of a length that suits speech recognition."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 import unicodedata
 
 LONGEST = 100  # letters
-WIDE = 4  # letters that a Chinese character, or a kana, counts for
+WIDE = 4  # characters that a Chinese character, or a kana, counts for
 
-# After which a phrase may end: what ends a sentence, then what divides one.
+# Punctuation after which a phrase may end: of sentences, then within sentences.
 STRONG = re.compile(r"(?<=[.!?;:。！？；：।॥؟؛۔።፤։])\s*")
 WEAK = re.compile(r"(?<=[,，、،፣·‧])\s*")
 HYPHENS = str.maketrans({"\u2010": "-", "\u2011": "-", "\u00ad": "", "\u200b": ""})
 
 
 def phrases(paragraph: str, longest: int = LONGEST) -> list[str]:
-    """A paragraph cut after its sentences and, where these are long, after commas.
+    """A paragraph split after its sentences and, if these are long, after commas.
 
-    Neighbours are joined again as long as they stay within `longest`; a phrase without a comma may
+    Neighbours are merged again as long as they stay within `longest`; a phrase without a comma may
     be longer.
     """
     text = " ".join(paragraph.translate(HYPHENS).split())
@@ -26,7 +26,7 @@ def phrases(paragraph: str, longest: int = LONGEST) -> list[str]:
         parts = [sentence] if length(sentence) <= longest else _pieces(WEAK, sentence)
         start = len(found)
         for part in parts:
-            apart = "" if length(part) > len(part) else " "  # such scripts know no spaces
+            apart = "" if length(part) > len(part) else " "  # such scripts have no spaces
             if len(found) > start and length(found[-1]) + length(part) < longest:
                 found[-1] += apart + part
             else:
@@ -35,12 +35,12 @@ def phrases(paragraph: str, longest: int = LONGEST) -> list[str]:
 
 
 def length(text: str) -> int:
-    """In letters of an alphabet."""
+    """The length in characters of an alphabet."""
     return sum(WIDE if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
 
 
 def _pieces(cut: re.Pattern[str], text: str) -> list[str]:
-    """With at least two letters each: "1." and "e.g." are no phrases of their own."""
+    """With at least two letters each: "1." and "e.g." are not phrases of their own."""
     found: list[str] = []
     for piece in cut.split(text):
         if found and sum(map(str.isalpha, found[-1])) < 2:

@@ -1,4 +1,4 @@
-"""What the command line shows while a corpus of speech is made."""
+"""Command-line output while a speech corpus is made."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from transduce.synthesis.declaration import speak
 from transduce.terminal import console as make_console
 
 
-def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, workers: int) -> None:
-    """Make the spoken Declaration, and say what is there and how to use it."""
+def speak_and_print(
+    languages: Sequence[str], voices: int, shelf: Path | None, workers: int
+) -> None:
+    """Make the spoken Declaration, and print what there is and how to use it."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     bar = Progress(
@@ -28,22 +30,22 @@ def speak_and_tell(languages: Sequence[str], voices: int, shelf: Path | None, wo
     )
     task = bar.add_task("", total=None)
 
-    def watch(code: str, done: int, total: int) -> None:
+    def on_progress(code: str, done: int, total: int) -> None:
         bar.update(task, description=code, completed=done, total=total)
 
     with bar:
-        made = speak(languages, voices, shelf, workers, watch)
+        made = speak(languages, voices, shelf, workers, on_progress)
     for place, new in made:
-        print(f"{place.name}: {_counts(place)}; {place}" + ("" if new else " (was there already)"))
+        print(f"{place.name}: {_counts(place)}; {place}" + ("" if new else " (existed already)"))
     print(f"In a recipe: train: {{name: {NAME}, split: train, language: {languages[0]}}}")
     if shelf is not None and shelf.absolute() != corpora_folder().absolute():
         print(f"For recipes to find it there: export TRANSDUCE_DATA={shelf.absolute()}")
 
 
 def _counts(place: Path) -> str:
-    told, seconds = [], 0.0
+    counts, seconds = [], 0.0
     for split in SPLITS:
         rows = (place / f"{split}.tsv").read_text("utf-8").splitlines()[1:]
-        told.append(f"{split} {len(rows):,}")
+        counts.append(f"{split} {len(rows):,}")
         seconds += sum(float(row.rsplit("\t", 1)[1]) for row in rows)
-    return ", ".join(told) + f" recordings, {seconds / 60:.0f} minutes"
+    return ", ".join(counts) + f" recordings, {seconds / 60:.0f} minutes"

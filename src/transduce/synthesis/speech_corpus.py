@@ -1,7 +1,7 @@
-"""Corpora of readings: many voices read lines aloud, each in a process of its own.
+"""Speech corpora: many voices read lines aloud, each in a process of its own.
 
-In a process of its own a reading has the same bytes each time. A corpus is there whole or not at
-all; stopped, it goes on with the reading that was not done.
+In a process of its own a reading is reproducible, byte for byte. A corpus is complete or does not
+exist; after an interruption, work continues with the next reading.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError
 from transduce.storage import held, write_json, write_text
-from transduce.synthesis.acoustics import recorded
+from transduce.synthesis.acoustics import simulate_recording
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.voices import Voice, generator_of
 
 RATE = 16_000
 
-Watch = Callable[[int, int], None]
-"""Is told how many readings are there, and how many there will be."""
+OnProgress = Callable[[int, int], None]
+"""Called with the number of readings done, and their total."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def done(self) -> Path:
-        """Written last: where it is, all sounds are."""
+        """The file that is written last: if it exists, all audio does."""
         return self.folder / "readings" / f"{self.voice.variant}.json"
 
 
@@ -55,13 +55,13 @@ class Read(NamedTuple):
     job: Job
     line: Paragraph
     audio: str
-    """Its audio file, from the corpus's folder on."""
+    """Its audio file, relative to the corpus folder."""
     phones: str
     seconds: str
 
 
 Tables = Callable[[list[Read]], dict[str, list[Sequence[str]]]]
-"""From all that was read to the rows of each split, the header first."""
+"""A function from all readings to the rows of each split, the header first."""
 
 
 def make_readings(
@@ -71,9 +71,9 @@ def make_readings(
     jobs: Sequence[Job],
     tables: Tables,
     workers: int,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> bool:
-    """Have all jobs read into a corpus; False where one of the same plan is there already."""
+    """Make all readings of a corpus; False if one of the same plan exists already."""
     load_audio_package("soundfile")
     work = place.parent / f".{place.name}.part"
     facts = read_facts(place)
@@ -84,10 +84,10 @@ def make_readings(
         work.mkdir(parents=True, exist_ok=True)
         with held(work) as ours:
             if not ours:
-                raise DataError(f"another process is making {place}; let it end")
+                raise DataError(f"another process is making {place}; wait for it")
             _begin(work, plan)
             here = [replace(job, folder=work) for job in jobs]
-            _read_all(here, workers, lambda done: watch(done, len(here)))
+            _read_all(here, workers, lambda done: on_progress(done, len(here)))
             for split, rows in tables(_all_read(here)).items():
                 text = "".join("\t".join(row) + "\n" for row in rows)
                 write_text(work / f"{split}.tsv", text)
@@ -104,17 +104,17 @@ def make_readings(
 
 
 def _begin(work: Path, plan: object) -> None:
-    """Keep what an earlier call has made of the same plan, and nothing else."""
-    told = work / "plan.json"
+    """Keep what an earlier call has made for the same plan, and nothing else."""
+    plan_file = work / "plan.json"
     wanted = json.loads(json.dumps(plan))
     try:
-        same = json.loads(told.read_text("utf-8")) == wanted
+        same = json.loads(plan_file.read_text("utf-8")) == wanted
     except (OSError, ValueError):
         same = False
     if not same:
         for path in work.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        write_json(told, wanted)
+        write_json(plan_file, wanted)
     (work / "readings").mkdir(exist_ok=True)
 
 
@@ -128,11 +128,11 @@ def _all_read(jobs: Sequence[Job]) -> list[Read]:
     return found
 
 
-def _read_all(jobs: Sequence[Job], workers: int, watch: Callable[[int], None]) -> None:
-    """Each reading in a process that ends with it, so many at a time."""
+def _read_all(jobs: Sequence[Job], workers: int, on_progress: Callable[[int], None]) -> None:
+    """Each reading in its own process, `workers` at a time."""
     waiting = [job for job in jobs if not job.done.is_file()]
     done = len(jobs) - len(waiting)
-    watch(done)
+    on_progress(done)
     context = _fresh_processes()
     running: dict[int, tuple[BaseProcess, Job]] = {}
     try:
@@ -152,7 +152,7 @@ def _read_all(jobs: Sequence[Job], workers: int, watch: Callable[[int], None]) -
                         f"{job.folder}?"
                     )
                 done += 1
-                watch(done)
+                on_progress(done)
     finally:
         for process, _ in running.values():
             process.terminate()
@@ -160,7 +160,9 @@ def _read_all(jobs: Sequence[Job], workers: int, watch: Callable[[int], None]) -
 
 
 def _fresh_processes() -> ForkServerContext | SpawnContext:
-    """Processes in which espeak has not spoken yet, and which need not import all this anew."""
+    """A context for new processes in which espeak was not used yet, without importing everything
+    again.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():  # Windows
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -169,7 +171,7 @@ def _fresh_processes() -> ForkServerContext | SpawnContext:
 
 
 def read_aloud(job: Job) -> None:
-    """Write the sounds of one reading; in a process of its own."""
+    """Write the audio of one reading; in a process of its own."""
     soundfile = load_audio_package("soundfile")
     folder = job.folder / "sounds" / job.voice.variant
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +186,7 @@ def read_aloud(job: Job) -> None:
             job.voice.pitch * generator.uniform(0.85, 1.15),
         )
         clean = resampled(reading.samples, reading.rate, RATE)
-        samples, _ = recorded(clean, RATE, generator)
+        samples, _ = simulate_recording(clean, RATE, generator)
         path = folder / f"{line.segment}.flac"
         soundfile.write(path, samples, RATE, subtype="PCM_16")
         rows.append([line.segment, reading.symbols, f"{len(samples) / RATE:.3f}"])

@@ -1,4 +1,4 @@
-"""Tasks: what a trained model does with a source, one file each; see docs/tasks.md."""
+"""Tasks: transduce, classify, tag, continue; one class of trained models each (docs/tasks.md)."""
 
 from transduce.tasks.audio_input import AudioInputModel
 from transduce.tasks.classify import Classifier

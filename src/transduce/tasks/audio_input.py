@@ -1,4 +1,4 @@
-"""What models of any task have in common whose sources are audio: files, parts of them, samples."""
+"""Audio input for models of any task: files, parts of files, samples; cut at silences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.audio.corpus import FULL_SCALE, Heeded, Recorded, Wave, read_waves, sixteen_bits
+from transduce.data.audio.corpus import (
+    FULL_SCALE,
+    AudioCorpus,
+    ReadResult,
+    Wave,
+    read_waves,
+    to_int16,
+)
 from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.audio.silence import cut_at_silences
@@ -29,87 +36,87 @@ from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
-from transduce.tasks.model import Model, ready
+from transduce.tasks.model import Model, inference
 
 SECONDS_AT_ONCE = 1200.0  # of audio in memory
-SURVEYED = 500  # recordings by which features are normalised
-SHORTEST = 0.05  # seconds of a piece that is worth hearing
+NORM_SAMPLE = 500  # recordings for the statistics of feature normalization
+MIN_SEGMENT_SECONDS = 0.05
 
 AudioSource = str | Path | NDArray[Any] | Tensor
-"""An audio file, `talk.flac#t=60,75` for a part of one, or samples."""
+"""An audio file, `talk.flac#t=60,75` for a part of one (in seconds), or samples."""
 
 
-class Piece(str):
-    """The name of an audio, or of a piece of one, and its samples; a source that need not be read.
+class AudioSegment(str):
+    """A named stretch of audio with its samples: a source that need not be read from a file.
 
-    model.run([Piece.of("spoken", wave)])           # samples of 16 bits, at the model's rate
+    model.run([AudioSegment.of("spoken", wave)])    # int16 samples at the model's sample rate
     """
 
     wave: Wave
     remark: str = ""
-    """What is odd about it, or why it cannot be used."""
+    """A warning about it, or why it cannot be used."""
     silent: bool = False
     failed: bool = False
 
     @classmethod
     def of(cls, name: str, wave: Wave) -> Self:
-        piece = cls(name)
-        piece.wave = wave
-        return piece
+        segment = cls(name)
+        segment.wave = wave
+        return segment
 
     @classmethod
     def of_samples(cls, samples: NDArray[Any] | Tensor, native: int, rate: int) -> Self:
-        """Samples at hand, at another rate; named after what they hold."""
+        """Samples at any rate, resampled; named by a checksum of their values."""
         if isinstance(samples, Tensor):
             samples = samples.detach().cpu().numpy()
         name = f"audio {zlib.crc32(samples.tobytes()):08x}"
         try:
             audio = audio_from_samples(samples, native, rate, name)
         except DataError as error:
-            piece = cls.of(name, np.zeros(0, np.int16))
-            piece.remark, piece.failed = str(error), True
-            return piece
-        piece = cls.of(name, sixteen_bits(audio.samples))
-        piece.remark, piece.silent = " ".join(audio.remarks), audio.silent
-        return piece
+            segment = cls.of(name, np.zeros(0, np.int16))
+            segment.remark, segment.failed = str(error), True
+            return segment
+        segment = cls.of(name, to_int16(audio.samples))
+        segment.remark, segment.silent = " ".join(audio.remarks), audio.silent
+        return segment
 
-    def part(self, start: float, end: float, rate: int) -> Piece:
+    def part(self, start: float, end: float, rate: int) -> AudioSegment:
         wave = self.wave[round(start * rate) : round(end * rate)]
-        return Piece.of(place_of(Path(self), start, end), wave)
+        return AudioSegment.of(place_of(Path(self), start, end), wave)
 
 
 @dataclass
-class CutRecording:
-    """One source, the pieces it is cut into, and what they became."""
+class SegmentedRecording:
+    """One source, the segments that it is cut into, and their outputs."""
 
     source: str
     tags: tuple[str, ...] = ()
     start: float = 0.0
-    pieces: list[tuple[float, float]] = field(default_factory=list)
+    segments: list[tuple[float, float]] = field(default_factory=list)
     whole: bool = True
-    """Whether its one piece is all of it."""
-    trouble: str = ""
+    """Whether it is one segment, not cut."""
+    error: str = ""
     outputs: list[Output] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def name(self, start: float, end: float, rate: int) -> str:
-        """Of one of its pieces."""
+        """The name of one of its segments."""
         if self.whole:
             return self.source
-        if isinstance(self.source, Piece):
+        if isinstance(self.source, AudioSegment):
             return self.source.part(start, end, rate)
         return place_of(parse_place(self.source)[0], start, end)
 
 
-Group = list[tuple[CutRecording, float, float]]
+Group = list[tuple[SegmentedRecording, float, float]]
 
 
 class AudioInputModel(Model):
-    """What a model does otherwise whose sources are audio."""
+    """Base of models whose sources are audio: reading, cutting, tags, confidence."""
 
     network: SpeechEncoderDecoder | SpeechLabeller
     calibration: Calibration | None = None
-    """What confidence is usual, as validation told; None: nobody knows."""
+    """The usual confidence, measured on the validation set; None: not measured."""
 
     @property
     def audio(self) -> Audio:
@@ -118,23 +125,23 @@ class AudioInputModel(Model):
 
     @property
     def longest(self) -> float:
-        """Seconds of the longest audio that is heard in one piece, as in training."""
+        """Maximum length of a segment in seconds, as in training."""
         return max(1.0, self.recipe.data.max_length / self.audio.frames_a_second)
 
     def survey(self, corpus: Encoded | Stream) -> None:
-        """Learn by which mean and variance features are normalised, where a corpus's are."""
+        """Compute the mean and variance of the training features, for audio.normalize: global."""
         front = self.network.front
-        if front.norm is None or not isinstance(corpus, Recorded):
+        if front.norm is None or not isinstance(corpus, AudioCorpus):
             return
         statistics = Statistics.empty(self.audio.mel_bands)
-        step = -(-len(corpus) // SURVEYED)
+        step = -(-len(corpus) // NORM_SAMPLE)
         for row in range(0, len(corpus), step):
             waves, lengths = corpus.waves(np.array([row]))
             front.note(statistics, torch.from_numpy(waves), torch.from_numpy(lengths))
         front.norm.set(statistics)
 
     def calibrate(self, confidences: Sequence[float]) -> None:
-        """Take the confidences of outputs on validation data for what is usual."""
+        """Set the usual confidence from outputs on the validation set."""
         self.calibration = Calibration.of(confidences)
 
     def facts(self) -> dict[str, Any]:
@@ -145,12 +152,12 @@ class AudioInputModel(Model):
 
     # ---------------------------------------------------------------------------- sources
 
-    def listen_to(
+    def split_recordings(
         self, sources: Sequence[AudioSource], rate: int | None, tags: Sequence[str]
-    ) -> list[CutRecording]:
-        """Each source, its tags, and where the pieces begin and end that it is cut into.
+    ) -> list[SegmentedRecording]:
+        """Each source with its tags and the segments that it is cut into.
 
-        Raises ModelError for what is no list of audio, samples without a rate, unknown tags.
+        Raises ModelError for what is not a list of audio, samples without a rate, unknown tags.
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
@@ -165,71 +172,76 @@ class AudioInputModel(Model):
         known = self.source_tokens.tags
         for tag in tags:
             if tag not in known:
-                there = f"it knows {', '.join(known)}" if known else "it knows none"
-                raise ModelError(f"the model knows no tag {tag}; {there}")
+                there = f"its tags are {', '.join(known)}" if known else "it was trained without"
+                raise ModelError(f"the model has no tag {tag}; {there}")
 
     def _named(self, source: AudioSource, rate: int | None) -> tuple[list[str], str]:
-        """The tags that a source begins with, and the rest of it: a name, or a Piece."""
+        """The tags that a source begins with, and the rest of it: a name, or an AudioSegment."""
         if isinstance(source, Path):
             return [], str(source)
         if isinstance(source, str):
             tags, rest = without_tags(source, self.source_tokens.tags)
-            if tags and isinstance(source, Piece):
-                rest = Piece.of(rest, source.wave)
+            if tags and isinstance(source, AudioSegment):
+                rest = AudioSegment.of(rest, source.wave)
             return tags, source if not tags else rest
         if not isinstance(source, np.ndarray | Tensor):
             raise ModelError(
-                f"a source is the name of an audio file, or samples with their rate, not "
+                f"a source must be an audio file or samples with their sample rate, not "
                 f"{type(source).__name__}: {source!r:.40}"
             )
         if rate is None or rate <= 0:
-            raise ModelError("samples need their rate: name it, as in rate=16000")
-        return [], Piece.of_samples(source, rate, self.audio.sample_rate)
+            raise ModelError("samples need their sample rate; give it, as in rate=16000")
+        return [], AudioSegment.of_samples(source, rate, self.audio.sample_rate)
 
-    def _cut(self, source: str, tags: tuple[str, ...]) -> CutRecording:
-        """Where the pieces of an audio begin and end; one, where it is short enough."""
+    def _cut(self, source: str, tags: tuple[str, ...]) -> SegmentedRecording:
+        """Cut audio that is too long for one segment at its silences."""
         rate = self.audio.sample_rate
-        if isinstance(source, Piece):
-            recording = CutRecording(source, tags, trouble=source.remark if source.failed else "")
-            recording.pieces = [(0.0, len(source.wave) / rate)]
+        if isinstance(source, AudioSegment):
+            recording = SegmentedRecording(
+                source, tags, error=source.remark if source.failed else ""
+            )
+            recording.segments = [(0.0, len(source.wave) / rate)]
             if len(source.wave) / rate > self.longest and not source.silent:
                 samples = source.wave.astype(np.float32) / np.float32(FULL_SCALE)
-                self._cut_at_pauses(recording, iter([samples]), 0.0, len(source.wave) / rate)
+                self._cut_at_silences(recording, iter([samples]), 0.0, len(source.wave) / rate)
             return recording
         path, start, end = parse_place(source)
-        recording = CutRecording(source, tags, start)
+        recording = SegmentedRecording(source, tags, start)
         try:
             seconds = audio_facts(path).seconds
             stop = seconds if end is None else min(end, seconds)
             if stop <= start:
-                raise DataError(f"{path} lasts {seconds:.2f} s: there is nothing at {start:g} s")
-            recording.pieces = [(start, stop)]
+                raise DataError(
+                    f"{path} is {seconds:.2f} s long and has nothing at {start:g} s; give an "
+                    f"earlier start"
+                )
+            recording.segments = [(start, stop)]
             if stop - start > self.longest:
-                self._cut_at_pauses(recording, audio_blocks(path, rate), start, stop)
+                self._cut_at_silences(recording, audio_blocks(path, rate), start, stop)
         except DataError as error:
-            recording.trouble = str(error)
+            recording.error = str(error)
         return recording
 
-    def _cut_at_pauses(
+    def _cut_at_silences(
         self,
-        recording: CutRecording,
+        recording: SegmentedRecording,
         blocks: Iterator[NDArray[np.float32]],
         start: float,
         stop: float,
     ) -> None:
         found = cut_at_silences(blocks, self.audio.sample_rate, longest=self.longest)
         within = [(max(a, start), min(b, stop)) for a, b in found]
-        recording.pieces = [(a, b) for a, b in within if b - a > SHORTEST]
+        recording.segments = [(a, b) for a, b in within if b - a > MIN_SEGMENT_SECONDS]
         recording.whole = False
-        if not recording.pieces:
+        if not recording.segments:
             name = parse_place(recording.source)[0]
-            recording.remarks.append(f"{name} has nothing but silence or noise")
+            recording.remarks.append(f"{name} contains only silence or noise")
 
-    def waves_of(self, names: Sequence[str]) -> list[Heeded]:
-        """What they sound like; read, where they do not bring it along."""
+    def waves_of(self, names: Sequence[str]) -> list[ReadResult]:
+        """Their samples; read from files where a name is not an AudioSegment."""
         known = [
-            Heeded(None if name.silent else name.wave, name.remark, name.silent)
-            if isinstance(name, Piece)
+            ReadResult(None if name.silent else name.wave, name.remark, name.silent)
+            if isinstance(name, AudioSegment)
             else None
             for name in names
         ]
@@ -237,26 +249,28 @@ class AudioInputModel(Model):
         read = iter(read_waves(missing, self.audio.sample_rate) if missing else ())
         return [there or next(read) for there in known]
 
-    def heard(self, group: Group) -> Iterator[tuple[tuple[str, ...], list[Piece], Group]]:
-        """The pieces of a group that can be heard, by the tags that they have; what is odd about
-        the others is noted in their recordings."""
+    def readable_segments(
+        self, group: Group
+    ) -> Iterator[tuple[tuple[str, ...], list[AudioSegment], Group]]:
+        """The segments of a group that can be used, grouped by tags; why others cannot is noted in
+        their recordings."""
         names = [one.name(start, end, self.audio.sample_rate) for one, start, end in group]
-        by_tags: dict[tuple[str, ...], tuple[list[Piece], Group]] = {}
-        for entry, name, (wave, said, silent) in zip(
+        by_tags: dict[tuple[str, ...], tuple[list[AudioSegment], Group]] = {}
+        for entry, name, (wave, remark, silent) in zip(
             group, names, self.waves_of(names), strict=True
         ):
             recording = entry[0]
             if wave is not None:
-                pieces, entries = by_tags.setdefault(recording.tags, ([], []))
-                pieces.append(Piece.of(name, wave))
+                segments, entries = by_tags.setdefault(recording.tags, ([], []))
+                segments.append(AudioSegment.of(name, wave))
                 entries.append(entry)
-                recording.remarks += [said] if said else []
+                recording.remarks += [remark] if remark else []
             elif silent:
-                recording.remarks += [said] if recording.whole else []
+                recording.remarks += [remark] if recording.whole else []
             else:
-                recording.trouble = said
-        for tags, (pieces, entries) in by_tags.items():
-            yield tags, pieces, entries
+                recording.error = remark
+        for tags, (segments, entries) in by_tags.items():
+            yield tags, segments, entries
 
     def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
         first, front = parse_place(source)[1], self.network.front
@@ -265,31 +279,31 @@ class AudioInputModel(Model):
 
     @contextmanager
     def tagged(self, tags: Sequence[str], *others: Model) -> Iterator[None]:
-        """Within, this model and others hear everything with these tags. Raises ModelError."""
+        """Within, this model and others process all audio with these tags. Raises ModelError."""
         self._check_tags(tags)
         if not self.source_tokens.tags:
             yield
             return
         numbers = [list(self.source_tokens.tags).index(tag) for tag in tags]
-        # In training, what search multiplies with is made anew for each use: not in here.
-        with ready(self, *others), ExitStack() as held:
-            listening = [model for model in (self, *others) if isinstance(model, AudioInputModel)]
-            for network in [network for model in listening for network in model.networks]:
+        # In training mode each use would make a new copy of the search network; here it is kept.
+        with inference(self, *others), ExitStack() as held:
+            of_audio = [model for model in (self, *others) if isinstance(model, AudioInputModel)]
+            for network in [network for model in of_audio for network in model.networks]:
                 held.enter_context(network.front.tagged(numbers))
             yield
 
     @property
     def networks(self) -> list[SpeechEncoderDecoder | SpeechLabeller]:
-        """Its own, and those that are used in its place."""
+        """Its network, and the copy of it that search uses."""
         return [self.network]
 
 
-def groups(recordings: Sequence[CutRecording]) -> Iterator[Group]:
-    """Pieces in order, some minutes of them at a time."""
+def groups(recordings: Sequence[SegmentedRecording]) -> Iterator[Group]:
+    """Segments in order, in groups of at most SECONDS_AT_ONCE."""
     group: Group = []
     seconds = 0.0
     for recording in recordings:
-        for start, end in recording.pieces if not recording.trouble else ():
+        for start, end in recording.segments if not recording.error else ():
             if group and seconds + end - start > SECONDS_AT_ONCE:
                 yield group
                 group, seconds = [], 0.0

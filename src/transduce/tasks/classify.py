@@ -1,4 +1,4 @@
-"""The task classify: a text to one of a few labels."""
+"""The task classify: text classification."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.encode import Encoding, encoder_states, joined
+from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import (
     LogProbabilities,
@@ -21,19 +21,20 @@ from transduce.decoding.score.labels import (
     read_labelled,
 )
 from transduce.errors import ModelError
-from transduce.models import Labeller, build_labeller
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
 from transduce.recipe import Recipe
-from transduce.recipe.max_positions import room_of
-from transduce.tasks.model import Model, checked, ready
-from transduce.tasks.source_limit import LEAST_LABELLED, encode_cut, unread
+from transduce.recipe.max_positions import max_length_of
+from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.source_limit import MIN_LABEL, encode_truncated, truncation_warnings
 
 
 class Classifier(Model, task="classify"):
-    """An encoder, a pool and a head.
+    """A text classifier: an encoder, pooling and an output layer.
 
     model = transduce.load("runs/imdb-pooled")
     model("A film to fall in love with.")       # 'pos'
-    model.run(reviews, nbest=2)                 # .score and .probabilities: how sure it is
+    model.run(reviews, nbest=2)                 # .score and .probabilities: confidence
     """
 
     network: Labeller
@@ -51,21 +52,21 @@ class Classifier(Model, task="classify"):
         attention: bool = False,
         **others: Any,
     ) -> list[Output]:
-        """One output a source, in order: the label as text, its probability as score.
+        """One output per source, in order: the label as text, its probability as score.
 
-        With nbest above 1, that many labels are the output's alternatives, the likeliest first.
-        With attention, how much of what is pooled each word is, where the model pools by attention.
-        Where training cut what was overlong (data.overlong), so is it here. Empty sources come back
-        empty.
+        With nbest above 1, that many labels are the output's alternatives, the most likely first.
+        attention: also the pooling weight of each word, where the model has attention pooling.
+        Sources are truncated where training truncated them (data.overlong). Empty sources give
+        empty outputs.
         """
-        self.refuse(others, known=("nbest", "attention"))
+        self.reject_settings(others, known=("nbest", "attention"))
         if nbest < 1:
             raise ModelError(f"nbest is {nbest}; it must be 1 or more")
-        sources = checked(sources)
+        sources = check_sources(sources)
         encoded, warnings = self._encode(sources)
         filled = [index for index, ids in enumerate(encoded) if ids]
         rows = [encoded[index] for index in filled]
-        with ready(self):
+        with inference(self):
             found = label_probabilities(self.network, rows)
             weights = pooling_weights(self.network, rows) if attention else None
         outputs = [Output("", 0.0)] * len(sources)
@@ -74,16 +75,16 @@ class Classifier(Model, task="classify"):
             map_LHTS = None if weights is None else weights[place][None, None, None]
             outputs[index] = replace(output, attention=map_LHTS, warning=warnings.get(index, ""))
         if self._lenses:
-            self._look([(sources[index], encoded[index], outputs[index]) for index in filled])
+            self._record([(sources[index], encoded[index], outputs[index]) for index in filled])
         return outputs
 
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]:
-        """The ids of sources; what training has cut too is cut without a warning."""
-        data, room = self.recipe.data, room_of(self.recipe.model.encoder)
-        rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room, LEAST_LABELLED)
+        """The ids of sources; truncation as in training gives no warning."""
+        data, room = self.recipe.data, max_length_of(self.recipe.model.encoder)
+        rows, lengths = encode_truncated(self.source_tokens, sources, self.recipe, room, MIN_LABEL)
         if data.overlong == "truncate" and data.max_length <= room:
             return [ids[: data.max_length] for ids in rows], {}
-        return rows, unread(lengths)
+        return rows, truncation_warnings(lengths)
 
     def _read(
         self,
@@ -99,11 +100,11 @@ class Classifier(Model, task="classify"):
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
-        rows, _ = self._encode(checked(sources))
-        with ready(self):
+        rows, _ = self._encode(check_sources(sources))
+        with inference(self):
             states = encoder_states(self.network.encode, rows, self.device, ends=False)
         tokens = [self.source_tokens.pieces(row) for row in rows]
-        return joined(states, tokens, self.recipe.model.width)
+        return pad_states(states, tokens, self.recipe.model.width)
 
     def _output(self, source: list[int], log_probs_1V: LogProbabilities, nbest: int) -> Output:
         pieces = self.source_tokens.pieces(source)

@@ -1,4 +1,4 @@
-"""A model that writes by search: greedy, by a beam or drawn; as it is told, alone or not."""
+"""Models that generate text: greedy, beam search or sampling, with constraints and ensembles."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transduce.data.text.unicode import settled
+from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request
 from transduce.decoding.combine.ctc_and_lm import ShallowFusion
 from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
-from transduce.decoding.constraints import read as wishes
+from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output
@@ -31,16 +31,16 @@ from transduce.errors import ModelError
 from transduce.models import Lens, TrainableNetwork
 from transduce.models.hooks import is_gated, is_watched, silent_hooks
 from transduce.models.trainable import modules_of
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.c_transformer import has_steps
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
-from transduce.tasks.model import Model, checked, ready
+from transduce.tasks.model import Model, check_sources, inference
 
 Ids = list[list[int]]
 WATCHED = (
-    "a lens or forward hooks are on the network, so search calls its modules one by one: slower, "
-    "and the same but for rounding; model.lens shows the attention of outputs at full speed"
+    "the network has a lens or forward hooks, so search calls its modules one by one, which is "
+    "slower and may differ by rounding; model.lens shows the attention of outputs at full speed"
 )
 GATED = (
     "gates are set, so search calls the network's modules one by one: slower, and with factors of "
@@ -49,13 +49,13 @@ GATED = (
 
 
 class GenerativeModel(Model):
-    """What tasks have in common that write an output token by token.
+    """Base of models that generate their output token by token.
 
-    A task says how a source is read, how far an output goes and what it looks like as text.
+    A subclass defines how a source is encoded, how long an output may be, and its text.
     """
 
     needs_source: ClassVar[bool] = True
-    """Whether nothing is written where a source is empty."""
+    """Whether the output of an empty source is empty."""
     _told_of_gates = False
 
     # ------------------------------------------------------------------------------- use
@@ -65,28 +65,28 @@ class GenerativeModel(Model):
         return self.run([source], **{"scores": False, **settings})[0].text
 
     def compute_in(self, precision: str) -> Self:
-        """How search computes: auto, float32, bfloat16, or int8 on a CPU.
+        """Set the precision of search: auto, float32, bfloat16, or int8 on a CPU.
 
-        auto is float32 on a CPU; on a GPU that has it bfloat16, where nothing but the best output
-        is asked for. Scores of given targets and attention maps are always computed in full.
+        auto: float32 on a CPU; on a GPU with bfloat16, bfloat16 for plain search without
+        constraints. Scores of given targets and attention weights are always computed in float32.
         """
         known = ("auto", *KINDS)
         if precision not in known:
             raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
         self.precision = precision
-        self._forget()
+        self._drop_copies()
         return self
 
     def to(self, device: str | torch.device) -> Self:
-        self._forget()
+        self._drop_copies()
         return super().to(device)
 
     def load_weights(self, path: Path) -> str:
-        self._forget()
+        self._drop_copies()
         return super().load_weights(path)
 
-    def _forget(self) -> None:
-        """What search made of a network that has changed."""
+    def _drop_copies(self) -> None:
+        """Drop the copies of the network that search made: weights or device have changed."""
         self._fast: CudaSearch | None = None
         self._packed: PackedCopy[TrainableNetwork] | None = None
         self._steps: Stepper | None = None
@@ -97,36 +97,38 @@ class GenerativeModel(Model):
         *,
         attention: bool = False,
         prefix: str | Sequence[str] | None = None,
-        include: wishes.Phrases = None,
-        exclude: wishes.Phrases = None,
+        include: constraints.Phrases = None,
+        exclude: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         rerank: GenerativeModel | None = None,
         language_model: GenerativeModel | None = None,
         **settings: Any,
     ) -> list[Output]:
-        """One output a source, in order. Further keywords are those of Settings.
+        """One output per source, in order. Further keywords are those of Settings.
 
-        prefix: what outputs begin with; include, exclude: phrases that they must or must not
-        contain; each for all sources, or a list with one entry a source. ensemble write together
-        with this one; rerank judges the hypotheses a second time, language_model every token as
-        it is written. attention: also what the best output attended to.
+        Constraints: prefix is the text that outputs begin with; include and exclude are phrases
+        that they must or must not contain; each for all sources, or a list with one entry per
+        source. ensemble: further models, whose probabilities are averaged with this one's.
+        rerank: a second model that rescores the n-best list. language_model: shallow fusion.
+        attention: also the attention of the best output to the source.
 
-        Sources are sorted by length and packed into batches inside; empty ones come back empty,
-        unless there is something to write after nothing. Where something could not be done, the
-        output's `warning` says why.
+        Sources are sorted by length and batched internally. Empty sources give empty outputs,
+        except with a language model. `warning` of an output says what could not be done, and why.
         """
-        sources = checked(sources)
+        sources = check_sources(sources)
         chosen = self._settings(settings)
         encoded, warnings = self._encode(sources, ensemble)
-        starts = wishes.prefixes_of(prefix, len(sources), self.target_tokens)
-        phrases = wishes.included(include, len(sources), self.target_tokens)
-        banned = wishes.excluded(exclude, len(sources), self.target_tokens)
+        starts = constraints.prefixes_of(prefix, len(sources), self.target_tokens)
+        phrases = constraints.included(include, len(sources), self.target_tokens)
+        banned = constraints.excluded(exclude, len(sources), self.target_tokens)
         if rerank is not None:
-            check_generates(rerank, "to judge hypotheses")
+            check_generates(rerank, "for reranking")
         if chosen.mbr and rerank:
-            raise ModelError("mbr and rerank each choose among the hypotheses: ask for one")
+            raise ModelError("mbr and rerank cannot be combined; leave one out")
         if chosen.groups > 1 and any(phrases):
-            raise ModelError("phrases to include and groups each share out the beam: ask for one")
+            raise ModelError(
+                "include and groups (diverse beam search) cannot be combined; drop one"
+            )
         filled = [i for i, tokens in enumerate(encoded) if len(tokens) or not self.needs_source]
         drawn = chosen.draws
         requests = [
@@ -140,13 +142,13 @@ class GenerativeModel(Model):
             )
             for i in filled
         ]
-        # A second judge is shown the whole beam, and its best are given back.
+        # The reranker scores the whole beam; the nbest of its order are returned.
         searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
         task = self._task(searched, ensemble, language_model)
         if attention and self.engine:
-            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
-        judges = [] if language_model is None else [language_model]
-        with ready(self, *ensemble, *judges):
+            raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
+        extra = [] if language_model is None else [language_model]
+        with inference(self, *ensemble, *extra):
             found = self.engine.decode(task, requests) if self.engine else task.run(requests)
         if chosen.mbr:
             words = bleu_tokenizer(self.recipe)
@@ -164,11 +166,11 @@ class GenerativeModel(Model):
                     output = replace(output, attention=maps.get(place), warning=warning)
                 outputs[index] = output
             else:
-                why = task.failed.get(place) or self._nothing(ensemble)
+                why = task.failed.get(place) or self._no_output_reason(ensemble)
                 outputs[index] = Output("", NEVER, warning=why)
         for model in (self, *ensemble):
             if model._lenses:
-                model._look(
+                model._record(
                     [
                         (sources[index], encoded[index], output)
                         for index, of_one in zip(filled, found, strict=True)
@@ -183,34 +185,34 @@ class GenerativeModel(Model):
         source: str,
         *,
         prefix: str = "",
-        exclude: wishes.Phrases = None,
+        exclude: constraints.Phrases = None,
         ensemble: Sequence[GenerativeModel] = (),
         **settings: Any,
     ) -> Iterator[str]:
-        """The output of one source, piece by piece as it is written, the prefix first.
+        """Stream the output of one source as it is generated, the prefix first.
 
-        Greedy, or drawn with sample=True: a beam changes its mind, and has nothing to show before
-        the end. The pieces joined are the text that `run` gives with beam=1.
+        Greedy search, or sampling with sample=True; a beam has no final text before its end. The
+        concatenated pieces are the text that `run` gives with beam=1.
         """
-        (source,) = checked([source])
+        (source,) = check_sources([source])
         chosen = self._settings({"beam": 1, **settings})
         if chosen.hypotheses > 1 or chosen.mbr:
-            raise ModelError("a stream follows one hypothesis: beam, nbest and groups must be 1")
+            raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")
         (encoded,), _ = self._encode([source], ensemble)
         if not len(encoded) and self.needs_source:
             return
-        (start,) = wishes.prefixes_of(prefix, 1, self.target_tokens)
-        (banned,) = wishes.excluded(exclude, 1, self.target_tokens)
+        (start,) = constraints.prefixes_of(prefix, 1, self.target_tokens)
+        (banned,) = constraints.excluded(exclude, 1, self.target_tokens)
         seed, states = _seed(chosen.seed, source), self._states(encoded)
         request = Request(encoded, seed, start, (), banned, states)
-        # What is worth how much shows only at the end: no need to watch attention.
+        # The coverage penalty only matters at the end: no need to compute attention.
         task = self._task(replace(chosen, coverage_penalty=0.0), ensemble)
         following = None
         written: list[int] = []
         shown = ""
         while True:
-            # The caller's own work between two pieces must not run in inference mode.
-            with ready(self, *ensemble):
+            # The caller's code between two pieces must not run in inference mode.
+            with inference(self, *ensemble):
                 following = following or self._follow(task, request)
                 token = next(following, END)
             if token == END:
@@ -218,8 +220,8 @@ class GenerativeModel(Model):
             written.append(token)
             text = self._text(source, encoded, written)
             if self.target_tokens.form is not None:
-                text = settled(text)  # an accent may follow the last letter
-            # A character of several bytes is not whole yet: wait for the rest.
+                text = stable_prefix(text)  # a combining accent may follow the last letter
+            # An incomplete multi-byte character: wait for the rest.
             if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
@@ -227,71 +229,74 @@ class GenerativeModel(Model):
         if text != shown and text.startswith(shown):
             yield text[len(shown) :]
 
-    # ------------------------------------------------------------------------- what a task says
+    # ----------------------------------------------------------------- to define in subclasses
 
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
     ) -> tuple[Ids, dict[int, str]]:
-        """The ids of sources, and what to say of those that are not read whole."""
+        """The ids of sources, and warnings for those that were truncated."""
         raise NotImplementedError
 
     def _states(self, source: list[int]) -> int | None:
-        """How many states a source becomes; None: as its tokens say."""
+        """The number of encoder states of a source; None: one per token and END."""
         return None
 
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
-        """An output as text; the tokens are what was written."""
+        """The text of an output."""
         return self.target_tokens.decode(tokens)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
-        """The best of the hypotheses, and the others as its alternatives."""
+        """The best hypothesis as an output, with all of them as its alternatives."""
         raise NotImplementedError
 
     def _stepper(self, settings: Settings) -> Stepper:
-        """What search steps through."""
+        """The model as search uses it: start and step."""
         raise NotImplementedError
 
-    def _as_language(self, settings: Settings) -> tuple[Stepper, bool]:
-        """The same of a language model that judges another's words, and whether it is endless."""
+    def _language_model_stepper(self, settings: Settings) -> tuple[Stepper, bool]:
+        """The stepper of a language model for shallow fusion, and whether it never predicts END."""
         raise ModelError(
-            f"a {RULES[self.recipe.task].about} is no language model: give one of task: continue"
+            f"a {TASK_RULES[self.recipe.task].about} cannot serve as a language model; give a "
+            f"model of task: continue"
         )
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
-        """How long an output may become."""
+        """The maximum length of an output."""
         raise NotImplementedError
 
-    def _shape(self, task: BatchDecoder) -> BatchDecoder:
-        """The task as it is to be searched."""
+    def _configure(self, task: BatchDecoder) -> BatchDecoder:
+        """Adapt the batch decoder to this kind of model."""
         return task
 
-    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
-        """The log-probability of each source's output, of which another model has the text."""
+    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
+        """The log-probability of each text given its source, to rerank another model's outputs."""
         raise NotImplementedError
 
     def _attention(
         self, sources: Ids, found: list[list[Hypothesis]]
     ) -> dict[int, NDArray[np.float32]]:
-        """What each best hypothesis attends to, by its place."""
-        self._cannot("attend to a source")
+        """The attention of each best hypothesis to the source, by index."""
+        self._unsupported("attend to a source")
 
-    # -------------------------------------------------------------------------- how it is done
+    # ------------------------------------------------------------------------- implementation
 
     @property
     def _search_network(self) -> TrainableNetwork:
-        """What search multiplies with: on a CPU a copy that is packed for it."""
+        """The network that search uses: on a CPU a copy with packed weights."""
         if self.device.type != "cpu":
             if self.precision == "int8":
-                raise ModelError(f"int8 is for a CPU, not for {self.device}; try bfloat16")
+                raise ModelError(
+                    f"int8 needs a CPU, and the model is on {self.device}; use bfloat16"
+                )
             return self.network
-        if self.engine:  # it searches by itself
+        if self.engine:  # it has its own search
             return self.network
         kind = "float32" if self.precision == "auto" else self.precision
         if kind == "float32" and not (self.network.as_built and has_steps(self.network)):
             return self.network
         if kind != "float32" and not self.network.as_built:
             raise ModelError(
-                f"{kind} is for networks as the recipe builds them, and this one was changed: use "
+                f"{kind} needs a network as the recipe builds it, and this one was changed; use "
                 f"float32"
             )
         if self._packed is None:
@@ -299,23 +304,23 @@ class GenerativeModel(Model):
         return self._packed.network
 
     def _check_packed(self) -> None:
-        """Forget what was packed from weights that are others now. Once a search: it reads all."""
+        """Drop the packed copy if the weights have changed; once per search: it reads them all."""
         if self._packed is None or (self.frozen and not self.network.training):
             return
         if not self._packed.fits(self.network):
             self._packed = self._steps = None
 
     def _settings(self, given: dict[str, Any]) -> Settings:
-        """What was asked for, and what the recipe says of the rest."""
+        """The given settings, with the recipe's values for those that are not given."""
         known = [f.name for f in fields(Settings)]
         for name in given:
             if name not in known:
-                raise ModelError(f"run knows no setting {name}; it knows {', '.join(known)}")
+                raise ModelError(f"unknown setting {name}; choose among {', '.join(known)}")
         chosen = Settings(**given)
         if chosen.ctc_weight and self.recipe.audio is None:
-            raise ModelError("ctc judges what is heard, and this model reads: leave it out")
-        unsaid = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
-        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unsaid})
+            raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")
+        unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
+        return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
 
     def _task(
         self,
@@ -333,8 +338,8 @@ class GenerativeModel(Model):
         engine = next((model.engine for model in models if model.engine), None)
         others = ensemble or language_model
         if engine and (others or settings.coverage_penalty):
-            what = "write together with other models" if others else "count coverage"
-            raise ModelError(f"{engine.name} cannot {what}: leave that out, or the engine")
+            what = "ensembles or shallow fusion" if others else "coverage_penalty"
+            raise ModelError(f"{engine.name} does not support {what}; leave it out, or the engine")
         watched = any(not m.engine and m._is_watched() for m in models)
         steppers = [model._stepper(settings) for model in models]
         stepper = steppers[0]
@@ -343,30 +348,31 @@ class GenerativeModel(Model):
             parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
             if not parts:
                 raise ModelError(
-                    "coverage_penalty counts attention to the source; this model has none"
+                    "coverage_penalty needs attention to the source, and this model has none; set "
+                    "it to 0"
                 )
             attention = parts[-1]
         if ensemble:
             stepper = Ensemble(steppers, geometric=settings.geometric)
         if language_model is not None:
-            stepper = self._with_language(stepper, language_model, settings)
-        return self._shape(
+            stepper = self._with_language_model(stepper, language_model, settings)
+        return self._configure(
             BatchDecoder(
                 model=stepper,
                 settings=settings,
                 bounds=self._bounds(settings, models),
                 device=self.device,
-                allowed=wishes.allowed(settings.only, self.target_tokens),
+                allowed=constraints.allowed(settings.only, self.target_tokens),
                 vocabulary=len(self.target_tokens),
                 attention=attention,
                 fast=None if others or watched else self._fast_search(),
-                # An engine has threads of its own; what another process sees, nobody here does.
+                # An engine has its own threads; hooks would not see what another process computes.
                 workers=1 if engine or watched else self.workers,
             )
         )
 
     def _is_watched(self) -> bool:
-        """Whether a lens or forward hooks are on the network: search then calls every module."""
+        """Whether the network has a lens or forward hooks: search then calls every module."""
         if not is_watched(modules_of(self.network)):
             return False
         if is_gated(modules_of(self.network)):
@@ -378,25 +384,25 @@ class GenerativeModel(Model):
         if silent := silent_hooks(self.network):
             named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
             warnings.warn(
-                f"search never calls {named}, and forward hooks there see nothing: put them on the "
-                f"encoder, the decoder or the head, on their blocks, or on an attention or "
+                f"search does not call {named}, so forward hooks there are never called; put them "
+                f"on the encoder, the decoder or the head, on their blocks, or on an attention or "
                 f"feed-forward module in these",
                 stacklevel=5,
             )
         return True
 
-    def _with_language(
+    def _with_language_model(
         self, own: Stepper, language: GenerativeModel, settings: Settings
     ) -> Stepper:
-        stepper, endless = language._as_language(settings)
+        stepper, endless = language._language_model_stepper(settings)
         if language.target_tokens.to_json() != self.target_tokens.to_json():
             raise ModelError(
-                "the language model has other tokens than what is written: train it with the same "
-                "(data.tokens: {both: {file: MODEL/target.tokens.json}})"
+                "the language model has another vocabulary than the model's target; train it with "
+                "the same (data.tokens: {both: {file: MODEL/target.tokens.json}})"
             )
         if language.device != self.device:
             raise ModelError(
-                f"the language model is on {language.device}, the other on {self.device}: load "
+                f"the language model is on {language.device}, the model on {self.device}; load "
                 f"both on the same device"
             )
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
@@ -407,8 +413,8 @@ class GenerativeModel(Model):
     def _check_partner(self, other: GenerativeModel, number: int) -> None:
         if other.recipe.task != self.recipe.task:
             raise ModelError(
-                f"model {number} of the ensemble does the task {other.recipe.task}, the first "
-                f"{self.recipe.task}: they must do the same"
+                f"model {number} of the ensemble is of task: {other.recipe.task}, the first of "
+                f"task: {self.recipe.task}; use models of the same task"
             )
         for side, ours, theirs in (
             ("source", self.source_tokens, other.source_tokens),
@@ -416,30 +422,33 @@ class GenerativeModel(Model):
         ):
             if ours.to_json() != theirs.to_json():
                 raise ModelError(
-                    f"model {number} of the ensemble has other {side} tokens than the first: train "
-                    f"them with the same tokens (data.tokens: file)"
+                    f"model {number} of the ensemble has another {side} vocabulary than the first; "
+                    f"train them with the same (data.tokens: file)"
                 )
         if other.device != self.device:
             raise ModelError(
-                f"model {number} of the ensemble is on {other.device}, the first on {self.device}: "
+                f"model {number} of the ensemble is on {other.device}, the first on {self.device}; "
                 f"load both on the same device"
             )
 
-    def _nothing(self, ensemble: Sequence[GenerativeModel]) -> str:
-        """Why a search has found nothing. Raises ModelError where weights are no numbers."""
+    def _no_output_reason(self, ensemble: Sequence[GenerativeModel]) -> str:
+        """Why a search found no output. Raises ModelError where weights are NaN or infinite."""
         for model in () if self.engine else (self, *ensemble):
             if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
-                raise ModelError("the model's weights are damaged: some are no numbers")
-        return "no output was found that fulfils all that was asked of it at once"
+                raise ModelError(
+                    "the model's weights are damaged: some are NaN or infinite; train it again, or "
+                    "restore them from a copy"
+                )
+        return "no output was found that satisfies all constraints"
 
     def _reranked(
         self,
         found: list[list[Hypothesis]],
         sources: list[str],
-        judge: GenerativeModel,
+        reranker: GenerativeModel,
         settings: Settings,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, judged by a second model too; it reads their texts."""
+        """The hypotheses of each source, reranked by a second model that scores their texts."""
         encoded, _ = self._encode(sources)
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
         texts = [
@@ -447,9 +456,9 @@ class GenerativeModel(Model):
             for source, ids, of_one in zip(sources, encoded, found, strict=True)
             for hypothesis in of_one
         ]
-        worth = iter(judge._worth(repeated, texts))
+        scores = iter(reranker._score_texts(repeated, texts))
         weight, power = settings.rerank_weight, settings.length_penalty or 0.0
-        return [reranked(of_one, [next(worth) for _ in of_one], weight, power) for of_one in found]
+        return [reranked(of_one, [next(scores) for _ in of_one], weight, power) for of_one in found]
 
     def _follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
         return self.engine.follow(task, request) if self.engine else task.follow(request)
@@ -461,10 +470,10 @@ class GenerativeModel(Model):
 def check_generates(model: Model, use: str) -> None:
     """Raise ModelError where a model cannot score the tokens of another."""
     if not isinstance(model, GenerativeModel):
-        about = RULES[model.recipe.task].about
-        raise ModelError(f"a {about} cannot be used {use}: it writes no tokens")
+        about = TASK_RULES[model.recipe.task].about
+        raise ModelError(f"a {about} cannot be used {use}, as it does not generate text")
 
 
 def _seed(seed: int, source: str) -> int:
-    """A seed of each sentence's own, so that neighbours do not change what is drawn."""
+    """A seed for each source, so that samples do not depend on the other sources of a batch."""
     return (seed * 1_000_003 + zlib.crc32(source.encode("utf-8", "surrogatepass"))) % 2**62

@@ -1,4 +1,4 @@
-"""What was heard in the pieces of a recording, put together."""
+"""Join the transcripts of the segments of a long recording."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import replace
 
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import Calibration, geometric_mean
-from transduce.tasks.audio_input import CutRecording
+from transduce.tasks.audio_input import SegmentedRecording
 
-LENGTH = "length_penalty"  # of a whole there is none: its pieces are found one by one
-MOST_NAMED = 3  # stretches in a warning
+LENGTH = "length_penalty"  # joined outputs have none: each segment is searched by itself
+MAX_NAMED = 3  # segments listed in a warning
 
 
-def placed(output: Output, start: float, end: float) -> Output:
-    """The output of a piece, with times that count from the recording's beginning."""
+def with_times(output: Output, start: float, end: float) -> Output:
+    """The output of a segment, with times from the start of the recording."""
     words = [
         replace(word, start=min(start + word.start, end), end=min(start + word.end, end))
         for word in output.words
     ]
-    sure = output.confidence
-    if sure is None:
-        sure = geometric_mean(output.log_probability, len(output.ids) + 1)
+    confidence = output.confidence
+    if confidence is None:
+        confidence = geometric_mean(output.log_probability, len(output.ids) + 1)
     if output.score == float("-inf"):  # nothing was found
-        sure = 0.0
-    stretches = [TimedWord(output.text, start, end, sure)]
-    return replace(output, words=words, stretches=stretches, confidence=sure)
+        confidence = 0.0
+    segments = [TimedWord(output.text, start, end, confidence)]
+    return replace(output, words=words, segments=segments, confidence=confidence)
 
 
-def joined(recording: CutRecording, calibration: Calibration | None) -> Output:
-    """What is said in all pieces, one after the other."""
-    if recording.trouble:
-        return Output("", float("-inf"), warning=recording.trouble, failed=True)
-    output = _joined(recording.outputs)
-    told = [*recording.remarks, *(one.warning for one in recording.outputs if one.warning)]
+def join_segments(recording: SegmentedRecording, calibration: Calibration | None) -> Output:
+    """The output of a recording: those of its segments, concatenated."""
+    if recording.error:
+        return Output("", float("-inf"), warning=recording.error, failed=True)
+    output = _join(recording.outputs)
+    warnings = [*recording.remarks, *(one.warning for one in recording.outputs if one.warning)]
     if calibration is not None:
-        told += [f"{recording.source}: {one}" for one in _unsure(output, calibration)]
-    return replace(output, warning="; ".join(dict.fromkeys(told)))
+        warnings += [f"{recording.source}: {one}" for one in _low_confidence(output, calibration)]
+    return replace(output, warning="; ".join(dict.fromkeys(warnings)))
 
 
-def _joined(outputs: list[Output]) -> Output:
+def _join(outputs: list[Output]) -> Output:
     if len(outputs) == 1:
         return outputs[0]
     names = dict.fromkeys(name for output in outputs for name in output.parts)
-    # A sure stretch of many tokens outweighs an unsure one of few.
+    # Confidence is averaged over tokens: long segments count more.
     sizes = [len(output.ids) + 1 for output in outputs]
     logs = [_log(output.confidence or 0.0) * n for output, n in zip(outputs, sizes, strict=True)]
     return Output(
@@ -55,7 +55,7 @@ def _joined(outputs: list[Output]) -> Output:
         confidence=geometric_mean(sum(logs), sum(sizes)) if outputs else None,
         ids=[number for output in outputs for number in output.ids],
         parts={n: sum(o.parts.get(n, 0.0) for o in outputs) for n in names if n != LENGTH},
-        stretches=[one for output in outputs for one in output.stretches],
+        segments=[one for output in outputs for one in output.segments],
         words=[word for output in outputs for word in output.words],
     )
 
@@ -64,18 +64,18 @@ def _log(confidence: float) -> float:
     return math.log(confidence) if confidence > 0 else -math.inf
 
 
-def _unsure(output: Output, calibration: Calibration) -> list[str]:
-    """What to say where the model is unsure of all of it, or of some of its stretches."""
+def _low_confidence(output: Output, calibration: Calibration) -> list[str]:
+    """Warnings for low confidence in the whole output, or in some of its segments."""
     if output.confidence is None:
         return []
     if whole := calibration.warning(output.confidence):
         return [whole]
-    low = [one for one in output.stretches if one.text and calibration.warning(one.confidence)]
+    low = [one for one in output.segments if one.text and calibration.warning(one.confidence)]
     if not low:
         return []
-    spans = [f"{one.start:.1f} to {one.end:.1f} s" for one in low[:MOST_NAMED]]
-    more = f" and {len(low) - MOST_NAMED} more" if len(low) > MOST_NAMED else ""
+    spans = [f"{one.start:.1f} to {one.end:.1f} s" for one in low[:MAX_NAMED]]
+    more = f" and {len(low) - MAX_NAMED} more" if len(low) > MAX_NAMED else ""
     return [
-        f"the model is unsure of {len(low)} of {len(output.stretches)} stretches "
-        f"({', '.join(spans)}{more}): they do not sound like what the model learnt"
+        f"low confidence in {len(low)} of {len(output.segments)} segments "
+        f"({', '.join(spans)}{more}); this audio differs from the training data"
     ]

@@ -1,4 +1,4 @@
-"""The task continue: a language model goes on with a prompt, and says what a text is worth."""
+"""The task continue: a language model that continues prompts and scores texts."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from transduce.decoding.batch.decode import BatchDecoder, Bounds
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
 from transduce.decoding.score import language_model as reading
-from transduce.decoding.score.context import Continued
+from transduce.decoding.score.context import SlidingWindow
 from transduce.decoding.score.language_model import Rows
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
-from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.models.build import build_language_model
+from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
 from transduce.runtime.c_transformer import reader_of
 from transduce.tasks.generate import GenerativeModel, Ids
-from transduce.tasks.model import checked, ready
+from transduce.tasks.model import check_sources, inference
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt and what is to follow it, by ids."""
+    """A prompt and its continuation, as ids."""
 
     prompt: list[int]
     tokens: list[int]
 
 
 class LanguageModel(GenerativeModel, task="continue"):
-    """A decoder alone, and the search that writes with it: a prompt, and what follows it.
+    """A decoder-only language model.
 
     model = transduce.load("runs/shakespeare")
     model("ROMEO:", sample=True, temperature=0.8)
@@ -52,16 +53,16 @@ class LanguageModel(GenerativeModel, task="continue"):
     def build(
         cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
     ) -> LanguageModelNetwork:
-        return build_language(recipe.model, len(target_tokens))
+        return build_language_model(recipe.model, len(target_tokens))
 
     @property
     def window(self) -> int:
-        """The most tokens that are predicted one after the other from BEGIN on, as in training."""
-        return self.recipe.data.max_length + (not self.endless)  # an END comes on top
+        """The context window: the most tokens after BEGIN, as in training."""
+        return self.recipe.data.max_length + (not self.endless)  # and END
 
     @property
     def endless(self) -> bool:
-        """Whether it has learnt running text, in which nothing ever ends."""
+        """Whether it was trained on running text, which has no END tokens."""
         return is_running(self.recipe.data.train)
 
     # ------------------------------------------------------------------------------- use
@@ -73,19 +74,19 @@ class LanguageModel(GenerativeModel, task="continue"):
         *,
         attention: bool = False,
     ) -> list[Score]:
-        """What the model thinks of texts: the log-probability of each of their tokens.
+        """Score texts: the log-probability of each of their tokens.
 
-        With targets, the sources are prompts and the targets what follows them. An end counts
-        where the model has learnt texts that end.
+        With targets, the sources are prompts and the targets their continuations. END is included
+        where the model was trained on texts with an end.
         """
         if attention:
-            self._cannot("attend to a source")
-        sources = checked(sources)
+            self._unsupported("attend to a source")
+        sources = check_sources(sources)
         if targets is None:
             prompts: Ids = [[] for _ in sources]
             written = self.target_tokens.encode_batch(sources)
         else:
-            targets = checked(targets)
+            targets = check_sources(targets)
             if len(sources) != len(targets):
                 raise ModelError(f"there are {len(sources)} prompts, but {len(targets)} targets")
             prompts = self.target_tokens.encode_batch(sources)
@@ -100,7 +101,7 @@ class LanguageModel(GenerativeModel, task="continue"):
         ]
         if self._lenses:
             rows = zip(sources, targets or sources, prompts, written, scores, strict=True)
-            self._look(
+            self._record(
                 [
                     (source, ids, Output(text, s.log_probability, s.tokens, ids=out))
                     for source, text, ids, out, s in rows
@@ -110,29 +111,31 @@ class LanguageModel(GenerativeModel, task="continue"):
         return scores
 
     def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
-        """Of each token of texts given by their ids, each text after a prompt."""
+        """The log-probability of each token of texts given as ids, each after its prompt."""
         prompts = after or [[] for _ in texts]
         whole = [
             [*prompt, *text] if prompt else text
             for prompt, text in zip(prompts, texts, strict=True)
         ]
-        with ready(self):
+        with inference(self):
             found = reading.log_probabilities(self.network, whole, self.window)
         return [values[len(prompt) :] for prompt, values in zip(prompts, found, strict=True)]
 
-    def surprise(self, texts: Rows, rank: int = 0, count: int = 1) -> tuple[float, int]:
-        """−Σ log p of texts, and of how many tokens; process `rank` of `count` reads its part."""
-        with ready(self):
-            return reading.surprise(self.network, texts, self.window, rank, count)
+    def negative_log_likelihood(
+        self, texts: Rows, rank: int = 0, count: int = 1
+    ) -> tuple[float, int]:
+        """−Σ log p of texts, and the number of tokens; process `rank` of `count` does its share."""
+        with inference(self):
+            return reading.negative_log_likelihood(self.network, texts, self.window, rank, count)
 
     def distributions(self, continuations: Sequence[Continuation]) -> list[NDArray[np.float64]]:
         """log p [tokens, vocabulary] at each step of continuations after their prompts."""
         texts = [[*one.prompt, *one.tokens] for one in continuations]
         starts = [len(one.prompt) for one in continuations]
-        with ready(self):
+        with inference(self):
             return reading.distributions(self.network, texts, starts, self.window)
 
-    # ------------------------------------------------------------------------- what a task says
+    # ------------------------------------------------------------------------- implementation
 
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
@@ -140,10 +143,10 @@ class LanguageModel(GenerativeModel, task="continue"):
         return self.target_tokens.encode_batch(sources), {}
 
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
-        """The prompt as it was given: what has no token would else be lost."""
+        """The prompt as given, so that its unknown characters are kept, and the continuation."""
         target_tokens = self.target_tokens
-        read = target_tokens.decode_as_cut(ids)
-        rest = target_tokens.decode_as_cut([*ids, *tokens])[len(read) :]
+        read = target_tokens.decode_incremental(ids)
+        rest = target_tokens.decode_incremental([*ids, *tokens])[len(read) :]
         return continued(source, rest, target_tokens.form)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
@@ -161,27 +164,27 @@ class LanguageModel(GenerativeModel, task="continue"):
         ]
         return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
-    def _stepper(self, settings: Settings) -> Continued:
+    def _stepper(self, settings: Settings) -> SlidingWindow:
         network = self._search_network
         assert isinstance(network, LanguageModelNetwork)
         if self._packed is None or network is not self._packed.network:
-            return Continued(network, self.window)
-        if not isinstance(self._steps, Continued):
-            self._steps = Continued(reader_of(network), self.window)
+            return SlidingWindow(network, self.window)
+        if not isinstance(self._steps, SlidingWindow):
+            self._steps = SlidingWindow(reader_of(network), self.window)
         return self._steps
 
-    def _as_language(self, settings: Settings) -> tuple[Continued, bool]:
+    def _language_model_stepper(self, settings: Settings) -> tuple[SlidingWindow, bool]:
         return self._stepper(settings), self.endless
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
-        # There is always room: the window moves on.
+        # No maximum position: the context window slides.
         tokens = self.recipe.decode.max_extra
         return Bounds(0.0, tokens + 1, sys.maxsize, settings.max_length)
 
-    def _shape(self, task: BatchDecoder) -> BatchDecoder:
+    def _configure(self, task: BatchDecoder) -> BatchDecoder:
         return replace(task, prompted=True, endless=self.endless)
 
-    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
+    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
         prompts = self.target_tokens.encode_batch(sources)
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
@@ -196,9 +199,8 @@ class LanguageModel(GenerativeModel, task="continue"):
         longest = max(map(len, texts), default=0)
         if longest > self.window:
             raise ModelError(
-                f"a lens shows texts of up to {self.window} tokens, which the model reads at once, "
-                f"and one has {longest} with its prompt: ask for fewer with max_length, or score "
-                f"less at a time"
+                f"a lens shows texts of up to {self.window} tokens, the context window, and one "
+                f"has {longest} with its prompt; lower max_length, or score shorter texts"
             )
         return reading.read_texts(network, names, texts, top)
 
@@ -208,6 +210,6 @@ class LanguageModel(GenerativeModel, task="continue"):
         return Labels(prompt, self.target_tokens.pieces(text), read, list(ids))
 
     def _encode_following(self, prompts: Ids, texts: Sequence[str]) -> Ids:
-        """The ids of texts that go on where prompts end."""
+        """The ids of texts that directly follow prompts."""
         begins = [not prompt for prompt in prompts]
         return self.target_tokens.encode_lines(list(zip(texts, begins, strict=True)))

@@ -1,4 +1,4 @@
-"""A trained model of any task: made, saved, filled with weights; what it does, its task says."""
+"""The base class of trained models: building, saving and loading; tasks are its subclasses."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from transduce.models import TrainableNetwork
 from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
-from transduce.recipe.tasks import RULES
-from transduce.runtime.int8_file import unpack_levels
+from transduce.recipe.tasks import TASK_RULES
+from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
-from transduce.tasks.folder import WEIGHTS, Frame, write_frame
+from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
 
 Change = Callable[[Any], Any]
-"""Changes a network in place, or gives another one in its stead."""
+"""Changes a network in place, or returns another one to use instead."""
 
-ONE_STRING = "run takes a list of sources; for one string call the model itself"
+ONE_STRING = "run takes a list of sources; for a single string call the model itself"
 
 
 class Origin(NamedTuple):
@@ -42,10 +42,10 @@ class Origin(NamedTuple):
 
 
 class Model:
-    """A network with its tokens and its recipe.
+    """A network with its vocabularies and its recipe.
 
-    A task is a subclass: `class Tagger(Model, task="tag")`. It says which network is built and
-    what `run` makes of sources; training, validation, resuming and files are the same for all.
+    A task is a subclass: `class Tagger(Model, task="tag")`. It defines which network is built and
+    what `run` does; training, validation, resuming and files are the same for all tasks.
     """
 
     tasks: ClassVar[dict[str, type[Model]]] = {}
@@ -69,18 +69,18 @@ class Model:
         self.target_tokens = target_tokens
         self.engine: Engine | None = None
         self.frozen = False
-        """Whether the weights are known to stay as they are; see `freeze`."""
+        """Whether the weights are known not to change; see `freeze`."""
         self.origin: Origin | None = None
         self._lenses: list[RunLens] = []
         self.changed = ""
-        """What has changed the network after it was built, by name; empty: nothing."""
+        """The name of the function that changed the network after it was built; empty: none."""
         self.workers = 1
-        """Processes that share the sources of a long list, on a CPU; best one for each core."""
+        """Worker processes for long lists of sources, on a CPU; best one per core."""
         self.compute_in("auto")
 
     @classmethod
     def create(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Self:
-        """An untrained model of the recipe's shape."""
+        """An untrained model for a recipe."""
         network = cls.build(recipe, source_tokens, target_tokens)
         return cls(recipe, network, source_tokens, target_tokens)
 
@@ -88,14 +88,14 @@ class Model:
     def build(
         cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
     ) -> TrainableNetwork:
-        """The network of the recipe's shape, its weights drawn from torch's generator."""
+        """The network for a recipe, initialized with torch's random generator."""
         raise NotImplementedError
 
     def change(self, change: Change) -> Self:
-        """Let a function of somebody's own change the network, in place or by giving another.
+        """Apply a user's function that changes the network in place or returns another.
 
-        Who loads the model later needs the same function. Raises ModelError where what it gives
-        cannot be trained or stored.
+        Loading the model later needs the same function. Raises ModelError where the result cannot
+        be trained or saved.
         """
         before = _buffers(self.network)
         network = change(self.network)
@@ -103,24 +103,24 @@ class Model:
         name = f"{change.__module__}.{getattr(change, '__qualname__', type(change).__name__)}"
         if not isinstance(network, TrainableNetwork):
             raise ModelError(
-                f"{name} gave a {type(network).__name__}; it must change the network in place and "
-                f"give None, or give a transduce.models.TrainableNetwork"
+                f"{name} returned a {type(network).__name__}; it must change the network in place "
+                f"and return None, or return a transduce.models.TrainableNetwork"
             )
         if new := sorted(_buffers(network) - before):
             raise ModelError(
-                f"{name} adds the buffer {new[0]}, which is not stored with the weights: make it a "
+                f"{name} adds the buffer {new[0]}, which is not saved with the weights; make it a "
                 f"parameter with requires_grad=False, or register it with persistent=False"
             )
         self.network, self.changed = network, name
         return self.compute_in(self.precision)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
-        """A corpus that its loss is to be measured on, with what ids alone do not say of the
-        sources; row by row, these are its texts."""
+        """Prepare a validation corpus, given the texts of its sources row by row: a tagger adds
+        the characters of unknown words."""
         return corpus
 
     def survey(self, corpus: Encoded | Stream) -> None:
-        """Look at what is to be learnt from, before the first update."""
+        """Collect statistics of the training corpus before the first update."""
 
     # ------------------------------------------------------------------------------- use
 
@@ -129,7 +129,7 @@ class Model:
         return self.run([source], **settings)[0].text
 
     def run(self, sources: Sequence[str], **settings: Any) -> list[Output]:
-        """One output a source, in order; the settings are the task's own."""
+        """One output per source, in order; the settings depend on the task."""
         raise NotImplementedError
 
     def show(self, output: Output) -> str:
@@ -137,21 +137,21 @@ class Model:
         return output.text
 
     def stream(self, source: str, **settings: Any) -> Iterator[str]:
-        """The output of one source, piece by piece as it is written."""
-        self._cannot("write piece by piece")
+        """Stream the output of one source as it is generated."""
+        self._unsupported("stream its output")
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
     ) -> list[Score]:
-        """What the model thinks of given targets: the log-probability of each of their tokens."""
-        self._cannot("score targets")
+        """Score given targets: the log-probability of each of their tokens."""
+        self._unsupported("score targets")
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         """The encoder's states of each source, in order, with their lengths and mask.
 
         They hold no gradients; for those, call model.network.encode.
         """
-        self._cannot("encode sources")
+        self._unsupported("encode sources")
 
     def parts(self) -> list[Part]:
         """What a lens can show: each part's name, kind and shape."""
@@ -177,9 +177,9 @@ class Model:
 
     def _refuse_engine(self, what: str) -> None:
         if self.engine:
-            raise ModelError(f"{self.engine.name} does not {what}: leave out the engine")
+            raise ModelError(f"{self.engine.name} does not {what}; leave out the engine")
 
-    def _look(self, seen: Sequence[tuple[str, list[int], Output]], given: bool = False) -> None:
+    def _record(self, seen: Sequence[tuple[str, list[int], Output]], given: bool = False) -> None:
         """Show the lenses what was returned: the name of a source, its ids, an output for it.
 
         given: the outputs are targets that were scored, by the network in full precision.
@@ -187,7 +187,7 @@ class Model:
         names = list(dict.fromkeys(name for lens in self._lenses for name in lens.names))
         top = max(lens.top for lens in self._lenses)
         sources, targets = [ids for _, ids, _ in seen], [output.ids for *_, output in seen]
-        with ready(self):
+        with inference(self):
             found = self._read(names, sources, targets, top, given)
         for (source, ids, output), reading in zip(seen, found, strict=True):
             labels, next_tokens = self._labels(source, ids, output), None
@@ -206,7 +206,7 @@ class Model:
         given: bool,
     ) -> list[Reading]:
         """What named parts compute, for each source and what was written for it."""
-        self._cannot("show what it computes")
+        self._unsupported("show what it computes")
 
     def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
         """What the positions of an output are called."""
@@ -216,14 +216,15 @@ class Model:
         """What the numbers stand for that the network's head tells apart."""
         return self.target_tokens.pieces(ids)
 
-    def refuse(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
+    def reject_settings(self, settings: Mapping[str, Any], known: Sequence[str] = ()) -> None:
         """Raise ModelError for a setting that this task does not know."""
         for name in settings:
-            knows = f"knows {' and '.join(known)} alone" if known else "has no settings"
-            raise ModelError(f"{name} is not for a {RULES[self.recipe.task].about}: it {knows}")
+            about = TASK_RULES[self.recipe.task].about
+            choices = f"its settings are {' and '.join(known)}" if known else "it has no settings"
+            raise ModelError(f"{name} is not a setting of a {about}; {choices}")
 
-    def _cannot(self, what: str) -> NoReturn:
-        raise ModelError(f"a {RULES[self.recipe.task].about} does not {what}")
+    def _unsupported(self, what: str) -> NoReturn:
+        raise ModelError(f"a {TASK_RULES[self.recipe.task].about} does not {what}")
 
     @property
     def device(self) -> torch.device:
@@ -234,76 +235,76 @@ class Model:
         return self
 
     def freeze(self) -> Self:
-        """Say that the weights stay as they are: none of them learns from now on.
+        """Declare that the weights no longer change; sets requires_grad to False.
 
-        Otherwise every `run` on a CPU reads all weights once to see whether they have changed,
-        which counts where single sentences are searched in int8.
+        Otherwise every `run` on a CPU reads all weights to see whether they have changed, which
+        takes noticeable time for single sentences in int8.
         """
         self.network.requires_grad_(False)
         self.frozen = True
         return self
 
     def compute_in(self, precision: str) -> Self:
-        """How it is used computes: auto or float32, and what more a task offers."""
+        """Set the precision of inference: auto or float32; some tasks have more."""
         if precision not in ("auto", "float32"):
-            self._cannot(f"compute in {precision}: leave the precision out")
+            self._unsupported(f"support precision {precision}; leave it out")
         self.precision = precision
         return self
 
     # ------------------------------------------------------------------------------ disk
 
     def save(self, folder: str | Path) -> None:
-        """Write the model folder: recipe, weights, tokens; each file whole or not at all."""
-        self.save_frame(Path(folder))
+        """Write the model folder: recipe, weights, vocabularies; each file atomically."""
+        self.save_definition(Path(folder))
         self.save_weights(Path(folder))
 
-    def save_frame(self, path: Path) -> None:
-        """All but the weights; without them nobody takes the folder for a trained model."""
-        write_frame(path, Frame(self.recipe, self.source_tokens, self.target_tokens))
+    def save_definition(self, path: Path) -> None:
+        """Write all but the weights; without these it does not count as a trained model."""
+        write_definition(path, ModelDefinition(self.recipe, self.source_tokens, self.target_tokens))
 
     def save_weights(self, folder: Path, facts: Mapping[str, Any] | None = None) -> None:
-        """Write the weights, with what else is to be known of them."""
+        """Write the weights, with metadata."""
         if self.engine:
-            raise ModelError(f"the weights are with {self.engine.name}: copy the exported folder")
-        whole = {"format": "transduce 1", **self.facts(), **(facts or {})}
+            raise ModelError(f"{self.engine.name} has the weights; copy the exported folder")
+        whole = {**format_fact(), **self.facts(), **(facts or {})}
         whole |= {"changed": self.changed} if self.changed else {}
         with listed(folder / WEIGHTS) as announce:
             write_tensors(folder / WEIGHTS, weights_of(self.network), whole, announce=announce)
 
     def load_weights(self, path: Path) -> str:
-        """Fill the network from a file; gives the precision that it was exported in, or auto."""
+        """Load the weights of a file; returns the precision that it was exported in, or auto."""
         weights, facts = read_tensors(path)
         if facts.get("changed") and not self.changed:
             raise ModelError(needs_change(path.parent, str(facts["changed"])))
-        set_weights(self.network, unpack_levels(weights), path)
+        set_weights(self.network, dequantize_weights(weights), path)
         self.take_facts(facts)
         return str(facts.get("precision", "auto"))
 
     def facts(self) -> dict[str, Any]:
-        """What a file of weights is to carry beside them, as JSON can say it."""
+        """Metadata to save with the weights, as JSON values."""
         return {}
 
     def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """What such a file carried."""
+        """Restore the metadata saved with the weights."""
 
 
 def needs_change(folder: Path, changed: str) -> str:
-    """What to say where a folder has the weights of a network that was changed."""
+    """The error message for the weights of a network that was changed in Python."""
     return (
-        f"the network of {folder} was changed in Python by {changed}: give that function to "
-        f"transduce.load or transduce.train as change=; the command line cannot"
+        f"the network of {folder} was changed in Python by {changed}; pass that function to "
+        f"transduce.load or transduce.train as change= (the command line cannot)"
     )
 
 
 def _buffers(network: torch.nn.Module) -> set[str]:
-    """What a network's state_dict has besides its parameters."""
+    """The persistent buffers of a network."""
     parameters = {name for name, _ in network.named_parameters(remove_duplicate=False)}
     return set(network.state_dict()) - parameters
 
 
 @contextmanager
-def ready(*models: Model) -> Iterator[None]:
-    """Networks made fit to be used, and left as they were."""
+def inference(*models: Model) -> Iterator[None]:
+    """Inference: eval mode and torch.inference_mode; training mode is restored afterwards."""
     training = [model.network.training for model in models]
     for model in models:
         model.network.eval()
@@ -315,12 +316,14 @@ def ready(*models: Model) -> Iterator[None]:
             model.network.train(before)
 
 
-def checked(sources: Sequence[str]) -> list[str]:
+def check_sources(sources: Sequence[str]) -> list[str]:
     """The sources as a list. Raises ModelError where they are not a list of texts."""
     if isinstance(sources, str):
         raise ModelError(ONE_STRING)
     listed = list(sources)
     for source in listed:
         if not isinstance(source, str):
-            raise ModelError(f"a source is text, not {type(source).__name__}: {source!r:.40}")
+            raise ModelError(
+                f"a source must be a string, not {type(source).__name__}: {source!r:.40}"
+            )
     return listed

@@ -1,4 +1,4 @@
-"""How large a model of a recipe would be, told before anything is built of it."""
+"""Count the parameters of a recipe's model, and check memory, before building it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import torch
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError
 from transduce.recipe import Recipe
-from transduce.recipe import Tokens as TokensPart
+from transduce.recipe import Tokens as TokensSection
 from transduce.tasks.model import Model
 
-MOST_LAYERS = 1000  # of an encoder or a decoder
-BUILT = 12  # layers that are built to be counted
-SMALL = 10**7  # parameters that are built at once: what is wrong with the weights shows then
-TRAINED = 16  # bytes a parameter: the weight, its gradient and AdamW's two moments
+MAX_LAYERS = 1000  # of an encoder or a decoder
+BUILT = 12  # layers built to be counted
+SMALL = 10**7  # parameters that are built without a check: loading reports wrong weights
+TRAINED = 16  # bytes per parameter: the weight, its gradient and AdamW's two moments
 
 
 def count_parameters(
     kind: type[Model], recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens
 ) -> int:
-    """The parameters of a model; no memory is needed for them.
+    """The number of parameters of a model, without allocating them.
 
-    The network is built without storage. Of a deep one only the first layers are: the others are
-    like the last of them.
+    The network is built on the meta device. Of a deep network only the first layers are built, as
+    the others are equal in size.
     """
 
     def count(layers: dict[str, int]) -> int:
@@ -45,18 +45,18 @@ def count_parameters(
 
 
 def check_trainable(kind: type[Model], recipe: Recipe, memory: int, processes: int = 1) -> None:
-    """Raise RecipeError where a model cannot be trained in so many bytes, whatever its vocabulary.
+    """Raise RecipeError where training needs more than `memory` bytes, whatever the vocabulary.
 
-    processes: those that share weights and moments among them.
+    processes: the number over which weights and optimizer state are sharded.
     """
-    tokens = Tokens.train(TokensPart(level="byte"), [])
+    tokens = Tokens.train(TokensSection(level="byte"), [])
     count = count_parameters(kind, recipe, tokens, tokens)
     needed = TRAINED * count // processes
     about = f"the model would have at least {count:,} parameters"
     if needed > memory:
         raise RecipeError(
-            f"{about}, which need {_gigabytes(needed)} of memory to be trained, and there are "
-            f"{_gigabytes(memory)}; lower model.width, or the layers and their feed_forward"
+            f"{about}; training it needs {_gigabytes(needed)} of memory, and only "
+            f"{_gigabytes(memory)} are free; lower model.width, the layers or their feed_forward"
         )
     try:
         check_layers(recipe)
@@ -67,21 +67,21 @@ def check_trainable(kind: type[Model], recipe: Recipe, memory: int, processes: i
 def check_weights(
     kind: type[Model], recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens, size: int
 ) -> None:
-    """Raise ModelError where a file of `size` bytes cannot hold the weights of a recipe's model."""
+    """Raise ModelError where a file of `size` bytes is too small for a model's weights."""
     count = count_parameters(kind, recipe, source_tokens, target_tokens)
     if count > max(2 * size, SMALL):  # in 8 bits each parameter is a byte
         raise ModelError(
-            f"the weights do not belong to this recipe, or are damaged: its model has {count:,} "
-            f"parameters, the file {size:,} bytes"
+            f"the weights do not match the recipe, or are damaged: its model has {count:,} "
+            f"parameters, the file {size:,} bytes; restore both from a copy"
         )
     check_layers(recipe)
 
 
 def check_layers(recipe: Recipe) -> None:
-    """Raise ModelError where there are too many: to build them would take for ever."""
+    """Raise ModelError where there are too many layers to build."""
     for name, layers in _layers(recipe).items():
-        if layers > MOST_LAYERS:
-            raise ModelError(f"model.{name}.layers is {layers}, and {MOST_LAYERS} are the most")
+        if layers > MAX_LAYERS:
+            raise ModelError(f"model.{name}.layers is {layers}; the maximum is {MAX_LAYERS}")
 
 
 def _layers(recipe: Recipe) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A writer whose sources are audio: files of any length, cut at their pauses, with times."""
+"""Speech models: transcribe or translate audio of any length, with word timestamps."""
 
 from __future__ import annotations
 
@@ -9,38 +9,43 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from transduce.data.audio.corpus import FULL_SCALE, Recorded, Wave
+from transduce.data.audio.corpus import FULL_SCALE, AudioCorpus, Wave
 from transduce.data.audio.segment import parse_place
 from transduce.data.audio.silence import HOP, sounding
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder
-from transduce.decoding.combine.ctc_and_lm import Beginner, CtcScorer
+from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
 from transduce.decoding.output import Output, Score, TimedWord
 from transduce.decoding.search.greedy import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
-from transduce.decoding.speech.timing import Account, accounts, moved_along, words_of
-from transduce.decoding.speech.warnings import find_loop, skipped_stretches, visited_by_tokens
+from transduce.decoding.speech.timing import (
+    TokenTiming,
+    attention_diagonality,
+    time_tokens,
+    words_of,
+)
+from transduce.decoding.speech.warnings import find_loop, skipped_spans, visited_by_tokens
 from transduce.errors import DataError, ModelError
-from transduce.models.encoder_decoder import Vocabulary
-from transduce.models.speech import SpeechEncoderDecoder, build_audio
+from transduce.models.build import Vocabulary, build_audio
+from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import AudioInputModel, AudioSource, Group, Piece, groups
+from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
 from transduce.tasks.generate import GenerativeModel, Ids
-from transduce.tasks.join_transcripts import LENGTH, joined, placed
+from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
-from transduce.tasks.model import checked, ready
+from transduce.tasks.model import check_sources, inference
 
-LISTENED_TO = 64  # recordings, to tell how far attention moves along sounds
+DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
 
 class SpeechModel(AudioInputModel, GenerativeModel):
-    """What a writer does otherwise whose sources are audio.
+    """Base of models that generate text from audio.
 
     model = transduce.load("runs/asterisk")
-    model("prompt.wav")                             # what is said
+    model("prompt.wav")                             # the transcript
     model(samples, rate=16000)
     model.run(["talk.flac", "talk.flac#t=60,75"], times=True)
     """
@@ -70,42 +75,44 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         times: bool = False,
         **asked: Any,
     ) -> list[Output]:
-        """One output a source, in order; the keywords are those of every writer.
+        """One output per source, in order; further keywords as in GenerativeModel.run.
 
         A source is an audio file; `talk.flac#t=60,75` is a part of one, in seconds. Or samples, a
-        NumPy array or a tensor, at `rate` a second: floating point of full scale ±1, or int16.
-        What is longer than anything in training is cut at its pauses, and what is said in the
-        pieces joined; no more than some minutes are in memory at a time. tags: what all sources
-        have as tags. times: also when each word was said, what each judge thought of it, and how
-        sure the model is of each token. A file that cannot be used has a `warning`, and is
-        `failed`; one of which the model is unusually unsure has a `warning`.
+        NumPy array or a tensor, at `rate` Hz: floating point of full scale ±1, or int16.
+        Recordings longer than those in training are cut at silences and the transcripts joined;
+        only some minutes are in memory at a time. tags: tags of all sources. times: also word
+        timestamps, the score of each scorer (attention, CTC, language model), and the confidence
+        of each token. A file that cannot be used is `failed` and has a `warning`; an output of
+        unusually low confidence has a `warning`.
         """
-        judge = asked.get("rerank")
-        if isinstance(judge, GenerativeModel) and not isinstance(judge, SpeechModel):
-            raise ModelError("what hears is judged by what hears: give a language_model instead")
-        recordings = self.listen_to(sources, rate, tags)
+        reranker = asked.get("rerank")
+        if isinstance(reranker, GenerativeModel) and not isinstance(reranker, SpeechModel):
+            raise ModelError(
+                "rerank needs a speech model for a speech model; use language_model for text models"
+            )
+        recordings = self.split_recordings(sources, rate, tags)
         for group in groups(recordings):
-            self._hear(group, times, asked)
-        return [joined(recording, self.calibration) for recording in recordings]
+            self._transcribe(group, times, asked)
+        return [join_segments(recording, self.calibration) for recording in recordings]
 
-    def _hear(self, group: Group, times: bool, asked: Any) -> None:
-        """The pieces of a group through one search for each of their tags."""
+    def _transcribe(self, group: Group, times: bool, asked: Any) -> None:
+        """Transcribe the segments of a group, in one search for each set of tags."""
         others = [*asked.get("ensemble", ()), asked.get("rerank")]
         lenses = [lens for model in (self, *asked.get("ensemble", ())) for lens in model._lenses]
         before = [len(lens) for lens in lenses]
         place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
         order: dict[int, int] = {}
-        for tags, pieces, entries in self.heard(group):
+        for tags, segments, entries in self.readable_segments(group):
             if lenses:
-                order |= {id(p): place_of[id(e)] for p, e in zip(pieces, entries, strict=True)}
+                order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
             with self.tagged(tags, *(other for other in others if other is not None)):
-                outputs = super().run(pieces, **asked)
-                # A language model's share is no part of how sure this one is.
-                judged = times or asked.get("language_model") is not None
-                timed = self._timed(pieces, outputs, asked) if judged else outputs
+                outputs = super().run(segments, **asked)
+                # Confidence must not include the language model's share: score again without it.
+                rescored = times or asked.get("language_model") is not None
+                timed = self._timed(segments, outputs, asked) if rescored else outputs
             for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
                 output = full if times else replace(plain, confidence=full.confidence)
-                recording.outputs.append(placed(output, start, end))
+                recording.outputs.append(with_times(output, start, end))
         for lens, start in zip(lenses, before, strict=True):  # what has other tags came later
             lens.seen[start:] = sorted(lens.seen[start:], key=lambda seen: order[id(seen.source)])
 
@@ -118,16 +125,16 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         tags: Sequence[str] = (),
         **asked: Any,
     ) -> list[Score]:
-        """What the model thinks of given targets: the log-probability of each of their tokens.
+        """Score given targets: the log-probability of each of their tokens.
 
-        Sources, rate and tags are as in `run`; each is heard in one piece.
+        Sources, rate and tags are as in `run`; sources are not cut into segments.
         """
-        recordings, texts = self.listen_to(sources, rate, tags), checked(targets)
+        recordings, texts = self.split_recordings(sources, rate, tags), check_sources(targets)
         if len(recordings) != len(texts):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         for recording in recordings:
-            if recording.trouble:
-                raise DataError(recording.trouble)
+            if recording.error:
+                raise DataError(recording.error)
         found: dict[int, Score] = {}
         before = [len(lens) for lens in self._lenses]
         for own in dict.fromkeys(recording.tags for recording in recordings):
@@ -149,97 +156,102 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         tags: Sequence[str] = (),
         **settings: Any,
     ) -> Iterator[str]:
-        """The output of one source, piece by piece as it is written; heard in one piece."""
-        (recording,) = self.listen_to([source], rate, tags)
-        if recording.trouble:
-            raise DataError(recording.trouble)
+        """Stream the output of one source as it is generated; it is not cut into segments."""
+        (recording,) = self.split_recordings([source], rate, tags)
+        if recording.error:
+            raise DataError(recording.error)
         with self.tagged(recording.tags, *settings.get("ensemble", ())):
             yield from super().stream(recording.source, **settings)
 
-    def _timed(self, pieces: list[Piece], outputs: list[Output], asked: Any) -> list[Output]:
-        """The outputs with what each judge thought of them, and when each word was said."""
+    def _timed(
+        self, segments: list[AudioSegment], outputs: list[Output], asked: Any
+    ) -> list[Output]:
+        """The outputs with word timestamps, confidence, and the score of each scorer."""
         known = [one.name for one in fields(Settings)]
         settings = self._settings({name: asked[name] for name in known if name in asked})
         share = settings.ctc_weight or 0.0
-        with ready(self):
-            told = accounts(
+        with inference(self):
+            timings = time_tokens(
                 self.network,
-                [cast("list[int]", piece.wave) for piece in pieces],
+                [cast("list[int]", segment.wave) for segment in segments],
                 [output.ids for output in outputs],
                 ctc=self.has_same_ctc,
-                follows=self.says_what_is_said,
+                follows=self.transcribes,
             )
-        judge = asked.get("language_model")
+        language_model = asked.get("language_model")
         timed = []
-        for piece, output, account in zip(pieces, outputs, told, strict=True):
-            parts = {"attention": sum(account.attention)}
-            if account.ctc is not None:
-                parts["ctc"] = account.ctc
-            if isinstance(judge, LanguageModel):
-                text = [*output.ids, *([] if judge.endless else [END])]
-                parts["language_model"] = float(judge.log_probabilities([text])[0].sum())
+        for segment, output, timing in zip(segments, outputs, timings, strict=True):
+            parts = {"attention": sum(timing.attention)}
+            if timing.ctc is not None:
+                parts["ctc"] = timing.ctc
+            if isinstance(language_model, LanguageModel):
+                text = [*output.ids, *([] if language_model.endless else [END])]
+                parts["language_model"] = float(language_model.log_probabilities([text])[0].sum())
             own = (1 - share) * parts["attention"] + share * parts.get("ctc", 0.0)
             power = settings.length_penalty or 0.0
             parts[LENGTH] = float(penalty(len(output.ids) + 1, power))
-            tokens = range(len(account.attention))
-            warning = output.warning or self._skipped(piece, account) or self._lost(piece, account)
+            tokens = range(len(timing.attention))
+            warning = (
+                output.warning
+                or self._skipped_warning(segment, timing)
+                or self._attention_warning(segment, timing)
+            )
             timed.append(
                 replace(
                     output,
                     parts=parts,
-                    words=list(self._words(output.ids, account, share)),
-                    probabilities=[account.confidence(n, n + 1, share) for n in tokens],
+                    words=list(self._words(output.ids, timing, share)),
+                    probabilities=[timing.confidence(n, n + 1, share) for n in tokens],
                     confidence=geometric_mean(own, len(output.ids) + 1),
                     warning=warning,
                 )
             )
         return timed
 
-    def _words(self, ids: list[int], account: Account, share: float) -> Iterator[TimedWord]:
-        if not account.first:
+    def _words(self, ids: list[int], timing: TokenTiming, share: float) -> Iterator[TimedWord]:
+        if not timing.first:
             return
         place = self.network.front.seconds_of
         for start, end in words_of(self.target_tokens, ids):
             yield TimedWord(
                 self.target_tokens.decode(ids[start:end]).strip(),
-                place(account.first[start]),
-                place(account.last[end - 1] + 1),
-                account.confidence(start, end, share),
+                place(timing.first[start]),
+                place(timing.last[end - 1] + 1),
+                timing.confidence(start, end, share),
             )
 
-    def _skipped(self, piece: Piece, account: Account) -> str:
-        """What to say of speech that was leapt over, as far as the tokens' places can tell."""
-        if len(account.first) < len(account.attention) - 1:
+    def _skipped_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
+        """A warning for skipped speech, from the positions of the tokens in the audio."""
+        if len(timing.first) < len(timing.attention) - 1:
             return ""
-        file, start, _ = parse_place(piece)
+        file, start, _ = parse_place(segment)
         loud = sounding(
-            piece.wave.astype(np.float32) / np.float32(FULL_SCALE), self.audio.sample_rate
+            segment.wave.astype(np.float32) / np.float32(FULL_SCALE), self.audio.sample_rate
         )
-        states = self.network.states_of(len(piece.wave))
+        states = self.network.states_of(len(segment.wave))
         seconds = [self.network.front.seconds_of(state) for state in range(states + 1)]
         at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
-        first_U, last_U = torch.tensor(account.first), torch.tensor(account.last)
+        first_U, last_U = torch.tensor(timing.first), torch.tensor(timing.last)
         visited_S = visited_by_tokens(first_U, last_U, states)
-        found = skipped_stretches(visited_S, torch.from_numpy(loud[at]))
+        found = skipped_spans(visited_S, torch.from_numpy(loud[at]))
         spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
-        return f"{file}: nothing was written of the audio from {', '.join(spans)}" if spans else ""
+        return f"{file}: speech without a transcript at {', '.join(spans)}" if spans else ""
 
-    def _lost(self, piece: Piece, account: Account) -> str:
-        """What to say of attention that did not move along the audio as the text grew."""
-        if not self.says_what_is_said or account.diagonal is None or not account.lost:
+    def _attention_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
+        """A warning for attention that is not monotonic: it did not move along the audio."""
+        if not self.transcribes or timing.diagonal is None or not timing.is_lost:
             return ""
         return (
-            f"{parse_place(piece)[0]}: attention did not move along the audio (diagonal "
-            f"{100 * account.diagonal:.0f}, of at most 100): what was written may not be what was "
-            f"said"
+            f"{parse_place(segment)[0]}: attention did not move along the audio (diagonality "
+            f"{100 * timing.diagonal:.0f} of 100); the transcript may be wrong"
         )
 
-    def diagonal(self, sources: Encoded, most: int = LISTENED_TO) -> float | None:
-        """How far attention moves along the audio as the text grows, at most 1; None: untold.
+    def diagonal(self, sources: Encoded, most: int = DIAGONAL_SAMPLE) -> float | None:
+        """Diagonality: how monotonically attention moves along the audio, at most 1.
 
-        The mean over some of the recordings, of the head that has the highest.
+        The mean over some of the recordings, for the head with the highest; None: unknown.
         """
-        if not self.says_what_is_said or not isinstance(sources, Recorded):
+        if not self.transcribes or not isinstance(sources, AudioCorpus):
             return None
         known = list(self.source_tokens.tags)
         by_tags: dict[tuple[str, ...], list[int]] = {}
@@ -250,22 +262,22 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         for tags, rows in by_tags.items():
             waves = [cast("list[int]", sources.wave(row)) for row in rows]
             texts = [sources.target(row).tolist() for row in rows]
-            with self.tagged(tags), ready(self):
-                moved = moved_along(self.network, waves, texts)
+            with self.tagged(tags), inference(self):
+                moved = attention_diagonality(self.network, waves, texts)
             found += [] if moved is None else [(moved, len(rows))]
         return sum(moved * n for moved, n in found) / sum(n for _, n in found) if found else None
 
-    # ------------------------------------------------------------------------- what a task says
+    # ------------------------------------------------------------------------- implementation
 
     @property
-    def says_what_is_said(self) -> bool:
-        """Whether what it writes follows the audio: a translation need not."""
+    def transcribes(self) -> bool:
+        """Whether the output is a transcript, which follows the audio; a translation need not."""
         return self.recipe.data.tokens.both is not None
 
     @property
     def has_same_ctc(self) -> bool:
-        """Whether CTC says what is written, in the same tokens."""
-        return self.network.ctc is not None and self.says_what_is_said
+        """Whether CTC predicts the output tokens: the same text and vocabulary."""
+        return self.network.ctc is not None and self.transcribes
 
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
@@ -291,8 +303,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         loop = find_loop(output.ids)
         if loop is None:
             return replace(output, source_tokens=[])
-        said = self.target_tokens.decode(output.ids[loop.start : loop.start + loop.length])
-        warning = f"{source}: {said.strip()!r} was written {loop.times} times in a row"
+        text = self.target_tokens.decode(output.ids[loop.start : loop.start + loop.length])
+        warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row"
         return replace(output, source_tokens=[], warning=warning)
 
     def _stepper(self, settings: Settings) -> Stepper:
@@ -300,12 +312,15 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         if not settings.ctc_weight:
             return steps
         if not self.has_same_ctc:
-            raise ModelError("ctc needs a model whose CTC has learnt the tokens that it writes")
+            raise ModelError(
+                "ctc_weight needs a model trained with CTC on its output tokens (model.ctc_weight "
+                "and data.tokens.both)"
+            )
         network = self._search_network
         assert isinstance(network, SpeechEncoderDecoder)
-        return CtcScorer(network, cast(Beginner, steps), settings.ctc_weight)
+        return CtcScorer(network, cast(DecoderSteps, steps), settings.ctc_weight)
 
-    def _shape(self, task: BatchDecoder) -> BatchDecoder:
+    def _configure(self, task: BatchDecoder) -> BatchDecoder:
         if not task.settings.ctc_weight:
             return task
         # CTC's probability of every token and its logarithm, in float32.

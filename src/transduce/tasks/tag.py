@@ -1,4 +1,4 @@
-"""The task tag: a tag for each word of a text."""
+"""The task tag: sequence labelling, such as part-of-speech tagging: a label for each word."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.conllu import COLUMNS
 from transduce.data.tokens.tokenizer import SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.encode import Encoding, encoder_states, joined
+from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, read_labelled
-from transduce.models import Labeller, build_labeller
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
 from transduce.recipe import Columns, Recipe
-from transduce.recipe.max_positions import room_of
-from transduce.tasks.model import Model, checked, ready
-from transduce.tasks.source_limit import LEAST_LABELLED, longest_source, unread, why
+from transduce.recipe.max_positions import max_length_of
+from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.source_limit import (
+    MIN_LABEL,
+    limit_reason,
+    max_source_tokens,
+    truncation_warnings,
+)
 
 
 class Tagger(Model, task="tag"):
-    """An encoder and a head over every word.
+    """A tagger: an encoder and an output layer over every word.
 
     model = transduce.load("runs/ewt-tagger")
     model("The dog runs .")                     # 'DET NOUN VERB PUNCT'
@@ -40,17 +46,17 @@ class Tagger(Model, task="tag"):
         return build_labeller(recipe.model, source_tokens.names(), labels, pooled=False)
 
     def run(self, sources: Sequence[str], **others: Any) -> list[Output]:
-        """One output a source, in order: a tag for each word, with one space between them.
+        """One output per source, in order: a tag for each word, separated by spaces.
 
-        Words are what white space separates. Empty sources come back empty.
+        Words are separated by white space. Empty sources give empty outputs.
         """
-        self.refuse(others, known=())
-        texts = [source.split() for source in checked(sources)]
-        room = room_of(self.recipe.model.encoder)
-        longest = min(longest_source(self.recipe, LEAST_LABELLED), room)
-        warnings = unread(
+        self.reject_settings(others, known=())
+        texts = [source.split() for source in check_sources(sources)]
+        room = max_length_of(self.recipe.model.encoder)
+        longest = min(max_source_tokens(self.recipe, MIN_LABEL), room)
+        warnings = truncation_warnings(
             {
-                index: f"has {len(words)} tokens; {why(self.recipe, longest, room)}"
+                index: f"has {len(words)} tokens; {limit_reason(self.recipe, longest, room)}"
                 for index, words in enumerate(texts)
                 if len(words) > longest
             }
@@ -58,14 +64,14 @@ class Tagger(Model, task="tag"):
         rows, new = self._rows([words[:longest] for words in texts])
         filled = [index for index, row in enumerate(rows) if row]
         front = self.network.front
-        with ready(self), front.also(new) if new else nullcontext():
+        with inference(self), front.also(new) if new else nullcontext():
             found = label_probabilities(self.network, [rows[index] for index in filled])
         outputs = [Output("", 0.0)] * len(texts)
         for index, log_probs_TV in zip(filled, found, strict=True):
             outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))
         if self._lenses:
             with front.also(new) if new else nullcontext():
-                self._look([(sources[i], rows[i], outputs[i]) for i in filled])
+                self._record([(sources[i], rows[i], outputs[i]) for i in filled])
         return outputs
 
     def _read(
@@ -82,11 +88,11 @@ class Tagger(Model, task="tag"):
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
-        texts = [source.split() for source in checked(sources)]
+        texts = [source.split() for source in check_sources(sources)]
         rows, new = self._rows(texts)
-        with ready(self), self.network.front.also(new) if new else nullcontext():
+        with inference(self), self.network.front.also(new) if new else nullcontext():
             states = encoder_states(self.network.encode, rows, self.device, ends=False)
-        return joined(states, texts, self.recipe.model.width)
+        return pad_states(states, texts, self.recipe.model.width)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
         front = self.network.front
@@ -105,19 +111,19 @@ class Tagger(Model, task="tag"):
 
     @property
     def column(self) -> str:
-        """The column of CoNLL-U that its tags belong into: the one it has learnt from, or upos."""
+        """The CoNLL-U column of its tags: the one that it was trained on, or upos."""
         corpus = self.recipe.data.train
         if isinstance(corpus, Columns) and corpus.target in COLUMNS:
             return str(corpus.target)
         return "upos"
 
     def show(self, output: Output) -> str:
-        """word/TAG word/TAG; the tag is what follows the last slash."""
+        """word/TAG word/TAG; the tag follows the last slash."""
         pairs = zip(output.source_tokens, output.tokens, strict=False)
         return " ".join(f"{word}/{tag}" for word, tag in pairs)
 
     def _rows(self, texts: list[list[str]]) -> tuple[list[list[int]], list[str]]:
-        """The ids of words; where letters are read, also the unknown words: they get new ids."""
+        """The ids of words; with character features, unknown words get new ids and are returned."""
         words = list(dict.fromkeys(word for text in texts for word in text))
         ids = {
             word: next(iter(found), UNKNOWN)

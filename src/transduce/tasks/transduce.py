@@ -1,4 +1,4 @@
-"""The task transduce: one sequence into another, by search. And the way to a model of any task."""
+"""The task transduce: sequence-to-sequence models. And `load`, `build`, `create` for any task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Token
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
 from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
-from transduce.decoding.encode import Encoding, encoder_states, joined
+from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
@@ -24,24 +24,31 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.hardware import pick_device, pick_precision
-from transduce.models import EncoderDecoder, TrainableNetwork, Vocabulary
-from transduce.models import build as build_network
+from transduce.models import EncoderDecoder, TrainableNetwork
+from transduce.models.build import Vocabulary
+from transduce.models.build import build as build_network
 from transduce.recipe import Recipe, read_recipe
-from transduce.recipe.max_positions import room_of, source_room
+from transduce.recipe.max_positions import max_length_of, max_source_length
 from transduce.runtime.c_transformer import steps_of
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model, SpeechModel
-from transduce.tasks.folder import WEIGHTS, check_sums, read_frame, why_no_weights
+from transduce.tasks.folder import (
+    WEIGHTS,
+    check_format,
+    check_sums,
+    missing_weights_message,
+    read_definition,
+)
 from transduce.tasks.generate import GenerativeModel, Ids
-from transduce.tasks.model import Change, Origin, checked, ready
+from transduce.tasks.model import Change, Origin, check_sources, inference
 from transduce.tasks.model_size import check_weights
-from transduce.tasks.source_limit import encode_cut, unread
+from transduce.tasks.source_limit import encode_truncated, truncation_warnings
 
 __all__ = ["Model", "Output", "Score", "Transducer", "build", "create", "load"]
 
 
 class Transducer(GenerativeModel, task="transduce"):
-    """An encoder-decoder, and the search that writes with it.
+    """An encoder-decoder model.
 
     model = transduce.load("runs/multi30k-en-de")
     model("A dog runs.")                            # the best output's text
@@ -58,7 +65,7 @@ class Transducer(GenerativeModel, task="transduce"):
         target_tokens: Tokens,
         engine: Engine | None = None,
     ) -> None:
-        """With an engine the network has shapes alone, on the meta device, and is not asked."""
+        """With an engine, the network is on the meta device and is not used."""
         super().__init__(recipe, network, source_tokens, target_tokens)
         self.engine = engine
 
@@ -69,27 +76,27 @@ class Transducer(GenerativeModel, task="transduce"):
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
     ) -> list[Score]:
-        """What the model thinks of given targets: the log-probability of each of their tokens.
+        """Score given targets: the log-probability of each of their tokens (teacher forcing).
 
-        For a text that a search found it is what the search reported, before the length penalty,
-        if the text is cut into the tokens that the search wrote. attention: also what each token
-        attends to, as `run` gives it.
+        For an output of `run` it equals the log-probability reported there, if the text is
+        tokenized into the same tokens. attention: also attention to the source, as in `run`.
         """
-        sources, targets = checked(sources), checked(targets)
+        sources, targets = check_sources(sources), check_sources(targets)
         if len(sources) != len(targets):
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
         encoded, warnings = self._encode(sources)
-        written, too_long = encode_cut(
-            self.target_tokens, targets, self.recipe, _rooms(self)[1] - 1
+        written, too_long = encode_truncated(
+            self.target_tokens, targets, self.recipe, _max_lengths(self)[1] - 1
         )
         for number in range(len(written)):
             if number in too_long:
-                said = f"target {number + 1} {too_long[number]}"
-                raise ModelError(f"{said}: shorten it, or leave it out")
+                raise ModelError(
+                    f"target {number + 1} {too_long[number]}; shorten it, or leave it out"
+                )
             if number in warnings:
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
         if attention and self.engine:
-            raise ModelError(f"{self.engine.name} does not show attention: leave out the engine")
+            raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
         found = self._log_probabilities(encoded, written)
         scores = [
             Score(self.target_tokens.pieces([*ids, END]), values)
@@ -97,13 +104,15 @@ class Transducer(GenerativeModel, task="transduce"):
         ]
         if self._lenses:
             rows = zip(sources, encoded, targets, written, scores, strict=True)
-            self._look([(s, i, _as_output(t, w, score)) for s, i, t, w, score in rows], given=True)
+            self._record(
+                [(s, i, _as_output(t, w, score)) for s, i, t, w, score in rows], given=True
+            )
         if not attention:
             return scores
-        with ready(self):
+        with inference(self):
             maps = attention_to_source(self.network, encoded, written)
         if maps is None:
-            self._cannot("attend to its source")
+            self._unsupported("have attention to its source")
         pieces = [self._pieces(ids) for ids in encoded]
         return [
             replace(score, source_tokens=of_source, attention=map_LHTS)
@@ -112,27 +121,27 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def encode(self, sources: Sequence[str]) -> Encoding:
         if self.engine:
-            raise ModelError(f"{self.engine.name} does not show states: leave out the engine")
-        encoded, warnings = self._encode(checked(sources))
+            raise ModelError(f"{self.engine.name} does not show states; leave out the engine")
+        encoded, warnings = self._encode(check_sources(sources))
         for number, warning in warnings.items():
             raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
-        with ready(self):
+        with inference(self):
             states = encoder_states(self.network.encode, encoded, self.device, ends=True)
-        return joined(states, [self._pieces(ids) for ids in encoded], self.recipe.model.width)
+        return pad_states(states, [self._pieces(ids) for ids in encoded], self.recipe.model.width)
 
     def _pieces(self, source: list[int]) -> list[str]:
-        """What each state of a source is of."""
+        """The token of each encoder state."""
         return self.source_tokens.pieces([*source, END])
 
-    # ------------------------------------------------------------------------- what a task says
+    # ------------------------------------------------------------------------- implementation
 
     def _encode(
         self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
     ) -> tuple[Ids, dict[int, str]]:
-        """The ids of sources, cut where they are too long, and what to say of those cut."""
-        room = min(_rooms(model)[0] for model in (self, *ensemble)) - 1
-        rows, lengths = encode_cut(self.source_tokens, sources, self.recipe, room)
-        return rows, unread(lengths)
+        """The ids of sources, truncated where too long, and warnings for those."""
+        room = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
+        rows, lengths = encode_truncated(self.source_tokens, sources, self.recipe, room)
+        return rows, truncation_warnings(lengths)
 
     def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
         source_pieces = self._pieces(ids)
@@ -144,7 +153,7 @@ class Transducer(GenerativeModel, task="transduce"):
                 source_tokens=source_pieces,
                 log_probability=h.log_probability,
                 ids=h.tokens,
-                warning=_strange(ids),
+                warning=_unknown_warning(ids),
             )
             for h in hypotheses
         ]
@@ -160,7 +169,7 @@ class Transducer(GenerativeModel, task="transduce"):
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
         decode = self.recipe.decode
-        room = min(_rooms(model)[1] for model in models)
+        room = min(_max_lengths(model)[1] for model in models)
         return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
 
     def _fast_search(self) -> CudaSearch | None:
@@ -173,19 +182,19 @@ class Transducer(GenerativeModel, task="transduce"):
             )
         return self._fast
 
-    def _worth(self, sources: list[str], texts: list[str]) -> list[float]:
-        encoded, _ = self._encode(sources)  # what there are no positions for is not read
-        room = _rooms(self)[1] - 1
+    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
+        encoded, _ = self._encode(sources)  # truncated at the last position
+        room = _max_lengths(self)[1] - 1
         targets = [ids[:room] for ids in self.target_tokens.encode_batch(texts)]
         return [sum(values) for values in self._log_probabilities(encoded, targets)]
 
     def _attention(
         self, sources: Ids, found: list[list[Hypothesis]]
     ) -> dict[int, NDArray[np.float32]]:
-        """What each best hypothesis attends to: one more pass, after search at full speed."""
+        """The attention of each best hypothesis: one more pass, after search at full speed."""
         places = [place for place, hypotheses in enumerate(found) if hypotheses]
         targets = [found[place][0].tokens for place in places]
-        with ready(self):
+        with inference(self):
             maps = attention_to_source(self.network, [sources[p] for p in places], targets)
         return dict(zip(places, maps or [], strict=False))
 
@@ -202,7 +211,7 @@ class Transducer(GenerativeModel, task="transduce"):
         return Labels(self._pieces(ids), written, read, list(ids))
 
     def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        with ready(self):
+        with inference(self):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
             return log_probabilities(self.network, sources, targets)
@@ -221,39 +230,44 @@ def _as_output(target: str, ids: list[int], score: Score) -> Output:
     return Output(target, log_probability, score.tokens, [], log_probability, ids=ids)
 
 
-def _strange(ids: Sequence[int]) -> str:
-    """What to say of a source that is mostly unknown, such as CAPITALS to a model of small ones."""
+def _unknown_warning(ids: Sequence[int]) -> str:
+    """A warning for a source of mostly unknown tokens, such as capitals or another script."""
     unknown = ids.count(UNKNOWN)
     if 2 * unknown <= len(ids):
         return ""
     return (
-        f"{unknown} of its {len(ids)} tokens are unknown to the model: is it written as what the "
-        f"model learnt from, capitals and script?"
+        f"{unknown} of its {len(ids)} tokens are not in the vocabulary; check that case and script "
+        f"match the training data"
     )
 
 
-def _rooms(model: GenerativeModel) -> tuple[int, int]:
-    """The longest source and the longest target that a model has positions for, END counted."""
-    source, target = source_room(model.recipe.model), room_of(model.recipe.model.decoder)
+def _max_lengths(model: GenerativeModel) -> tuple[int, int]:
+    """The longest source and target, including END, that a model has positions for."""
+    source, target = (
+        max_source_length(model.recipe.model),
+        max_length_of(model.recipe.model.decoder),
+    )
     if model.engine:
-        return min(source, model.engine.source_room), min(target, model.engine.target_room)
+        return min(source, model.engine.max_source_length), min(
+            target, model.engine.max_target_length
+        )
     return source, target
 
 
 def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Model:
-    """An untrained model of the recipe's task and shape."""
+    """An untrained model for a recipe."""
     return kind_of(recipe).create(recipe, source_tokens, target_tokens)
 
 
 def kind_of(recipe: Recipe) -> type[Model]:
-    """The class of the models that a recipe makes."""
+    """The model class for a recipe."""
     if recipe.audio is not None:
         return AudioClassifier if recipe.task == "classify" else SpeechTransducer
     return Model.tasks[recipe.task]
 
 
-class _Unnamed:
-    """So many tokens without names."""
+class _NumberedTokens:
+    """A vocabulary of `count` tokens whose names are numbers."""
 
     tags: tuple[str, ...] = ()
 
@@ -267,7 +281,7 @@ class _Unnamed:
         return [str(number) for number in range(self.count)]
 
 
-# What a network's recipe may leave out: corpora that fit any task, and nobody reads.
+# For recipes without data: corpora that are valid for any task and never read.
 NO_DATA = {split: {"name": "any", "split": split} for split in ("train", "valid")}
 
 
@@ -276,11 +290,11 @@ def build(
     source_vocabulary: int | Tokens,
     target_vocabulary: int | Tokens | None = None,
 ) -> TrainableNetwork:
-    """An untrained network of the recipe's shape, for vocabularies of so many tokens.
+    """An untrained network for a recipe and vocabularies of the given sizes.
 
-    Four special tokens are counted among them (padding, unknown, begin, end); without a target
-    vocabulary it is the source's. The recipe is a recipe, a dict, a file or a shipped name; data
-    may be left out. Weights are drawn from torch's generator. Raises RecipeError and ModelError.
+    Sizes include four special tokens (padding, unknown, begin, end); the target vocabulary
+    defaults to the source's. The recipe is a Recipe, a dict, a file or a shipped name; its data
+    may be left out. Weights come from torch's generator. Raises RecipeError and ModelError.
     """
     if isinstance(recipe, Mapping) and "data" not in recipe:
         recipe = {**recipe, "data": NO_DATA}
@@ -292,13 +306,16 @@ def build(
     for size in sides:
         if isinstance(size, int) and size <= len(SPECIALS):
             raise ModelError(
-                f"a vocabulary of {size} tokens has none of its own: {len(SPECIALS)} are special"
+                f"a vocabulary of {size} tokens is too small, as {len(SPECIALS)} are special "
+                f"tokens; give a larger one"
             )
         if isinstance(size, int) and chosen.model.characters is not None:
             raise ModelError(
-                "model.characters reads the letters of words: give Tokens, not a number"
+                "model.characters needs the spelling of words; give Tokens, not a number"
             )
-    tokens = [cast(Tokens, _Unnamed(size)) if isinstance(size, int) else size for size in sides]
+    tokens = [
+        cast(Tokens, _NumberedTokens(size)) if isinstance(size, int) else size for size in sides
+    ]
     return kind_of(chosen).build(chosen, *tokens)
 
 
@@ -309,27 +326,27 @@ def load(
     *,
     change: Change | None = None,
 ) -> Model:
-    """The trained model in a folder that `transduce train` wrote; `precision` as in compute_in.
+    """Load the trained model of a folder that `transduce train` wrote.
 
-    change: the function that changed its network before training, where one did.
+    precision: as in compute_in; auto for a quantized export is its precision, on a CPU that has
+    it. change: the function that changed the network before training, if any.
 
-    Of a folder that was exported in fewer bits, auto is that precision, on a CPU that has it.
-
-    Raises ModelError that names the file that is missing or does not fit, CheckpointError where
-    the weights are damaged, HardwareError where there is no such device.
+    Raises ModelError for a missing or wrong file, CheckpointError for damaged weights,
+    HardwareError for an unknown device.
     """
     path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
-        raise ModelError(why_no_weights(path))
-    frame = read_frame(path)
-    check_weights(kind_of(frame.recipe), *frame, (path / WEIGHTS).stat().st_size)
-    with torch.random.fork_rng(devices=[]):  # the first weights are thrown away: draw none
-        model = create(*frame)
+        raise ModelError(missing_weights_message(path))
+    check_format(path)
+    definition = read_definition(path)
+    check_weights(kind_of(definition.recipe), *definition, (path / WEIGHTS).stat().st_size)
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: keep the RNG state
+        model = create(*definition)
         if change is not None:
             model.change(change)
     stored = model.load_weights(path / WEIGHTS)
     check_sums(path, WEIGHTS)
-    model.origin = Origin(path, frame.recipe.data)
+    model.origin = Origin(path, definition.recipe.data)
     model.network.eval()
     if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
         precision = stored

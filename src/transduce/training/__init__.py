@@ -1,4 +1,4 @@
-"""Training: from a recipe to a model folder, resumable at any moment."""
+"""Training: from a recipe to a model folder, with checkpoints to resume from at any time."""
 
 from transduce.training.train import Trained, train
 

@@ -1,4 +1,4 @@
-"""The log of a run, which stays: log.jsonl, and the same for TensorBoard."""
+"""The training log: log.jsonl, and the same for TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pathlib import Path
 from typing import IO, Any
 
 from transduce.errors import DataError, TrainingError
-from transduce.storage import gone, how_to_mend, write_text
+from transduce.storage import how_to_fix, missing_folder, write_text
 
 ThreadHook = Callable[[threading.ExceptHookArgs], object]
 
 
 class Log:
-    """Writes `log.jsonl` and `tensorboard/` into the folder of a run.
+    """Writes `log.jsonl` and `tensorboard/` into the run directory.
 
-    What an earlier run logged after `resume_step` is dropped, and all of it where that is 0.
-    `say`: is told why there is no TensorBoard, where there is none.
+    Records of an earlier run after `resume_step` are dropped; all of them if it is 0. `print_line`
+    gets the reason if TensorBoard logging is off.
     """
 
-    def __init__(self, folder: Path, resume_step: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, resume_step: int, print_line: Callable[[str], None]) -> None:
         self.folder = folder
         self.path = folder / "log.jsonl"
         self.resume_step = resume_step
-        self._say = say
+        self._print_line = print_line
         self._file: IO[str] | None = None
         self._tensorboard: Any = None
         self._told_of_threads = threading.excepthook
 
     def open(self) -> list[dict[str, Any]]:
-        """Begin, or go on with what an earlier run has logged: its records."""
+        """Create the log, or continue an earlier one: its records."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             kept = _truncate(self.path, self.resume_step)
@@ -48,10 +48,15 @@ class Log:
             from torch.utils.tensorboard import SummaryWriter
 
             threading.excepthook = _unless_tensorboard(threading.excepthook)
-            # purge_step hides what an earlier run wrote from there on.
+            # purge_step hides what an earlier run wrote after that step.
             after = self.resume_step + 1 if self.resume_step else 0
             self._tensorboard = SummaryWriter(
                 str(self.folder / "tensorboard"), purge_step=after, flush_secs=20
+            )
+        except ModuleNotFoundError:
+            self._print_line(
+                f"The log is {self.path}; for TensorBoard files beside it: "
+                f"pip install 'transduce[tensorboard]'"
             )
         except Exception as error:
             self._without_tensorboard(error)
@@ -63,11 +68,11 @@ class Log:
         try:
             self._file.write(json.dumps({"kind": kind, **plain}) + "\n")
             self._file.flush()
-            if kind == "valid":  # a state follows, and must not outlive its log in a power cut
+            if kind == "valid":  # a checkpoint follows, and the log must be on disk before it
                 os.fsync(self._file.fileno())
-            # An open file takes lines also when nobody can find it any more.
+            # An open file accepts lines even after it was deleted.
             if not self.path.exists():
-                raise TrainingError(f"{gone(self.folder)}: the run ends here")
+                raise TrainingError(f"{missing_folder(self.folder)}: training stops")
         except OSError as error:
             raise TrainingError(_unwritten(self.path, error)) from None
         if self._tensorboard is None:
@@ -88,21 +93,21 @@ class Log:
             except Exception as error:
                 self._without_tensorboard(error)
         if self._file is not None:
-            with suppress(OSError):  # a line that could not be written has been told of
+            with suppress(OSError):  # the error was reported already
                 self._file.close()
         self._tensorboard = self._file = None
         threading.excepthook = self._told_of_threads
 
     def _without_tensorboard(self, error: Exception) -> None:
-        # Whatever broke in there, a missing package or a full disk: training is worth more.
+        # Whatever failed, a missing package or a full disk, must not stop training.
         self._tensorboard = None
-        self._say(f"TensorBoard logs are off: {error}")
+        self._print_line(f"TensorBoard logs are off: {error}")
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log.jsonl; a last line that was cut off in writing is left out.
+    """The records of a log.jsonl; an incomplete last line is left out.
 
-    Raises `DataError` where there is no log, or any other line is no JSON object.
+    Raises `DataError` if there is no log, or another line is not a JSON object.
     """
     if not Path(path).exists():
         raise DataError(f"There is no training log at {path}.")
@@ -118,7 +123,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
-    """Leave in the log only what was logged up to a step, so that no step is in it twice."""
+    """Drop the records after a step, so that no step is in the log twice."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -130,17 +135,17 @@ def _truncate(path: Path, step: int) -> list[dict[str, Any]]:
 
 def _unwritten(path: Path, error: OSError) -> str:
     return (
-        f"{path} could not be written ({error.strerror or error}); the last saved state is "
-        f"untouched: {how_to_mend(error)}, then go on with --resume"
+        f"{path} could not be written ({error.strerror or error}); the last checkpoint is "
+        f"intact: {how_to_fix(error)}, then continue with --resume"
     )
 
 
-def _unless_tensorboard(tell: ThreadHook) -> ThreadHook:
-    """TensorBoard's thread tells us what it died of when we next write; that is told once."""
+def _unless_tensorboard(hook_before: ThreadHook) -> ThreadHook:
+    """Hide exceptions of TensorBoard's thread, which are reported when we next write."""
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
         if not type(arguments.thread).__module__.startswith("tensorboard."):
-            tell(arguments)
+            hook_before(arguments)
 
     return hook
 
@@ -154,6 +159,6 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: numbers of numpy or torch by their own value, None for nan."""
+    """A value as JSON: numpy and torch numbers as Python numbers, None for NaN."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

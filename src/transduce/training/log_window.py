@@ -1,4 +1,4 @@
-"""What the updates since the last line of the log came to."""
+"""Statistics of the updates since the last line of the log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 
-class Passed(NamedTuple):
-    """What an update came to, on the device and not waited for."""
+class UpdateResult(NamedTuple):
+    """Results of an update, on the device and not synchronised."""
 
     objective: Tensor
-    """What is minimised, summed over tokens: smoothed, with R-Drop's and CTC's shares."""
+    """The objective, summed over tokens: with label smoothing, R-Drop and CTC."""
     gradient_norm: Tensor
     cross_entropy: Tensor
-    """−Σ ln p(target) of the same passes, as a validation has it but for dropout."""
+    """Negative log-likelihood −Σ ln p(target) of the same passes, with dropout."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One update: what it minimised, the norm of its gradient, its target tokens; see `Passed`."""
+    """One update: its objective, gradient norm and target tokens; see `UpdateResult`."""
 
     objective: float
     gradient_norm: float
@@ -31,7 +31,9 @@ class Outcome:
 
     @property
     def usable(self) -> bool:
-        """Whether it changed the weights; `guard.unusable` says the same on the device."""
+        """Whether it changed the weights: loss and gradient are finite, as `nonfinite` checks on
+        the device.
+        """
         return math.isfinite(self.objective) and math.isfinite(self.gradient_norm)
 
     @property
@@ -40,25 +42,29 @@ class Outcome:
 
 
 @dataclass
-class Window:
-    """Numbers stay on the device until someone looks: nothing waits for a GPU inside an update."""
+class LogWindow:
+    """Statistics since the last log line; numbers stay on the device until `look`, so that no
+    update synchronises.
+    """
 
     seen: list[Outcome] = field(default_factory=list)
     waiting: list[tuple[Tensor | list[float], int]] = field(default_factory=list)
-    """Objective, norm and cross-entropy of updates nobody has looked at yet, and their tokens."""
+    """Objective, norm and cross-entropy of updates not yet read from the device, and their
+    tokens.
+    """
     padding: float = 0.0
     seconds: float = 0.0
     batches: int = 0
     split: int = 0
-    """Batches that did not fit into memory and were halved."""
+    """Batches that ran out of memory and were split."""
     left_out: int = 0
-    """Pairs that did not fit even alone."""
+    """Pairs that ran out of memory even alone."""
 
-    def add(self, passed: Passed, tokens: int) -> None:
+    def add(self, passed: UpdateResult, tokens: int) -> None:
         self.waiting.append((torch.stack([number.double() for number in passed]), tokens))
 
     def look(self) -> list[Outcome]:
-        """The updates since the last look; waits for the device, once."""
+        """The updates since the last call; synchronises with the device, once."""
         outcomes = self._outcomes()
         self.waiting = []
         self.seen += outcomes
@@ -74,10 +80,10 @@ class Window:
         return outcomes
 
     def record(self) -> dict[str, float]:
-        """Means, as the log has them; those of losses and norm leave out skipped updates.
+        """Means for the log; those of losses and norm leave out skipped updates.
 
-        `loss` is the cross-entropy, which a validation's loss can be compared with; `objective` is
-        what is minimised.
+        `loss` is the cross-entropy, comparable with a validation's loss; `objective` is what is
+        minimised.
         """
         used = [outcome for outcome in self.seen if outcome.usable]
         tokens = sum(outcome.tokens for outcome in used)
@@ -94,7 +100,7 @@ class Window:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Saving is no look: what waits still waits in a run that goes on from here."""
+        """For a checkpoint; does not count as a `look`, so that a resumed run is the same."""
         return {
             **vars(self),
             "seen": [list(vars(o).values()) for o in self.seen],
@@ -105,7 +111,7 @@ class Window:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Window:
+    def from_json(cls, values: dict[str, Any]) -> LogWindow:
         seen = [Outcome(*outcome) for outcome in values["seen"]]
         waiting = [(numbers, tokens) for numbers, tokens in values["waiting"]]
         return cls(**{**values, "seen": seen, "waiting": waiting})

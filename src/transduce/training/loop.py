@@ -1,4 +1,4 @@
-"""The training loop: batches in, a better model out, nothing lost on the way."""
+"""The training loop: updates, validation, early stopping, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.data.batches.batch import Portion
+from transduce.data.batches.batch import RankBatches
 from transduce.data.cache.tokenised import Encoded
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_precision, seed_everything
@@ -23,7 +23,7 @@ from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
-from transduce.training.log_window import Window
+from transduce.training.log_window import LogWindow
 from transduce.training.memory.auto_batch import fitting_budget, longest_pair
 from transduce.training.optimizer import (
     MovingAverage,
@@ -34,30 +34,30 @@ from transduce.training.optimizer import (
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
-from transduce.training.run_directory.best_model import Stored
+from transduce.training.run_directory.best_model import BestModel
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.signals import StopSignals
 from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
-from transduce.training.warnings import Watch
+from transduce.training.warnings import TrainingMonitor
 
-LOOKS_AT_ONCE = ("cpu",)  # where to look at a number is not to wait for it
+SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 
 
 @dataclass(frozen=True)
 class Trained:
-    """How a run ended: the best model it found, and where it stands."""
+    """How a run ended: the best model, and the training state."""
 
     folder: Path
     model: Model
-    standing: TrainingState
+    state: TrainingState
     interrupted: bool
     first: bool = True
-    """Whether this is the process, of several, that speaks for the run."""
+    """Whether this is rank 0."""
 
 
 class Run:
-    """One training run. What changes while it goes is in the network, the optimizer, `standing`."""
+    """One training run. Its changing state is in the network, the optimizer and `state`."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Run:
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
         self.sharded = recipe.train.fsdp and self.ranks.count > 1
-        # Where the weights are cut into parts, the model is a whole copy for validation; decoding
-        # could not be done in parts, as processes decode unequally many tokens.
+        # With FSDP, the model is a full copy for validation; decoding with shards is not possible,
+        # as ranks decode different numbers of tokens.
         self.network = (
             sharded(self.model.network, self.device, self.ranks)
             if self.sharded
@@ -90,15 +90,16 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.standing = TrainingState(corpus=_extent(self.prepared), changed=self.model.changed)
-        self._corpus_before = self.standing.corpus
+        self.state = TrainingState(corpus=_extent(self.prepared), changed=self.model.changed)
+        self._corpus_before = self.state.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
-        self.stored = Stored(folder, recipe.validation.metric, _better, self.ranks)
+        self.stored = BestModel(folder, recipe.validation.metric, _better, self.ranks)
         self.rate = 0.0
-        self.watch = Watch(recipe, folder)
+        self.monitor = TrainingMonitor(recipe, folder)
         self.interrupted = False
-        if not self.ranks.first:  # all drew the same weights; what they drop out must differ
+        # all ranks initialised the same weights; their dropout must differ
+        if not self.ranks.first:
             seed_everything(self.ranks.seed(recipe.seed, 0))
 
     def _build_update(self) -> Update:
@@ -107,40 +108,40 @@ class Run:
 
     @property
     def batches_an_update(self) -> int:
-        """Every process has at least one."""
+        """Gradient accumulation: the batches of an update; every rank has at least one."""
         return max(self.recipe.train.accumulate, self.ranks.count)
 
     def about(self) -> list[str]:
-        """What to say before it begins: of its end, its rate, and the processes that share it."""
+        """Messages before training starts: about its end, its learning rate, and its processes."""
         settings, count = self.recipe.train, self.ranks.count
-        said = []
+        messages = []
         if (end := self._end()) is not None:
-            said.append(
-                f"This run has come to its end, at update {self.standing.step:,}: to train it "
+            messages.append(
+                f"This run is finished, at update {self.state.step:,}: to train it "
                 f"longer, resume it with a larger {end}."
             )
         elif settings.warmup >= settings.steps:
-            said.append(
-                f"warning: the run ends after {settings.steps:,} updates, and the rate rises over "
-                f"{settings.warmup:,}: it stays below train.lr; try "
+            messages.append(
+                f"warning: the run ends after {settings.steps:,} updates, before the warm-up of "
+                f"{settings.warmup:,} is over: the learning rate stays below train.lr; try "
                 f"train.warmup={settings.steps // 10}."
             )
-        if self._corpus_before not in (self.standing.corpus, ""):
-            said.append(
+        if self._corpus_before not in (self.state.corpus, ""):
+            messages.append(
                 f"warning: the training corpus had {self._corpus_before} when this run was stopped "
-                f"and has {self.standing.corpus} now: it goes on, but not as it would have."
+                f"and has {self.state.corpus} now: the resumed run will differ."
             )
         if count == 1:
-            alone = "train.fsdp cuts nothing: this run has one process."
-            return [*said, alone] if settings.fsdp else said
+            alone = "train.fsdp has no effect: this run has one process."
+            return [*messages, alone] if settings.fsdp else messages
         asked = f" (train.accumulate is {settings.accumulate})"
         more = asked if settings.accumulate < count else ""
         shared = f"{count} processes share the {self.batches_an_update} batches of an update{more}."
-        return [*said, shared]
+        return [*messages, shared]
 
     def resume(self) -> None:
-        """Go on from the state in the folder."""
-        self.standing = load_state(
+        """Load the checkpoint in the run directory."""
+        self.state = load_state(
             self.folder,
             self.network,
             self.optimizer,
@@ -149,29 +150,29 @@ class Run:
             self.recipe.seed,
             self.model.changed,
         )
-        self._kept_before = self.standing.kept
-        self._saved_at = self.standing.seconds
+        self._kept_before = self.state.kept
+        self._saved_at = self.state.seconds
         self.stored.read()
-        self._corpus_before, self.standing.corpus = self.standing.corpus, _extent(self.prepared)
+        self._corpus_before, self.state.corpus = self.state.corpus, _extent(self.prepared)
 
-    def go(self, progress: Progress) -> Trained:
-        """Update and validate until the recipe's end, patience or an interrupt."""
+    def run(self, progress: Progress) -> Trained:
+        """Update and validate until the recipe's end, early stopping or an interrupt."""
         self.progress = progress
-        self._settle_budget()
+        self._set_batch_tokens()
         settings, ranks = self.recipe.train, self.ranks
         updates = self.prepared.train.updates(
-            self.batches_an_update, self.standing.position, ranks.rank, ranks.count
+            self.batches_an_update, self.state.position, ranks.rank, ranks.count
         )
         self.network.train()
         with StopSignals() as interrupt, ranks.together():
             while not self._ended() and not self.interrupted:
-                ranks.update = self.standing.step + 1
+                ranks.update = self.state.step + 1
                 self._update(updates)
                 self._agree(interrupt)
-                if self.standing.step % settings.log_every == 0:
+                if self.state.step % settings.log_every == 0:
                     self._log()
                     self._agree(interrupt)
-                if self.standing.step % self.recipe.validation.every == 0 or self._ended():
+                if self.state.step % self.recipe.validation.every == 0 or self._ended():
                     self._validate()
                     self._save()
                     self._agree(interrupt)
@@ -181,137 +182,141 @@ class Run:
                 self._save()
             else:
                 self._finish()
-        return Trained(self.folder, self.model, self.standing, self.interrupted, ranks.first)
+        return Trained(self.folder, self.model, self.state, self.interrupted, ranks.first)
 
-    def _settle_budget(self) -> None:
-        """Fix the tokens of a batch: the recipe's, the state's, or as many as memory holds."""
-        batches, standing = self.prepared.train, self.standing
+    def _set_batch_tokens(self) -> None:
+        """Set the tokens of a batch: the recipe's, the checkpoint's, or what fits into memory."""
+        batches, state = self.prepared.train, self.state
         if self.recipe.train.batch_tokens != "auto":
-            standing.tokens = self.recipe.train.batch_tokens
-        elif not standing.tokens:
+            state.tokens = self.recipe.train.batch_tokens
+        elif not state.tokens:
             longest = longest_pair(batches.corpus, self.recipe.data.max_length)
             longest = longest if batches.block is None else (0, batches.block)
             fits = fitting_budget(self.update, longest)
-            standing.tokens = int(min(least for (least,) in self.ranks.share([fits])))
-            self.progress.say(f"Batches have up to {standing.tokens:,} tokens, which fit here.")
-        batches.tokens = standing.tokens
+            state.tokens = int(min(least for (least,) in self.ranks.share([fits])))
+            self.progress.print_line(f"Batches have up to {state.tokens:,} tokens, which fit here.")
+        batches.tokens = state.tokens
 
     # ------------------------------------------------------------------------- one update
 
-    def _update(self, updates: Iterator[Portion]) -> None:
+    def _update(self, updates: Iterator[RankBatches]) -> None:
         began = time.perf_counter()
         portion = next(updates)
-        standing, settings = self.standing, self.recipe.train
-        self.rate = learning_rate(standing.step + 1, settings, standing.seconds)
-        self.rate *= standing.guard.factor
+        state, settings = self.state, self.recipe.train
+        self.rate = learning_rate(state.step + 1, settings, state.seconds)
+        self.rate *= state.guard.factor
         set_learning_rate(self.optimizer, self.rate)
         passed = self.update(portion.batches, portion.tokens)
         self.update.apply()
-        standing.step += 1
-        standing.position = portion.position
+        state.step += 1
+        state.position = portion.position
         if self.average is not None:
-            self.average.update(self.network, standing.step, self.update.applied)
-        tokens = portion.tokens - self._count_shortage()
+            self.average.update(self.network, state.step, self.update.applied)
+        tokens = portion.tokens - self._count_out_of_memory()
         seconds = time.perf_counter() - began
-        standing.seconds += seconds
-        window = standing.window
+        state.seconds += seconds
+        window = state.window
         window.add(passed, tokens)
         window.padding += sum(self.update.padding_share(batch) for batch in portion.batches)
         window.seconds += seconds
         window.batches += len(portion.batches)
-        self.watch.note(standing.step, portion.batches)
-        self.progress.step(StepRecord(standing.step, tokens, self.rate, seconds=standing.seconds))
-        if self.device.type in LOOKS_AT_ONCE:
-            self.watch.look(standing, self.rate)
+        self.monitor.note(state.step, portion.batches)
+        self.progress.step(StepRecord(state.step, tokens, self.rate, seconds=state.seconds))
+        if self.device.type in SYNCHRONOUS:
+            self.monitor.look(state, self.rate)
 
-    def _count_shortage(self) -> int:
-        """Count and say what did not fit into memory; the target tokens that were left out."""
-        split, left_out = self.update.shortage.asked()
-        self.standing.window.split += len(split)
-        self.standing.window.left_out += len(left_out)
-        for sentence in self.watch.shortage(split, left_out):
-            self.progress.say(sentence)
+    def _count_out_of_memory(self) -> int:
+        """Count and report what ran out of memory; returns the target tokens that were left out."""
+        split, left_out = self.update.splitter.take_counts()
+        self.state.window.split += len(split)
+        self.state.window.left_out += len(left_out)
+        for sentence in self.monitor.out_of_memory(split, left_out):
+            self.progress.print_line(sentence)
         return sum(batch.target_tokens for batch in left_out)
 
     def _agree(self, interrupt: StopSignals) -> None:
-        """The first process's clock, and anyone's wish to stop, become those of all.
+        """Synchronise the ranks: rank 0's clock, and any rank's request to stop.
 
-        Here a process that is gone is noticed, before anyone waits for a device in vain.
+        A dead process is noticed here, before another waits for a device in vain.
         """
-        said = self.ranks.share([float(interrupt.asked), self.standing.seconds])
-        self.interrupted = any(asked for asked, _ in said)
-        self.standing.seconds = said[0][1]
+        shared_values = self.ranks.share([float(interrupt.asked), self.state.seconds])
+        self.interrupted = any(asked for asked, _ in shared_values)
+        self.state.seconds = shared_values[0][1]
 
     def _ended(self) -> bool:
         return self._end() is not None
 
     def _end(self) -> str | None:
-        """The key of the recipe whose end the run has come to."""
-        standing, settings = self.standing, self.recipe.train
+        """The recipe key whose limit the run has reached."""
+        state, settings = self.state, self.recipe.train
         patience = self.recipe.validation.patience
-        if standing.step >= settings.steps:
+        if state.step >= settings.steps:
             return "train.steps"
-        if settings.epochs is not None and standing.position.epoch >= settings.epochs:
+        if settings.epochs is not None and state.position.epoch >= settings.epochs:
             return "train.epochs"
-        if settings.minutes is not None and standing.seconds >= 60 * settings.minutes:
+        if settings.minutes is not None and state.seconds >= 60 * settings.minutes:
             return "train.minutes"
-        if patience is not None and standing.worse >= patience:
+        if patience is not None and state.worse >= patience:
             return "validation.patience"
         return None
 
     def _log(self) -> None:
-        standing = self.standing
+        state = self.state
         began = time.perf_counter()
-        # It waits for the device: that time belongs to the updates.
-        self.watch.look(standing, self.rate)
+        # It synchronises with the device: that time belongs to the updates.
+        self.monitor.look(state, self.rate)
         waited = time.perf_counter() - began
-        standing.seconds += waited
-        standing.window.seconds += waited
+        state.seconds += waited
+        state.window.seconds += waited
         record: dict[str, Any] = {
-            "step": standing.step,
+            "step": state.step,
             "lr": self.rate,
-            "seconds": standing.seconds,
-            **standing.window.record(),
+            "seconds": state.seconds,
+            **state.window.record(),
         }
-        record["spike"] = standing.guard.jumps(record["objective"])
+        record["spike"] = state.guard.jumps(record["objective"])
         self.progress.log(record)
-        for sentence in self.watch.warnings(standing, record):
-            self.progress.say(sentence)
-        standing.window = Window()
+        for sentence in self.monitor.warnings(state, record):
+            self.progress.print_line(sentence)
+        state.window = LogWindow()
 
     # ------------------------------------------------------------------------- validation
 
     def _validate(self) -> None:
-        """Measure what would be kept: the moving average where there is one, else the weights."""
+        """Validate the weights that would be saved: the moving average if there is one, else the
+        current weights.
+        """
         current = self._swap_in()
         values = self._measure()
-        standing = self.standing
+        state = self.state
         metric = self.recipe.validation.metric
-        best = standing.best is None or _better(metric, values[metric], standing.best)
+        best = state.best is None or _better(metric, values[metric], state.best)
         if best:
-            standing.best, standing.best_step, standing.worse = values[metric], standing.step, 0
+            state.best, state.best_step, state.worse = values[metric], state.step, 0
             self._store(values[metric])
         else:
-            standing.worse += 1
+            state.worse += 1
         self._keep_for_averaging(values[metric])
         self._swap_back(current)
-        self.progress.validation(standing.step, values, best)
-        for sentence in self.watch.listening(standing, values):
-            self.progress.say(sentence)
+        self.progress.validation(state.step, values, best)
+        for sentence in self.monitor.attention_warnings(state, values):
+            self.progress.print_line(sentence)
 
     def _measure(self) -> dict[str, float]:
-        budget = self.standing.tokens
+        budget = self.state.tokens
         return validate(self.model, self.recipe, self.prepared, budget, self.ranks)
 
     def _store(self, value: float) -> None:
         if not self.stored.offer(self.model, value) and value != self.stored.value:
-            self.progress.say(
-                f"The model in {self.folder} stays: it has {self.stored.metric} "
+            self.progress.print_line(
+                f"The model in {self.folder} is kept: it has {self.stored.metric} "
                 f"{self.stored.value:.4g}, which is better."
             )
 
     def _swap_in(self) -> dict[str, Tensor] | None:
-        """Give the model what would be kept; what it had, where that must be given back."""
+        """Load the weights that would be saved into the model; returns its own weights, to restore
+        them.
+        """
         average = None if self.average is None else self.average.weights
         if self.sharded:
             fill(self.model.to(self.device).network, average or weights_of(self.network))
@@ -329,21 +334,21 @@ class Run:
             self.model.to("cpu")
 
     def _keep_for_averaging(self, value: float) -> None:
-        """Keep this checkpoint's weights if it is among the last or best `average.count`."""
+        """Save this checkpoint for averaging if it is among the last or best `average.count`."""
         average = self.recipe.train.average
         if average is None:
             return
-        kept = [*self.standing.kept, (self.standing.step, value)]
+        kept = [*self.state.kept, (self.state.step, value)]
         if average.of == "best":
             metric = self.recipe.validation.metric
             kept.sort(key=lambda entry: _badness(metric, entry[1]))
             kept = kept[: average.count]
-        self.standing.kept = kept[-average.count :]
-        kept_now = any(step == self.standing.step for step, _ in self.standing.kept)
+        self.state.kept = kept[-average.count :]
+        kept_now = any(step == self.state.step for step, _ in self.state.kept)
         if kept_now and self.ranks.first:
-            path = self._kept_path(self.standing.step)
+            path = self._kept_path(self.state.step)
             make_folder(path.parent)
-            write_tensors(path, weights_of(self.model.network), {"step": self.standing.step})
+            write_tensors(path, weights_of(self.model.network), {"step": self.state.step})
 
     def _kept_path(self, step: int) -> Path:
         return self.folder / "state" / f"kept-{step}.safetensors"
@@ -351,14 +356,14 @@ class Run:
     # ------------------------------------------------------------------------ save and end
 
     def _save_is_due(self) -> bool:
-        """By the first process's clock, which all have agreed on."""
-        return self.standing.seconds - self._saved_at >= 60 * self.recipe.train.save_every
+        """By rank 0's clock, which all ranks share."""
+        return self.state.seconds - self._saved_at >= 60 * self.recipe.train.save_every
 
     def _save(self) -> None:
-        self._saved_at = self.standing.seconds
+        self._saved_at = self.state.seconds
         save_state(
             self.folder,
-            self.standing,
+            self.state,
             self.network,
             self.optimizer,
             self.average,
@@ -367,40 +372,42 @@ class Run:
         )
         if not self.ranks.first:
             return
-        # Not what the state before this one had kept: the run may have to go back to it.
-        kept = [*self.standing.kept, *self._kept_before]
+        # Not the files of the previous checkpoint: the run may have to go back to it.
+        kept = [*self.state.kept, *self._kept_before]
         wanted = {self._kept_path(step) for step, _ in kept}
         for path in (self.folder / "state").glob("kept-*.safetensors"):
             if path not in wanted:
                 path.unlink(missing_ok=True)
-        self._kept_before = self.standing.kept
+        self._kept_before = self.state.kept
 
     def _finish(self) -> None:
-        """Leave the best model in the folder: the best checkpoint, or an average that beats it."""
-        standing, metric = self.standing, self.recipe.validation.metric
+        """Leave the best model in the folder: the best checkpoint, or a better average of
+        several.
+        """
+        state, metric = self.state, self.recipe.validation.metric
         self.model.to(self.device)
-        if self.recipe.train.average is not None and len(standing.kept) > 1:
-            several = [read_tensors(self._kept_path(step))[0] for step, _ in standing.kept]
+        if self.recipe.train.average is not None and len(state.kept) > 1:
+            several = [read_tensors(self._kept_path(step))[0] for step, _ in state.kept]
             set_weights(self.model.network, mean_of(several), self.folder)
             value = self._measure()[metric]
-            assert standing.best is not None
-            better = _better(metric, value, standing.best)
-            self.progress.say(
+            assert state.best is not None
+            better = _better(metric, value, state.best)
+            self.progress.print_line(
                 f"The average of {len(several)} checkpoints has {metric} {value:.4g} on the "
-                f"validation set, the best single one {standing.best:.4g}: "
+                f"validation set, the best single one {state.best:.4g}: "
                 f"the {'average' if better else 'single one'} is kept."
             )
             if better:
                 self._store(value)
         if self.stored.value is not None:
-            standing.best = self.stored.value
-        self.ranks.wait()
+            state.best = self.stored.value
+        self.ranks.barrier()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()
 
 
 def _badness(metric: str, value: float) -> float:
-    """By which the best value comes first; NaN comes last."""
+    """A sort key by which the best value comes first; NaN comes last."""
     if math.isnan(value):
         return math.inf
     return -value if HIGHER_IS_BETTER[metric] else value
@@ -411,7 +418,7 @@ def _better(metric: str, value: float, than: float) -> bool:
 
 
 def _extent(prepared: Prepared) -> str:
-    """How much there is to learn from; a stream is not counted."""
+    """The size of the training corpus; a stream is not counted."""
     corpus = prepared.train.corpus
     if not isinstance(corpus, Encoded):
         return ""

@@ -1,4 +1,4 @@
-"""AdamW, its learning rate over time, and averages of weights."""
+"""AdamW, learning-rate schedules with warm-up, exponential moving average, checkpoint averaging."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import add_all, differences, multiply_all
 from transduce.recipe import Train
 
 
 def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
-    """AdamW that decays matrices only (Loshchilov and Hutter 2019)."""
+    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019)."""
     parameters = [p for p in network.parameters() if p.requires_grad]
     groups = [
         {
@@ -24,10 +25,10 @@ def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:
-    """The rate of update `step` (from 1): it rises over `warmup` updates, then falls.
+    """The learning rate of update `step` (from 1): warm-up over `warmup` updates, then decay.
 
     With `train.minutes`, linear and cosine schedules end with whichever ends first, updates or
-    time, so that a slow machine's model is as well settled as it can be.
+    time, so that the rate has decayed on a slow machine too.
     """
     if step <= settings.warmup:
         return settings.lr * step / settings.warmup
@@ -50,9 +51,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 class MovingAverage:
-    """An exponential moving average of the weights (Polyak and Juditsky 1992).
+    """Exponential moving average of the weights (Polyak and Juditsky 1992).
 
-    The decay grows with the updates, (1 + n) / (10 + n), so that the start is soon forgotten.
+    The decay grows with the updates, (1 + n) / (10 + n), so that the initial weights are soon
+    forgotten.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -61,16 +63,16 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, network: nn.Module, step: int, share: Tensor | float = 1.0) -> None:
-        """Move towards the weights; `share` 0, on the device, where an update was skipped."""
+        """Move towards the weights; `share` is 0, on the device, if the update was skipped."""
         decay = min(self.decay, (1 + step) / (10 + step))
         own = list(self.weights.values())
-        away = torch._foreach_sub([p.detach() for p in network.parameters()], own)
-        torch._foreach_mul_(away, (1.0 - decay) * share)
-        torch._foreach_add_(own, away)
+        away = differences([p.detach() for p in network.parameters()], own)
+        multiply_all(away, (1.0 - decay) * share)
+        add_all(own, away)
 
 
 def mean_of(several: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights, summed in float64."""
+    """Checkpoint averaging: the mean of several checkpoints' weights, summed in float64."""
     return {
         name: (sum((w[name].double() for w in several), torch.zeros(())) / len(several)).to(
             several[0][name].dtype

@@ -1,4 +1,4 @@
-"""From a recipe to what a run needs: tokens, batches, and validation pairs."""
+"""From a recipe to what a run needs: tokenizers, batches, and validation data."""
 
 from __future__ import annotations
 
@@ -8,27 +8,34 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from transduce.data.audio.corpus import Recorded, encode_recordings
+from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.batch import Batches
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
-from transduce.data.text.pairs import called, check_files, check_kind, is_running, read_pairs, told
+from transduce.data.text.pairs import (
+    check_files,
+    check_kind,
+    corpus_name,
+    is_running,
+    read_pairs,
+    warning_of,
+)
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
 from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
-from transduce.evaluation.perplexity import Given, given_text
+from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Data, Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
 
 MOST_NAMED = 10
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -38,39 +45,43 @@ class Prepared:
     train: Batches
     valid: Encoded
     valid_sources: list[str]
-    """The text of each row of it."""
+    """The text of each of its rows."""
     items: list[Item]
     """The validation pairs that are decoded."""
-    given: Given | None = None
+    given: ScoredText | None = None
     """The validation text of a language model, which decodes nothing."""
 
 
-def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> Prepared:
-    """Read, cut and batch. With the folder of a run to resume, its tokens are used, none learnt.
+def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Processes) -> Prepared:
+    """Read, tokenise and batch the data. To resume, the tokenizers of the run's folder are used.
 
-    Of several processes the first learns the tokens, and one on each machine fills the cache.
+    Of several processes the first trains the tokenizers, and one on each machine fills the cache.
     """
-    data, rules = recipe.data, RULES[recipe.task]
+    data, rules = recipe.data, TASK_RULES[recipe.task]
     aligned = rules.labels == "words"
     for corpus in (data.train, data.valid, data.test):
         if corpus is not None:
             check_files(corpus, data.folder)
             check_kind(corpus, recipe)
     check_bleu(recipe, recipe.metrics, [])
-    tokens = _shared_tokens(data, folder, say, ranks)
+    tokens = _shared_tokens(data, folder, print_line, ranks)
     if rules.labels != "none" and len(tokens[1]) < len(SPECIALS) + 2:
         raise DataError(
-            f"{called(data.train)} has one label alone: there is nothing to tell apart; give pairs "
-            f"with at least two"
+            f"{corpus_name(data.train)} has only one label, so there is nothing to learn; give "
+            f"pairs with at least two"
         )
     if recipe.task == "continue" or (recipe.audio is not None and tokens[0] is tokens[1]):
-        say(f"Tokens: {len(tokens[1]):,}.")
+        print_line(f"Vocabulary: {len(tokens[1]):,} tokens.")
     elif recipe.audio is not None and rules.labels != "none":
-        say(f"Labels: {len(tokens[1]) - len(SPECIALS):,}.")
+        print_line(f"Labels: {len(tokens[1]) - len(SPECIALS):,}.")
     elif recipe.audio is not None:
-        say(f"Tokens: {len(tokens[0]):,} of what is said, {len(tokens[1]):,} of the target.")
+        print_line(
+            f"Vocabulary: {len(tokens[0]):,} transcript tokens, {len(tokens[1]):,} target tokens."
+        )
     else:
-        say(f"Tokens: {len(tokens[0]):,} of the source, {len(tokens[1]):,} of the target.")
+        print_line(
+            f"Vocabulary: {len(tokens[0]):,} source tokens, {len(tokens[1]):,} target tokens."
+        )
 
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
         if recipe.audio is not None:
@@ -82,26 +93,26 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
     if data.streaming:
         share = Share(ranks.rank, ranks.count, ranks.exchange)
         train = Stream(data.train, data, *tokens, share, aligned, recipe.seed)
-        say("Training pairs are read as they are needed.")
+        print_line("Training pairs are streamed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
-        if recipe.model.ctc_weight and isinstance(train, Recorded):
-            what = "with more said than CTC has states for: attention alone learns them"
-            report.warnings += told(train.too_fast(), what, [])
-        _tell(say, "Training", train, report)
+        if recipe.model.ctc_weight and isinstance(train, AudioCorpus):
+            what = "with too few frames for their transcript in CTC: only attention learns them"
+            report.warnings += warning_of(train.too_fast(), what, [])
+        _print_corpus(print_line, "Training", train, report)
     valid, report = ranks.in_turn(partial(encode, data.valid))
-    _tell(say, "Validation", valid, report)
+    _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
     batches.vary = splitting(data, *tokens)
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "continue":
-        given = given_text(pairs, tokens[1], is_running(data.valid))
+        given = text_to_score(pairs, tokens[1], is_running(data.valid))
         valid = cut(valid, data.max_length) if is_running(data.valid) else valid
         return Prepared(*tokens, batches, valid, [], [], given)
-    if isinstance(valid, Recorded):  # what cannot be heard is told of once, and not decoded
+    if isinstance(valid, AudioCorpus):  # unreadable audio is reported once, and not decoded
         pairs = [
-            # Validations hear what is in the cache already: no file is read again.
-            replace(pairs[number], source=Piece.of(pairs[number].source, valid.wave(row)))
+            # Validation reads audio from the cache: no file is read again.
+            replace(pairs[number], source=AudioSegment.of(pairs[number].source, valid.wave(row)))
             for row, number in enumerate(valid.numbers.tolist())
         ]
         valid_numbers = range(len(pairs))
@@ -111,48 +122,48 @@ def prepare(recipe: Recipe, folder: Path | None, say: Say, ranks: Processes) -> 
     if rules.labels != "none" and report.target_unknown:
         new = list(tokens[1].unknowns(pair.target for pair in pairs))
         named = ", ".join(new[:MOST_NAMED]) + (", …" if len(new) > MOST_NAMED else "")
-        say(f"  warning: labels that training has not count as wrong: {named}")
+        print_line(f"  warning: labels that do not occur in training count as wrong: {named}")
     judged = measurable(pairs, recipe.task, tokens[0])
     items = items_of(judged, data.multiple_references)[: recipe.validation.limit]
     if warning := check_bleu(recipe, recipe.metrics, items):
-        say(f"  warning: {warning}")
+        print_line(f"  warning: {warning}")
     return Prepared(*tokens, batches, valid, sources, items)
 
 
 def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
-    ends = RULES[recipe.task].ends
+    ends = TASK_RULES[recipe.task].ends
     block = recipe.data.max_length if is_running(recipe.data.train) else None
-    if recipe.train.batch_tokens == "auto":  # the run sets the budget once it has a network
+    if recipe.train.batch_tokens == "auto":  # the run sets the batch size once it has a network
         return Batches(corpus, seed=recipe.seed, ends=ends, block=block)
     return Batches(corpus, recipe.train.batch_tokens, recipe.seed, ends, block)
 
 
 def _shared_tokens(
-    data: Data, folder: Path | None, say: Say, ranks: Processes
+    data: Data, folder: Path | None, print_line: Print, ranks: Processes
 ) -> tuple[Tokens, Tokens]:
     if ranks.count == 1:
-        return _tokens(data, folder, say)
-    made = [tokens.to_json() for tokens in _tokens(data, folder, say)] if ranks.first else []
+        return _tokens(data, folder, print_line)
+    made = [tokens.to_json() for tokens in _tokens(data, folder, print_line)] if ranks.first else []
     source, target = json.loads(ranks.exchange(json.dumps(made).encode())[0])
     return Tokens.from_json(source), Tokens.from_json(target)
 
 
-def _tokens(data: Data, folder: Path | None, say: Say) -> tuple[Tokens, Tokens]:
+def _tokens(data: Data, folder: Path | None, print_line: Print) -> tuple[Tokens, Tokens]:
     if folder is None:
-        return train_tokens(data, say)
+        return train_tokens(data, print_line)
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
     return (source, source) if data.tokens.both is not None else (source, target)
 
 
-def _tell(say: Say, name: str, corpus: Encoded, report: Report) -> None:
+def _print_corpus(print_line: Print, name: str, corpus: Encoded, report: Report) -> None:
     counts = f"{report.source_tokens:,} source and {report.target_tokens:,} target tokens"
-    if isinstance(corpus, Recorded):
+    if isinstance(corpus, AudioCorpus):
         minutes = int(corpus.source_offsets[-1]) / corpus.rate / 60
         counts = f"{minutes:,.1f} minutes and {report.target_tokens:,} target tokens"
-        say(f"{name}: {len(corpus):,} recordings, {counts}.")
+        print_line(f"{name}: {len(corpus):,} recordings, {counts}.")
     elif report.source_tokens:
-        say(f"{name}: {len(corpus):,} pairs, {counts}.")
+        print_line(f"{name}: {len(corpus):,} pairs, {counts}.")
     else:
-        say(f"{name}: {len(corpus):,} lines, {report.target_tokens:,} tokens.")
+        print_line(f"{name}: {len(corpus):,} lines, {report.target_tokens:,} tokens.")
     for sentence in report.sentences():
-        say(f"  warning: {sentence}")
+        print_line(f"  warning: {sentence}")

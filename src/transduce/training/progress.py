@@ -1,4 +1,4 @@
-"""Progress: what a person sees while a model trains."""
+"""Progress bar and log lines of a run on the terminal."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from transduce.terminal import console as make_console
 from transduce.training.log import Log
-from transduce.training.speed import Pace
+from transduce.training.speed import TrainingSpeed
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-REFRESHES = 4  # of the bar, a second
-BAR = 12  # cells of the drawn bar, where the terminal has room for one
+REFRESHES = 4  # refreshes of the bar in a second
+BAR = 12  # characters of the bar, if the terminal is wide enough
 
 
 @dataclass(slots=True)
 class StepRecord:
-    """One update. Without a loss, which costs a wait for the device, the last one stays shown.
+    """One update. Without a loss, which would synchronise with the device, the last one stays
+    shown.
 
     `seconds`: how long the run has trained so far.
     """
@@ -38,19 +39,22 @@ class StepRecord:
 
 
 def console(terminal: bool | None = None) -> Console:
-    """Where a run is told about: stderr, sentences as they are, brackets and long lines too."""
+    """The console of a run: stderr, without markup or line wrapping."""
     return make_console(
         stderr=True, force_terminal=terminal, markup=False, highlight=False, soft_wrap=True
     )
 
 
 class Progress:
-    """Shows a run on the terminal and writes its `log.jsonl` and `tensorboard/`; used by `with`.
+    """Shows a run on the terminal and writes its `log.jsonl` and `tensorboard/`; used with `with`.
 
-    `terminal`: a bar that redraws itself, or plain lines; None asks rich whether stderr is one.
-    `metric`: the value of a validation that the bar shows; None: the first that is not the loss.
-    `minutes`: after which the run ends, whatever is left of its updates.
-    What an earlier run logged after `resume_step` is dropped, and all of it where that is 0.
+    `terminal`: a progress bar, or plain lines; None asks rich whether stderr is a terminal.
+
+    `metric`: the validation metric that the bar shows; None: the first that is not the loss.
+
+    `minutes`: the time limit of the run.
+
+    Records of an earlier run after `resume_step` are dropped; all of them if it is 0.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class Progress:
         self.total_steps = total_steps
         self.metric = metric
         self.most_seconds = None if minutes is None else 60 * minutes
-        self.pace = Pace()
+        self.pace = TrainingSpeed()
         self._wants_terminal = terminal
         self._latest = StepRecord(resume_step, 0, math.nan)
         self._loss: float | None = None
@@ -74,7 +78,7 @@ class Progress:
         self._best: dict[str, Any] | None = None
         self._console: Console | None = None
         self._live: Live | None = None
-        self._log = Log(Path(folder), resume_step, self.say)
+        self._log = Log(Path(folder), resume_step, self.print_line)
 
     def __enter__(self) -> Self:
         for record in self._log.open():
@@ -97,7 +101,7 @@ class Progress:
         self._live = None
 
     def step(self, record: StepRecord) -> None:
-        """Take note of an update. Nothing is drawn here: the bar redraws by itself."""
+        """Record an update. Nothing is drawn here: the bar refreshes by itself."""
         self.pace.step(record.step, record.tokens)
         self._latest = record
         if record.loss is not None:
@@ -112,7 +116,7 @@ class Progress:
             parts = self._parts(
                 int(record["step"]), record.get("lr"), record.get("tokens_per_second")
             )
-            self.say("  ".join(parts.values()))
+            self.print_line("  ".join(parts.values()))
 
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
         """Log a validation. The time since the last update does not count as training time."""
@@ -122,11 +126,11 @@ class Progress:
             self._best = self._valid
         self._log.write("valid", {"step": step, **values, "best": best})
         shown = "  ".join(_value(name, value) for name, value in values.items())
-        self.say(f"step {step}/{self.total_steps}  valid  {shown}{'  best' if best else ''}")
+        self.print_line(f"step {step}/{self.total_steps}  valid  {shown}{'  best' if best else ''}")
 
-    def say(self, sentence: str) -> None:
+    def print_line(self, sentence: str) -> None:
         """Print a line, above the bar where there is one."""
-        with suppress(OSError):  # nobody is there any more to read it: that must stop no run
+        with suppress(OSError):  # the terminal is gone: that must not stop a run
             if self._live is not None and self._console is not None:
                 self._console.print(sentence)
             else:
@@ -152,7 +156,7 @@ class Progress:
         self._live.start()
 
     def _bar(self, width: int) -> Text:
-        """The one line of the bar: the more important parts first, as many as the width holds."""
+        """The line of the bar: the most important parts first, as many as the width holds."""
         from rich.text import Text
 
         latest = self._latest
@@ -215,8 +219,8 @@ class Progress:
         return next((name for name in values if name != "loss"), "loss")
 
 
-class Silence(Progress):
-    """What all processes of a run but the first show and write: nothing."""
+class NoProgress(Progress):
+    """Progress of all ranks but the first: shows and writes nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -230,7 +234,7 @@ class Silence(Progress):
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
         pass
 
-    def say(self, sentence: str) -> None:
+    def print_line(self, sentence: str) -> None:
         pass
 
 

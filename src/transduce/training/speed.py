@@ -1,14 +1,14 @@
-"""Pace: how fast training goes, and how long what is left of it takes."""
+"""Training speed: tokens per second, and the estimated time left."""
 
 from __future__ import annotations
 
 import time
 
-MEMORY = 0.98  # of the moving averages: about the last fifty updates count
+DECAY = 0.98  # decay of the moving averages: about the last fifty updates count
 
 
-class Pace:
-    """How fast training goes: moving averages of seconds and tokens of an update."""
+class TrainingSpeed:
+    """Training speed: moving averages of seconds and tokens of an update."""
 
     def __init__(self) -> None:
         self._seconds = self._tokens = self._weight = 0.0
@@ -16,17 +16,17 @@ class Pace:
 
     def step(self, step: int, tokens: int) -> None:
         now = time.perf_counter()
-        # The first update, and the first after a pause, only start the clock: compiling kernels
-        # or decoding a validation set says nothing about the updates to come.
+        # The first update, and the first after a pause, only start the clock: compiling kernels or
+        # decoding a validation set says nothing about the updates to come.
         if self._last is not None and step > self._last[0]:
             updates, seconds = step - self._last[0], now - self._last[1]
-            self._seconds = MEMORY * self._seconds + (1 - MEMORY) * seconds / updates
-            self._tokens = MEMORY * self._tokens + (1 - MEMORY) * tokens
-            self._weight = MEMORY * self._weight + (1 - MEMORY)
+            self._seconds = DECAY * self._seconds + (1 - DECAY) * seconds / updates
+            self._tokens = DECAY * self._tokens + (1 - DECAY) * tokens
+            self._weight = DECAY * self._weight + (1 - DECAY)
         self._last = step, now
 
     def pause(self) -> None:
-        """The time until the next update is not training."""
+        """Do not count the time until the next update as training."""
         self._last = None
 
     @property
@@ -34,5 +34,5 @@ class Pace:
         return self._tokens / self._seconds if self._seconds else None
 
     def seconds_left(self, updates: int) -> float | None:
-        """How long so many updates take; None before there is anything to judge by."""
+        """Estimated seconds for so many updates; None before the first measurement."""
         return max(updates, 0) * self._seconds / self._weight if self._weight else None

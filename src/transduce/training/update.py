@@ -1,9 +1,8 @@
-"""One update of the weights: gradients of its batches, clipped, applied.
+"""One update of the weights: gradient accumulation over its batches, clipping, optimizer step.
 
-On a GPU, starting each of a few thousand small kernels takes longer than running it. Packed batches
-are filled up to round sizes, so the same shapes come again and again: the second time a shape
-comes, its forward and backward pass are recorded as a CUDA graph, and from then on started by one
-call.
+On a GPU, launching each of a few thousand small kernels takes longer than running it. Packed
+batches are filled up to round sizes, so the same shapes recur: the second time a shape comes, its
+forward and backward pass are captured as a CUDA graph, and from then on replayed by one call.
 """
 
 from __future__ import annotations
@@ -19,64 +18,67 @@ from torch import Tensor
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
 from transduce.models import TrainableNetwork
-from transduce.nn.linear import cast_together
 from transduce.nn.loss.cross_entropy import Loss
+from transduce.nn.mixed_precision import CastCopies
+from transduce.nn.torch_private import add_all, copy_all
 from transduce.recipe import Train
 from transduce.training.distributed.processes import Processes
-from transduce.training.log_window import Passed
-from transduce.training.memory.out_of_memory import MemoryShortage, out_of_memory
-from transduce.training.nan_guard import unusable
+from transduce.training.log_window import UpdateResult
+from transduce.training.memory.out_of_memory import BatchSplitter, out_of_memory
+from transduce.training.nan_guard import nonfinite
 
 MOST_GRAPHS = 256
 
 
 @dataclass
 class Update:
-    """Gradients and a step of the optimizer, one operation after the other."""
+    """Gradients and an optimizer step, one operation after the other."""
 
     network: TrainableNetwork
     optimizer: torch.optim.Optimizer
     settings: Train
     precision: torch.dtype
     ranks: Processes = field(default_factory=Processes)
-    shortage: MemoryShortage = field(default_factory=MemoryShortage)
+    splitter: BatchSplitter = field(default_factory=BatchSplitter)
     _weights: list[Tensor] = field(default_factory=list, init=False)
-    _casts: list[Tensor] = field(default_factory=list, init=False)
-    """The weights in the type of products, where a kernel makes them of all at once."""
+    _casts: CastCopies | None = field(default=None, init=False)
+    """bfloat16 copies of the weights, on a GPU."""
 
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)
-        """1.0 where the gradients at hand must not be applied."""
-        # AdamW's own way to leave everything as it is, without anyone waiting for the device.
+        """1.0 if the current gradients are NaN or infinite and must not be applied."""
+        # AdamW's own way to skip an update, without synchronising with the device.
         self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
         self._weights = [p for p in self.network.parameters() if p.requires_grad]
         if self.precision == torch.bfloat16 and self.device.type == "cuda":
-            self._casts = [torch.empty_like(w, dtype=self.precision) for w in self._weights]
+            self._casts = CastCopies(self._weights, self.precision)
 
     @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> Passed:
-        """The summed losses of the batches and the norm of their gradient, not waited for.
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> UpdateResult:
+        """The summed losses of the batches and the gradient norm, without synchronising.
 
-        All are of the batches of all processes; `tokens` counts those, where there are others.
-        Where memory does not suffice, all is done again with the batch that failed in halves.
+        They are sums over the batches of all ranks; `tokens` counts the target tokens of all ranks.
+        If memory runs out, everything is repeated with the failed batch in halves.
         """
         own = sum(batch.target_tokens for batch in batches)
         others = 0 if tokens is None else tokens - own
-        pieces = self.shortage.beforehand(batches)
-        while (losses := self._pass_over(pieces, others)) is None:
+        pieces = self.splitter.split_in_advance(batches)
+        while (losses := self._forward_backward(pieces, others)) is None:
             self.free()
         nothing = torch.full((2,), math.nan, dtype=torch.float64, device=self.device)
         total = torch.stack(losses).sum(dim=0) if losses else nothing
-        self.add_up(total)
+        self.all_reduce(total)
         norm = self.clip().to(self.device)
-        self.skip.copy_(unusable(total[0], norm))
-        return Passed(total[0], norm, total[1])
+        self.skip.copy_(nonfinite(total[0], norm))
+        return UpdateResult(total[0], norm, total[1])
 
-    def _pass_over(self, batches: list[Batch], others: int) -> list[Tensor] | None:
-        """Every batch's losses; None if one did not fit, which is then cut in the list itself."""
+    def _forward_backward(self, batches: list[Batch], others: int) -> list[Tensor] | None:
+        """The losses of every batch; None if one ran out of memory, which is then split in the list
+        itself.
+        """
         tokens = others + sum(batch.target_tokens for batch in batches)
         losses = []
         for number, batch in enumerate(batches):
@@ -85,49 +87,49 @@ class Update:
             except (MemoryError, RuntimeError) as error:
                 if not out_of_memory(error):
                     raise
-                batches[number : number + 1] = self.shortage.failed(batch)
+                batches[number : number + 1] = self.splitter.failed(batch)
                 return None
         return losses
 
-    def add_up(self, total: Tensor) -> None:
-        """Sum the gradients, and the losses, over all processes; one without any has zeros."""
+    def all_reduce(self, total: Tensor) -> None:
+        """All-reduce gradients and losses over the ranks; a rank without batches adds zeros."""
         parameters = [p for p in self.network.parameters() if p.requires_grad]
         if self.ranks.count > 1:
             for parameter in parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        self.ranks.add_up([p.grad for p in parameters if p.grad is not None])
-        self.ranks.add_up([total])
+        self.ranks.all_reduce([p.grad for p in parameters if p.grad is not None])
+        self.ranks.all_reduce([total])
 
     def clip(self) -> Tensor:
-        """The norm of the gradient before it was clipped."""
+        """Gradient clipping; returns the norm before it."""
         largest = self.settings.clip_norm or math.inf
         return torch.nn.utils.clip_grad_norm_(self.network.parameters(), largest)
 
     @property
     def applied(self) -> Tensor | float:
-        """1.0 if `apply` changed the weights, else 0.0; on the device, not waited for."""
+        """1.0 if `apply` changed the weights, else 0.0; on the device, not synchronised."""
         return 1.0 - self.skip
 
     def apply(self) -> None:
-        """Change the weights, unless the gradients are unusable."""
+        """Optimizer step, unless the gradients are NaN or infinite."""
         self.optimizer.step()
-        self.forget()
+        self.zero_gradients()
 
-    def forget(self) -> None:
-        """No gradient is left."""
+    def zero_gradients(self) -> None:
+        """Discard the gradients."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def free(self) -> None:
-        """Give back what a pass that failed has left behind: half a gradient, cached memory."""
-        self.forget()
+        """Free what a failed pass has left: partial gradients, cached memory."""
+        self.zero_gradients()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
-        """Add one batch's share in the update's mean loss.
+        """Forward and backward pass of one batch: adds its share of the gradient of the mean loss.
 
-        Its summed objective and cross-entropy, detached: two numbers of one pass.
+        Returns its summed objective and cross-entropy, detached.
         """
         settings = self.settings
         moved = (batch.twice() if settings.r_drop else batch).to(self.device)
@@ -137,12 +139,12 @@ class Update:
         return _sums(loss)
 
     def padding_share(self, batch: Batch) -> float:
-        """Share of padding among the places that are computed."""
+        """Share of padding among the computed positions."""
         return batch.padding_share
 
     def _casting(self) -> AbstractContextManager[None]:
-        """A kernel that casts all weights at once, in place of hundreds of small ones."""
-        return cast_together(self._weights, self._casts) if self._casts else nullcontext()
+        """Cast all weights in one kernel, in place of hundreds of small ones."""
+        return nullcontext() if self._casts is None else self._casts.active()
 
     def _autocast(self) -> torch.autocast:
         half = self.precision != torch.float32
@@ -150,52 +152,52 @@ class Update:
 
 
 @dataclass
-class _Recorded:
-    """A graph, and the tensors it reads and writes."""
+class _CapturedGraph:
+    """A captured CUDA graph, and the tensors it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     packed: Packed
     scale: Tensor
     loss: Tensor
     buffers: list[Tensor]
-    """Held, as a table of positions that grows is replaced, and the graph reads the old one."""
+    """Kept alive: a growing table of positions is replaced, but the graph reads the old one."""
 
 
 @dataclass
 class PackedUpdate(Update):
-    """The same without padding, each shape's passes recorded once and replayed."""
+    """The same without padding (sequence packing), with a CUDA graph for each shape."""
 
     _seen: Counter[tuple[Shape, bool]] = field(default_factory=Counter)
-    _recorded: dict[tuple[Shape, bool], _Recorded] = field(default_factory=dict)
+    _graphs: dict[tuple[Shape, bool], _CapturedGraph] = field(default_factory=dict)
     _packable: dict[int, bool] = field(default_factory=dict)
     _pool: object | None = None
-    """Graphs run one after the other: one memory serves them all."""
+    """Graphs run one after the other, so they share one memory pool."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Recorded passes read and write these very tensors.
+        # CUDA graphs read and write these very tensors.
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
         for weight, gradient in zip(self._weights, self._gradients, strict=True):
             weight.grad = gradient
         self._empty = True
         """Whether the next pass is the first of its update."""
 
-    def forget(self) -> None:
-        self._empty = True  # no need to write zeros: the next pass writes over what is there
+    def zero_gradients(self) -> None:
+        self._empty = True  # no need to write zeros: the next pass overwrites the gradients
 
-    def add_up(self, total: Tensor) -> None:
+    def all_reduce(self, total: Tensor) -> None:
         self._zero()
-        super().add_up(total)
+        super().all_reduce(total)
 
     def _zero(self) -> None:
-        """Make true what `forget` has only said."""
+        """Write the zeros that `zero_gradients` has only noted."""
         if self._empty:
             self.optimizer.zero_grad(set_to_none=False)
             self._empty = False
 
     def free(self) -> None:
-        # Each graph keeps its memory as long as it lives; shapes that still come are recorded anew.
-        self._recorded.clear()
+        # Each graph keeps its memory while it exists; shapes that still come are captured again.
+        self._graphs.clear()
         self._seen.clear()
         self._pool = None
         super().free()
@@ -208,17 +210,17 @@ class PackedUpdate(Update):
         kind = (packed.shape, self._empty)
         self._seen[kind] += 1
         flat = packed.flat.pin_memory().to(self.device, non_blocking=True)
-        recorded = self._recorded.get(kind)
-        if recorded is None:
-            full = len(self._recorded) >= MOST_GRAPHS
+        captured = self._graphs.get(kind)
+        if captured is None:
+            full = len(self._graphs) >= MOST_GRAPHS
             if full or self._seen[kind] < 2:
                 return self._backward(replace(packed, flat=flat), 1.0 / tokens)
-            recorded = self._recorded[kind] = self._record(packed)
+            captured = self._graphs[kind] = self._capture(packed)
         self._empty = False
-        recorded.packed.flat.copy_(flat)
-        recorded.scale.fill_(1.0 / tokens)
-        recorded.graph.replay()
-        return recorded.loss.clone()
+        captured.packed.flat.copy_(flat)
+        captured.scale.fill_(1.0 / tokens)
+        captured.graph.replay()
+        return captured.loss.clone()
 
     def padding_share(self, batch: Batch) -> float:
         return packed_padding(batch)
@@ -235,14 +237,14 @@ class PackedUpdate(Update):
             )
         found = torch.autograd.grad(loss.total * scale, self._weights)
         if self._empty:
-            torch._foreach_copy_(self._gradients, found)
+            copy_all(self._gradients, found)
         else:
-            torch._foreach_add_(self._gradients, found)
+            add_all(self._gradients, found)
         self._empty = False
         return _sums(loss)
 
-    def _record(self, packed: Packed) -> _Recorded:
-        """Recording computes nothing; what it would have added comes with the first replay."""
+    def _capture(self, packed: Packed) -> _CapturedGraph:
+        """Capture a pass as a CUDA graph. Capturing computes nothing; the first replay does."""
         still = replace(packed, flat=torch.empty_like(packed.flat, device=self.device))
         scale = torch.zeros((), device=self.device)
         graph = torch.cuda.CUDAGraph()
@@ -250,7 +252,7 @@ class PackedUpdate(Update):
         with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
             loss = self._backward(still, scale)
         self._pool = self._pool or graph.pool()
-        return _Recorded(graph, still, scale, loss, list(self.network.buffers()))
+        return _CapturedGraph(graph, still, scale, loss, list(self.network.buffers()))
 
 
 def _sums(loss: Loss) -> Tensor:
@@ -264,7 +266,7 @@ def build_update(
     precision: torch.dtype,
     ranks: Processes | None = None,
 ) -> Update:
-    """Packed and recorded where that can be, else one padded batch after the other."""
+    """Packed, with CUDA graphs, where possible; else one padded batch after the other."""
     on_gpu = next(network.parameters()).is_cuda
     kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
     return kind(network, optimizer, settings, precision, ranks or Processes())

@@ -1,4 +1,4 @@
-"""What a validation measures; the processes of a run share the work and agree on the result."""
+"""Validation: loss and metrics; the ranks share the work and agree on the result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from transduce.decoding.output import Output
 from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
-from transduce.tasks.speech import LISTENED_TO, SpeechModel
+from transduce.tasks.speech import DIAGONAL_SAMPLE, SpeechModel
 from transduce.tasks.transduce import Model
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import Prepared
@@ -20,16 +20,18 @@ from transduce.training.prepare import Prepared
 def validate(
     model: Model, recipe: Recipe, prepared: Prepared, budget: int, ranks: Processes
 ) -> dict[str, float]:
-    """The loss and the recipe's metrics on the validation set, the same on every process."""
+    """The loss and the recipe's metrics on the validation set, the same on every rank."""
     own = loss_and_tokens(model, prepared.valid, budget, ranks.rank, ranks.count)
-    totals, tokens = zip(*ranks.gather(own), strict=True)
+    totals, tokens = zip(*ranks.all_gather(own), strict=True)
     values = {"loss": sum(totals) / max(sum(tokens), 1)}
     alarms: float | None = None
     if isinstance(model, AudioInputModel):
-        model.calibration = None  # an earlier one is no longer true, and must raise no alarm
+        model.calibration = None  # an earlier calibration is out of date
     if isinstance(model, LanguageModel) and recipe.metrics:
         assert prepared.given is not None
-        parts = ranks.gather(model.surprise(prepared.given.texts, ranks.rank, ranks.count))
+        parts = ranks.all_gather(
+            model.negative_log_likelihood(prepared.given.texts, ranks.rank, ranks.count)
+        )
         total = sum(nll for nll, _ in parts)
         measured = metrics_of(recipe.metrics, total, prepared.given, model.window)
         values |= {name: metric.value for name, metric in measured.items()}
@@ -38,35 +40,38 @@ def validate(
         if ranks.first:
             measured = judge(model, prepared.items, answers, recipe.metrics, bootstrap=0)
             values |= {name: metric.value for name, metric in measured.items()}
-            # No number, where there was nothing to measure it by, such as unknown words.
+            # No value if there was nothing to measure, such as unknown words.
             values.setdefault(recipe.validation.metric, math.nan)
     if isinstance(model, AudioInputModel) and model.calibration is not None:
         values["confidence"] = 100 * model.calibration.usual
     if isinstance(model, SpeechModel) and ranks.first:
         values |= {} if alarms is None else {"alarms": alarms}
         moved = model.diagonal(prepared.valid)
-        values |= {} if moved is None else {"diagonal": 100 * moved}  # beside other percents
-    return ranks.from_first(values)
+        # a percentage, as other metrics
+        values |= {} if moved is None else {"diagonal": 100 * moved}
+    return ranks.broadcast(values)
 
 
 def _answers(
     model: Model, recipe: Recipe, prepared: Prepared, ranks: Processes
 ) -> tuple[list[Answer], float]:
-    """To every item, each by one of the processes; and the percent that have a warning."""
+    """The outputs of all items, each computed by one of the ranks; and the percentage with a
+    warning.
+    """
     sources = [item.source for item in prepared.items]
-    searches = "validation.beam" not in RULES[recipe.task].without
+    searches = "validation.beam" not in TASK_RULES[recipe.task].unused_keys
     settings: dict[str, Any] = {"beam": recipe.validation.beam} if searches else {}
     own = sources[ranks.rank :: ranks.count]
     outputs: list[Output] = []
-    if isinstance(model, SpeechModel):  # some of them with all that can be told of them
-        outputs += model.run(own[:LISTENED_TO], times=True, **settings)
+    if isinstance(model, SpeechModel):  # some of them with all details
+        outputs += model.run(own[:DIAGONAL_SAMPLE], times=True, **settings)
     outputs += model.run(own[len(outputs) :], **settings)
     answers = [Answer("", [], [])] * len(sources)
-    for rank, part in enumerate(ranks.gather([Answer.of(output) for output in outputs])):
+    for rank, part in enumerate(ranks.all_gather([Answer.of(output) for output in outputs])):
         answers[rank :: ranks.count] = [Answer(*values) for values in part]
-    alarms = ranks.gather([sum(bool(output.warning) for output in outputs)])
+    alarms = ranks.all_gather([sum(bool(output.warning) for output in outputs)])
     if isinstance(model, AudioInputModel):
         sure = [output.confidence for output in outputs if output.text]
-        told = ranks.gather([value for value in sure if value is not None])
-        model.calibrate([value for part in told for value in part])
+        parts_of_all = ranks.all_gather([value for value in sure if value is not None])
+        model.calibrate([value for part in parts_of_all for value in part])
     return answers, 100 * sum(count for (count,) in alarms) / max(len(answers), 1)

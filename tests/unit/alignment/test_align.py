@@ -46,7 +46,7 @@ def test_what_was_not_confirmed_lowers_the_confidence() -> None:
     lines = [Line("a bc d e", (4, 5), words, (), ("d", "e"))]
     [one] = some.utterances(lines, [0, 2])
     assert one.confidence == pytest.approx(0.5)
-    some.told.first_U[1] = some.told.last_U[1] = -1
+    some.path.first_U[1] = some.path.last_U[1] = -1
     [one] = some.utterances(lines, [0, 2])
     assert one.confidence == pytest.approx(0.25)
     alone = Line("a phone a day keeps ten doctors off far away", (4,), words[:1], (), ("x",) * 11)
@@ -57,11 +57,11 @@ def test_what_was_not_confirmed_lowers_the_confidence() -> None:
 def test_a_line_that_lies_about_a_pause_was_not_read() -> None:
     """The frames between its tokens are sure, of nothing; the tokens were not heard."""
     some = clock([0.8, 0.001, 0.001], {0: -0.2, 10: -6.9, 20: -6.9})
-    assert np.exp(some.told.segment_confidence(0, 3)) > 0.4
+    assert np.exp(some.path.segment_confidence(0, 3)) > 0.4
     assert read(some, 3) == (False, 0.0)
 
 
 def test_a_line_of_which_nothing_was_heard() -> None:
     some = clock([0.5, 0.5], {})
-    some.told.first_U[:] = -1
+    some.path.first_U[:] = -1
     assert read(some, 2) == (False, 0.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_sounds import audio_model, noise
 from transduce.alignment import emissions
 from transduce.alignment.emissions import _windows, ctc_emissions
-from transduce.tasks.model import ready
+from transduce.tasks.model import inference
 
 RATE = 4000
 
@@ -22,7 +22,7 @@ RATE = 4000
 def test_a_short_recording_is_heard_as_always(tmp_path: Path) -> None:
     model, wave = audio_model(), noise(0.9)
     soundfile.write(tmp_path / "short.wav", wave, RATE)
-    with ready(model):
+    with inference(model):
         memory = model.network.encode(torch.from_numpy(wave)[None], torch.tensor([len(wave)]))
         expected_SV = model.network.ctc_log_probs(memory)[0]
     assert torch.allclose(ctc_emissions(model, tmp_path / "short.wav"), expected_SV, atol=1e-5)

@@ -52,7 +52,7 @@ def test_phones_as_they_are() -> None:
 @pytest.mark.parametrize("text", ["we are", "a phone a day", "w iː zz"])
 def test_words_are_no_phones(text: str) -> None:
     """Of a sentence, the words that are spelt like a phone would be found anywhere."""
-    with pytest.raises(DataError, match=r"not written in them: it has no phone.*--language en"):
+    with pytest.raises(DataError, match=r"not written in phones: there is no phone.*--language en"):
         spell(phone_model("w iː a"), [text])
 
 

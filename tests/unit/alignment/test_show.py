@@ -23,7 +23,7 @@ def test_the_language_that_a_model_learnt(
     monkeypatch.setattr(show, "read_version", lambda code: SimpleNamespace(tag=f"tag of {code}"))
     spoken = "{name: udhr-spoken, split: train, language: LANGUAGE}"
     assert show._learnt_language(model(spoken.replace("LANGUAGE", "eng"))) == "tag of eng"
-    assert "the text is taken for tag of eng" in capsys.readouterr().err
+    assert "assuming that the text is tag of eng" in capsys.readouterr().err
     assert show._learnt_language(model(spoken.replace("LANGUAGE", "all"))) is None
     assert show._learnt_language(model("{file: train.tsv, audio: path}")) is None
 
@@ -36,8 +36,10 @@ def test_the_language_that_a_model_learnt(
 
 
 def test_words_without_an_interval_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    show._tell_unknown([Line("we", (4,), (("we", 0, 1),))])
+    show._warn_about_unknown([Line("we", (4,), (("we", 0, 1),))])
     assert capsys.readouterr().err == ""
-    show._tell_unknown([Line("7 we", (4,), (), (), ("7",)), Line("8 7", (), (), (), ("8", "7"))])
-    assert "3 words have nothing that the model can spell" in (said := capsys.readouterr().err)
+    show._warn_about_unknown(
+        [Line("7 we", (4,), (), (), ("7",)), Line("8 7", (), (), (), ("8", "7"))]
+    )
+    assert "3 words have no character of the model" in (said := capsys.readouterr().err)
     assert "(7, 8)" in said

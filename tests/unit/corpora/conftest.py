@@ -17,7 +17,7 @@ from transduce.corpora.entry import Listing
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
     monkeypatch.setattr(download, "PAUSE", 0.0)
-    monkeypatch.setattr(download, "PATIENCE", 0.5)
+    monkeypatch.setattr(download, "TIMEOUT", 0.5)
     with serving() as server:
         yield server
 

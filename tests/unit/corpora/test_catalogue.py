@@ -12,9 +12,9 @@ from transduce.corpora.entry import Listing, checksum, megabytes
 from transduce.corpora.location import corpora_folder
 from transduce.corpora.sets.sigmorphon2020 import LANGUAGES
 from transduce.data.text.pairs import (
-    called,
     check_files,
     check_kind,
+    corpus_name,
     is_running,
     read_pairs,
     tags_of,
@@ -100,7 +100,7 @@ def test_names_that_are_not_there() -> None:
 @pytest.mark.usefixtures("shelf")
 def test_a_corpus_that_is_not_here_yet() -> None:
     assert sentence(name="multi30k", split="train", pair="en-de") == (
-        "multi30k is not on this machine: `transduce corpus get multi30k` fetches it "
+        "multi30k is not on this machine: `transduce corpus get multi30k` downloads it "
         "(2.0 MB, research use)"
     )
     assert "(84 MB, research use)" in sentence(name="imdb", split="train")
@@ -126,7 +126,7 @@ def test_pairs_and_splits(shelf: Path) -> None:
         "multi30k has no language it; there are en, de, fr"
     )
     assert sentence(name="multi30k", split="train", pair="english") == (
-        "english is no pair of multi30k; write it as in pair: en-de"
+        "english is not a pair of multi30k; write it as in pair: en-de"
     )
     (shelf / "multi30k" / "train.fr").unlink()
     assert sentence(name="multi30k", split="train", pair="en-de") == (
@@ -224,4 +224,4 @@ def test_how_corpora_are_called() -> None:
         "multi30k en-de (test-2017)": Named(name="multi30k", split="test-2017", pair="en-de"),
         "sigmorphon2020 fre (valid)": Named(name="sigmorphon2020", split="valid", language="fre"),
     }
-    assert {name: called(corpus) for name, corpus in named.items()} == {n: n for n in named}
+    assert {name: corpus_name(corpus) for name, corpus in named.items()} == {n: n for n in named}

@@ -19,7 +19,7 @@ from transduce.corpora import FETCHED
 from transduce.corpora import fetch as getting
 from transduce.corpora.entry import Form, Listing
 from transduce.corpora.fetch import get
-from transduce.corpora.location import is_whole
+from transduce.corpora.location import is_intact
 from transduce.errors import DataError, TransduceError
 
 
@@ -42,7 +42,7 @@ def check_whole(shelf: Path) -> None:
     facts = json.loads((shelf / "tiny" / "corpus.json").read_text())
     assert facts["licence"] == "in the public domain"
     assert facts["home"] == "https://example.org"
-    assert is_whole(shelf / "tiny")
+    assert is_intact(shelf / "tiny")
 
 
 def failure(listing: Listing, shelf: Path, given: Path | None = None) -> str:
@@ -91,7 +91,7 @@ def test_nothing_is_left_where_nothing_came(tiny: Listing, server: Loopback, she
     assert left(shelf) == []
     server.ways["one.en.gz"] = [well]
     server.files["one.en.gz"] = gzip.compress(b"a cat may look at a king\n" * 4000)
-    assert "holds other bytes" in failure(tiny, shelf)
+    assert "has other content" in failure(tiny, shelf)
     assert left(shelf) == []
 
 
@@ -101,7 +101,7 @@ def test_bytes_that_change_when_unpacked(tiny: Listing, server: Loopback, shelf:
         body = bytearray(SERVED["one.en.gz"])
         body[damage] ^= 0x10
         server.files["one.en.gz"] = bytes(body)
-        assert "holds other bytes than it should" in failure(tiny, shelf)
+        assert "has other content than expected" in failure(tiny, shelf)
         assert left(shelf) == []
 
 
@@ -134,7 +134,7 @@ def test_files_of_other_people_are_not_touched(tiny: Listing, shelf: Path) -> No
 
 
 def test_two_at_the_same_time(tiny: Listing, shelf: Path) -> None:
-    with getting._workshop(shelf / "tiny.part", "tiny"):
+    with getting._work_folder(shelf / "tiny.part", "tiny"):
         assert "another process is getting tiny" in failure(tiny, shelf)
         assert left(shelf) == ["tiny.part", "tiny.part/lock"]
     assert get(tiny, shelf, None, nothing)
@@ -251,6 +251,6 @@ def test_files_that_are_not_right(tiny: Listing, shelf: Path, tmp_path: Path) ->
 
 
 def test_what_has_no_public_address_must_be_given(shelf: Path) -> None:
-    with pytest.raises(DataError, match="asterisk cannot be fetched: get en_flac_8k"):
+    with pytest.raises(DataError, match="asterisk cannot be downloaded: get en_flac_8k"):
         getting.get(FETCHED["asterisk"], shelf, None, lambda file, there: None)
     assert not shelf.exists() or not any(shelf.iterdir())

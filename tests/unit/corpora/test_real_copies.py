@@ -18,7 +18,7 @@ from recordings import corpus as copy_of
 from transduce.corpora import FETCHED, get
 from transduce.corpora.entry import File, Form, checksum
 from transduce.corpora.unpack import read_bytes
-from transduce.data.text.pairs import Tally, read_pairs
+from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.recipe import Named
 
 FOLDERS = {
@@ -76,10 +76,10 @@ def made(name: str, shelf: Path) -> Path:
 
 
 def pairs(name: str, split: str, **keys: str) -> list[tuple[str, str]]:
-    tally = Tally()
+    counts = ReadingCounts()
     corpus = Named.model_validate({"name": name, "split": split, **keys})
-    found = [(pair.source, pair.target) for pair in read_pairs(corpus, None, tally)]
-    assert tally.odd_breaks == 0
+    found = [(pair.source, pair.target) for pair in read_pairs(corpus, None, counts)]
+    assert counts.odd_breaks == 0
     return found
 
 
@@ -217,6 +217,6 @@ def test_mboshi(shelf: Path) -> None:
     assert said.keys() == french.keys()
     assert set(said.values()).isdisjoint(french.values())
     corpus = Named.model_validate({"name": "mboshi", "split": "test", "language": "fr"})
-    assert [pair.said for pair in read_pairs(corpus, None)] == list(said.values())
+    assert [pair.transcript for pair in read_pairs(corpus, None)] == list(said.values())
     texts = {split: {t for _, t in pairs("mboshi", split, language="mb")} for split in SPLITS}
     assert not texts["train"] & texts["valid"]

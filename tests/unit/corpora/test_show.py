@@ -58,12 +58,12 @@ def test_getting(
         "tiny: dogs and cats",
         "  licence:  in the public domain",
         "  home:     https://example.org",
-        "  size:     0.2 MB to fetch, 0.3 MB on disk",
+        "  size:     0.2 MB to download, 0.3 MB on disk",
         f"  goes to:  {shelf}/tiny",
-        "It is there: train 5,000 pairs.",
+        "Done: train 5,000 pairs.",
         "In a recipe: train: {name: tiny, split: train, pair: en-de}",
     ]
-    assert "It was there already, and whole: train 5,000" in run("tiny")
+    assert "It was there already, and is intact: train 5,000" in run("tiny")
     for name, text in CONTENTS.items():
         (tmp_path / name).write_bytes(text)
     said = run("tiny", "--from", str(tmp_path), "--output", str(tmp_path / "other")).splitlines()

@@ -21,7 +21,7 @@ from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.models.lens import Recorder
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import Transducer, create
 
 CROSS = "decoder.blocks.0.cross_attention"
@@ -237,7 +237,10 @@ def test_language_models(decoder: dict[str, Any] | None) -> None:
 @pytest.mark.parametrize("encoder", ["conformer", "relative", "transformer", "recurrent"])
 def test_speech(encoder: str) -> None:
     model = audio_model(encoder=encoder)
-    sounds = [Piece.of("long#t=10,11", noise(1.0)), Piece.of("short", noise(0.4, seed=2))]
+    sounds = [
+        AudioSegment.of("long#t=10,11", noise(1.0)),
+        AudioSegment.of("short", noise(0.4, seed=2)),
+    ]
     without = model.run(sounds, beam=2)
     with model.lens("*") as lens:
         outputs = model.run(sounds, beam=2)
@@ -264,7 +267,7 @@ def test_recordings_with_tags_come_back_in_order() -> None:
     tokens = Tokens.train(recipe.Tokens(level="character"), ["abcde "], ["x", "y"])
     torch.manual_seed(1)
     model = create(audio_recipe(), tokens, tokens)
-    sounds = [Piece.of(f"<{tag}> {n}", noise(0.4, seed=n)) for n, tag in enumerate("xyx")]
+    sounds = [AudioSegment.of(f"<{tag}> {n}", noise(0.4, seed=n)) for n, tag in enumerate("xyx")]
     with model.lens("decoder.*.cross") as lens:
         outputs = model.run(sounds, beam=2, nbest=2)
         model.score(sounds, ["a", "b", "c"])
@@ -289,7 +292,7 @@ def test_audio_that_is_classified() -> None:
     labels = Tokens.train(recipe.Tokens(level="label"), ["yes", "no"])
     torch.manual_seed(1)
     model = create(settings, labels, labels)
-    sounds = [Piece.of("long", noise(1.0)), Piece.of("short", noise(0.4, seed=2))]
+    sounds = [AudioSegment.of("long", noise(1.0)), AudioSegment.of("short", noise(0.4, seed=2))]
     with model.lens("*") as lens:
         outputs = model.run(sounds)
     assert [(seen.source, seen.output.text) for seen in lens] == [
@@ -308,9 +311,9 @@ def test_audio_that_is_classified() -> None:
 def test_an_engine_shows_nothing_and_takes_no_gates() -> None:
     model = tiny()
     model.engine = SimpleNamespace(name="ONNX Runtime")  # type: ignore[assignment]
-    with pytest.raises(ModelError, match="ONNX Runtime does not show what it computes: leave out"):
+    with pytest.raises(ModelError, match="ONNX Runtime does not show what it computes; leave out"):
         model.lens()
-    with pytest.raises(ModelError, match="ONNX Runtime does not take gates: leave out the engine"):
+    with pytest.raises(ModelError, match="ONNX Runtime does not take gates; leave out the engine"):
         model.gates()
 
 

@@ -33,7 +33,7 @@ def flat(items: list[Labelled]) -> list[tuple[str, str, float, bool]]:
     return [
         row
         for item in items
-        for row in zip(item.said, item.right, item.sure, item.known, strict=True)
+        for row in zip(item.predicted, item.reference, item.sure, item.known, strict=True)
     ]
 
 
@@ -47,7 +47,7 @@ def test_shares_are_counted() -> None:
         some = [hit for hit, row in zip(right, rows, strict=True) if row[3] == wanted]
         assert found[name].value == pytest.approx(100 * sum(some) / len(some))
         assert found[name].details == {"correct": sum(some), "positions": len(some)}
-    whole = [item.said == item.right for item in items]
+    whole = [item.predicted == item.reference for item in items]
     assert found["exact"].value == pytest.approx(100 * sum(whole) / len(whole))
 
 
@@ -128,7 +128,7 @@ def test_one_who_is_as_sure_as_right_is_calibrated() -> None:
         sure = draw.uniform(0.5, 1.0)
         items.append(Labelled(["a"], ["a" if draw.random() < sure else "b"], [sure]))
     assert measure_labels(["calibration"], items, bootstrap=0)["calibration"].value < 1.5
-    boasting = [Labelled(i.said, i.right, [1.0]) for i in items]
+    boasting = [Labelled(i.predicted, i.reference, [1.0]) for i in items]
     found = measure_labels(["calibration"], boasting, bootstrap=0)["calibration"].value
     assert found == pytest.approx(25, abs=1)
 

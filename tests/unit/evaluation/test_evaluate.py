@@ -257,9 +257,9 @@ def test_a_model_whose_corpus_has_moved_is_told_where_it_is(
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.width=8", "model.width is settled once a model is trained; what can be set here"),
-        ("data.test={file: x.tsv}", "data.test is settled once a model is trained"),
-        ("decoder=1", "decoder is settled"),
+        ("model.width=8", "model.width cannot be changed after training; keys that can"),
+        ("data.test={file: x.tsv}", "data.test cannot be changed after training"),
+        ("decoder=1", "decoder cannot be changed after training"),
         ("decode.beem=3", "unknown key decode.beem; did you mean decode.beam?"),
         ("metrics=[blue]", "metrics is blue; it must be bleu"),
         ("data.folder", "data.folder' is not of the form"),
@@ -295,7 +295,9 @@ def test_hypotheses_that_a_person_has_edited_stay(folder: Path) -> None:
         evaluate_folder(model, folder)
     edited = folder / "test.hypotheses.txt"
     edited.write_text("my own\n")
-    with pytest.raises(DataError, match=r"test\.hypotheses\.txt is not as transduce wrote it"):
+    with pytest.raises(
+        DataError, match=r"test\.hypotheses\.txt was changed since transduce wrote it"
+    ):
         evaluate_folder(model, folder)
     assert edited.read_text() == "my own\n"
 
@@ -320,8 +322,8 @@ def test_scores_are_told_before_they_are_written(
         ({"split": "training"}, "there is no split training; there are test and valid"),
         ({"metrics": "bleu,crf"}, "there is no metric crf; did you mean chrf?"),
         ({"metrics": " , "}, "--metrics names none"),
-        ({"files": (Path("x"), None)}, "--source and --target, or with --source alone where one"),
-        ({"files": (None, Path("x.tsv"))}, "--source and --target, or with --source alone where"),
+        ({"files": (Path("x"), None)}, "--source and --target, or with --source alone if one"),
+        ({"files": (None, Path("x.tsv"))}, "--source and --target, or with --source alone if"),
     ],
 )
 def test_mistakes_are_told_before_decoding(

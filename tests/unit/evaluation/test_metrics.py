@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
 from transduce.recipe import MetricName
-from transduce.recipe.tasks import RULES, TEXT_METRICS
+from transduce.recipe.tasks import TASK_RULES, TEXT_METRICS
 
 WORDS = ["a", "the", "dog", "runs", "over", "green", "hills", "and", "two", "small", "birds", "."]
 
@@ -221,7 +221,9 @@ def test_every_metric_of_the_recipe_has_a_direction() -> None:
     errors = {"loss", "ter", "wer", "cer", "per", "calibration"}
     errors |= {"perplexity", "bits_per_character", "bits_per_byte"}
     assert {name for name, higher in HIGHER_IS_BETTER.items() if not higher} == errors
-    assert {name for rules in RULES.values() for name in rules.metrics} == set(get_args(MetricName))
+    assert {name for rules in TASK_RULES.values() for name in rules.metrics} == set(
+        get_args(MetricName)
+    )
 
 
 def test_mistakes_are_one_sentence() -> None:

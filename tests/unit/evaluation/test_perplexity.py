@@ -14,7 +14,7 @@ from language import TEA, language_model
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.evaluate import evaluate_folder
-from transduce.evaluation.perplexity import given_text, in_blocks, metrics_of
+from transduce.evaluation.perplexity import in_blocks, metrics_of, text_to_score
 from transduce.recipe import Text
 from transduce.tasks import LanguageModel
 
@@ -39,8 +39,8 @@ def flat(model: LanguageModel) -> LanguageModel:
 @pytest.mark.parametrize("level", ["character", "byte", "subword"])
 def test_a_model_that_knows_nothing_needs_the_bits_of_its_vocabulary(level: str) -> None:
     model = flat(language_model(level))
-    given = given_text(pairs("tea é\n" * 40), model.target_tokens, running=True)
-    total, tokens = model.surprise(given.texts)
+    given = text_to_score(pairs("tea é\n" * 40), model.target_tokens, running=True)
+    total, tokens = model.negative_log_likelihood(given.texts)
     measured = metrics_of(NAMES, total, given, model.window)
     V = len(model.target_tokens)
     assert measured["perplexity"].value == pytest.approx(V)
@@ -53,8 +53,8 @@ def test_a_model_that_knows_nothing_needs_the_bits_of_its_vocabulary(level: str)
 @pytest.mark.parametrize("level", ["character", "subword"])
 def test_the_sum_is_that_of_every_token_after_its_window(level: str) -> None:
     model = language_model(level)
-    given = given_text(pairs(), model.target_tokens, running=True)
-    total, tokens = model.surprise(given.texts)
+    given = text_to_score(pairs(), model.target_tokens, running=True)
+    total, tokens = model.negative_log_likelihood(given.texts)
     ids = model.target_tokens.encode(TEXT)
     assert given.texts[0].tolist() == ids
     assert tokens == len(ids) == given.tokens
@@ -67,9 +67,9 @@ def test_the_sum_is_that_of_every_token_after_its_window(level: str) -> None:
 
 def test_processes_share_the_windows() -> None:
     model = language_model()
-    given = given_text(pairs(), model.target_tokens, running=True)
-    whole = model.surprise(given.texts)
-    parts = [model.surprise(given.texts, rank, 3) for rank in range(3)]
+    given = text_to_score(pairs(), model.target_tokens, running=True)
+    whole = model.negative_log_likelihood(given.texts)
+    parts = [model.negative_log_likelihood(given.texts, rank, 3) for rank in range(3)]
     assert min(tokens for _, tokens in parts) > 0
     assert sum(tokens for _, tokens in parts) == whole[1]
     assert sum(total for total, _ in parts) == pytest.approx(whole[0], abs=1e-6)
@@ -81,20 +81,20 @@ def test_texts_that_end_are_charged_for_it_and_a_line_break_is_its_character(
     (tmp_path / "tea.txt").write_text("tea\n\na cup\n")
     model = language_model(lines="apart")
     corpus = Text(text="tea.txt", lines="apart")
-    given = given_text(read_pairs(corpus, str(tmp_path)), model.target_tokens, running=False)
+    given = text_to_score(read_pairs(corpus, str(tmp_path)), model.target_tokens, running=False)
     assert (given.characters, given.bytes, given.tokens) == (10, 10, 10)
-    total, _ = model.surprise(given.texts)
+    total, _ = model.negative_log_likelihood(given.texts)
     expected = -sum(score.log_probability for score in model.score(["tea", "a cup"]))
     assert total == pytest.approx(expected, abs=1e-5)
 
 
 def test_blocks_begin_with_nothing_before_them() -> None:
     model = language_model()
-    given = given_text(pairs(), model.target_tokens, running=True)
+    given = text_to_score(pairs(), model.target_tokens, running=True)
     blocks = in_blocks(given, 8)
     assert [len(block) for block in blocks][:-1] == [8] * (given.tokens // 8)
     assert np.concatenate(blocks).tolist() == given.texts[0].tolist()
-    total, _ = model.surprise(blocks)
+    total, _ = model.negative_log_likelihood(blocks)
     expected = -sum(values.sum() for values in model.log_probabilities(blocks))
     assert total == pytest.approx(expected, abs=1e-5)
 
@@ -109,8 +109,8 @@ def test_a_folder_is_evaluated_on_its_text_or_another(folder: Path) -> None:
     model = language_model(data={"folder": str(folder)})
     evaluation = evaluate_folder(model, folder, split="valid")
     assert list(evaluation.metrics) == ["loss", *NAMES]
-    given = given_text(pairs(TEA), model.target_tokens, running=True)
-    expected = model.surprise(in_blocks(given, 8))[0] / given.tokens
+    given = text_to_score(pairs(TEA), model.target_tokens, running=True)
+    expected = model.negative_log_likelihood(in_blocks(given, 8))[0] / given.tokens
     assert evaluation.metrics["loss"].value == pytest.approx(expected)
     (folder / "other.txt").write_text("tea ☕")
     other = evaluate_folder(

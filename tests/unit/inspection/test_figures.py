@@ -215,7 +215,7 @@ def test_a_token_that_would_not_be_seen_is_shown(token: str, shown: str) -> None
 def test_not_finite_weights_are_refused(tmp_path: Path) -> None:
     bad = weights(2, 2)
     bad[0, 0] = math.nan
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="NaN or infinite"):
         attention_map(bad, ["a", "b"], ["c", "d"], tmp_path / "map.png")
 
 

@@ -56,7 +56,9 @@ def test_its_ends_are_nothing_and_one_bit() -> None:
 def test_continuations_and_what_each_prompt_thinks_of_them(model: LanguageModel) -> None:
     made = compare(model, PROMPTS, max_length=12)
     outputs = model.run(PROMPTS, max_length=12)
-    for number, (prompt, said, output) in enumerate(zip(PROMPTS, made.said, outputs, strict=True)):
+    for number, (prompt, said, output) in enumerate(
+        zip(PROMPTS, made.continuations, outputs, strict=True)
+    ):
         assert prompt + said.text == output.text
         assert len(said.tokens) == len(said.texts) == 12
         assert said.log_probability == output.log_probability
@@ -95,7 +97,7 @@ def test_texts_of_tokens_join_whatever_they_are(level: str) -> None:
     model = language_model(level)
     made = compare(model, ["a cup", "é"], sample=True, max_length=10, seed=3, temperature=0.5)
     for said, output in zip(
-        made.said,
+        made.continuations,
         model.run(["a cup", "é"], sample=True, max_length=10, seed=3, temperature=0.5),
         strict=True,
     ):
@@ -128,7 +130,7 @@ def test_nothing_written_is_shown_as_nothing(tmp_path: Path) -> None:
     model = language_model(lines="apart")
     model.network.head.bias.data[3] = 50.0
     made = compare(model, ["tea", "cup"], max_length=4)
-    assert [one.tokens for one in made.said] == [[], []]
+    assert [one.tokens for one in made.continuations] == [[], []]
     write_prompts(made, tmp_path / "page.html")
     print_comparison(made)
 
@@ -151,7 +153,7 @@ def test_six_prompts_in_a_narrow_terminal_are_read_one_below_the_other(
     monkeypatch.setenv("COLUMNS", "80")
     print_comparison(made)
     narrow = capsys.readouterr().out
-    steps = narrow.partition("likeliest next tokens\n")[2].partition("mean bits")[0]
+    steps = narrow.partition("most probable next tokens\n")[2].partition("mean bits")[0]
     assert "…  " not in steps, "no number and no token is cut"
     followed = made.followed[0]
     for step in range(3):
@@ -179,7 +181,9 @@ def test_spaces_of_tokens_are_shown_and_explained(
 
 def test_what_is_no_language_model_is_told_so(tmp_path: Path, model: LanguageModel) -> None:
     tiny().save(tmp_path)
-    with pytest.raises(ModelError, match="does the task transduce; prompts are for language"):
+    with pytest.raises(
+        ModelError, match="is a model of the task transduce; prompts need a language"
+    ):
         compare_folder(tmp_path, ["a"], "cpu", "auto")
     with pytest.raises(DataError, match="there is no prompt"):
         compare(model, [])

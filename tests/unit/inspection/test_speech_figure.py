@@ -14,30 +14,38 @@ from tiny_sounds import audio_model
 from tones import RATE, tones
 from transduce.errors import DataError, ModelError
 from transduce.inspection import speech_figure as heard
-from transduce.inspection.speech_figure import draw_hearing, heard_map, place_of_hertz
+from transduce.inspection.speech_figure import (
+    draw_speech_attention,
+    place_of_hertz,
+    speech_attention_map,
+)
 from transduce.nn.speech.mel import LogMel
 
 
 def test_a_file_is_drawn_and_its_text_given_back(tmp_path: Path) -> None:
     model, source = audio_model(), str(tmp_path / "one.wav")
     soundfile.write(source, tones("ab c"), RATE)
-    text = draw_hearing(model, source, tmp_path / "one.png", "$one", beam=1)
+    text = draw_speech_attention(model, source, tmp_path / "one.png", "$one", beam=1)
     assert text == model.run([source], beam=1)[0].text
     assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="there is no audio file"):
-        draw_hearing(model, str(tmp_path / "none.wav"), tmp_path / "none.png")
+        draw_speech_attention(model, str(tmp_path / "none.wav"), tmp_path / "none.png")
 
 
 def test_what_is_too_long_or_cannot_attend(tmp_path: Path) -> None:
     source = str(tmp_path / "one.wav")
     soundfile.write(source, np.concatenate([tones("ab c")] * 6), RATE)
     with pytest.raises(ModelError, match="no attention to draw"):
-        draw_hearing(audio_model("data.max_length=100"), source, tmp_path / "one.png", beam=1)
+        draw_speech_attention(
+            audio_model("data.max_length=100"), source, tmp_path / "one.png", beam=1
+        )
 
 
 def test_weights_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="does not fit 2 tokens"):
-        heard_map(np.ones((3, 4)), range(5), ["a", "b"], np.ones((9, 8)), 1.0, [], Path("x.png"))
+        speech_attention_map(
+            np.ones((3, 4)), range(5), ["a", "b"], np.ones((9, 8)), 1.0, [], Path("x.png")
+        )
 
 
 def test_frequencies_lie_where_tones_do() -> None:
@@ -67,7 +75,9 @@ def test_the_path_of_ctc_is_drawn_where_it_is(
     assert heard._ctc_path(heard_SV.log(), [4] * 9) is None
     tokens, edges = ["a", "▁", "a", "</s>"], [0.04 * state for state in range(9)]
     weights_TS = np.full((4, 8), 0.125)
-    heard_map(weights_TS, edges, tokens, np.ones((32, 40)), 0.32, [], tmp_path / "x.png", ctc=ctc)
+    speech_attention_map(
+        weights_TS, edges, tokens, np.ones((32, 40)), 0.32, [], tmp_path / "x.png", ctc=ctc
+    )
     above, below, middle = drawn[0].axes
     assert [label.get_text() for label in above.get_yticklabels()] == ["a", "␣", "a", "</s>"]
     boxes = [(p.get_x(), p.get_y(), p.get_width()) for p in middle.patches]
@@ -80,5 +90,5 @@ def test_the_path_of_ctc_is_drawn_where_it_is(
 
 def test_samples_are_drawn_too(tmp_path: Path) -> None:
     model = audio_model()
-    text = draw_hearing(model, tones("ab c"), tmp_path / "one.png", rate=RATE, beam=1)
+    text = draw_speech_attention(model, tones("ab c"), tmp_path / "one.png", rate=RATE, beam=1)
     assert text == model(tones("ab c"), rate=RATE, beam=1)

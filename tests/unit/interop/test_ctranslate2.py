@@ -214,9 +214,9 @@ def test_samples_follow_the_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"include": ["tea"]}, "cannot be told what to include"),
-        ({"beam": 4, "groups": 2}, "knows no groups"),
-        ({"coverage_penalty": 0.2}, "cannot count coverage"),
+        ({"include": ["tea"]}, "has no required phrases"),
+        ({"beam": 4, "groups": 2}, "has no diverse beam search"),
+        ({"coverage_penalty": 0.2}, "does not support coverage_penalty"),
         ({"attention": True}, "does not show attention"),
     ],
 )
@@ -228,9 +228,9 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path, asked: dict[str, Any], sai
 
 def test_no_stream_no_partner_no_weights(tmp_path: Path) -> None:
     other = exported(tiny(), tmp_path)
-    with pytest.raises(ModelError, match="no stream"):
+    with pytest.raises(ModelError, match="does not stream"):
         list(other.stream("tea"))
-    with pytest.raises(ModelError, match="cannot write together"):
+    with pytest.raises(ModelError, match="does not support ensembles"):
         other.run(SOURCES, ensemble=[tiny()])
     with pytest.raises(ModelError, match="copy the exported folder"):
         other.save(tmp_path / "copy")

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from transduce.evaluation.evaluate import Item
-from transduce.interop.measure import Sayings
+from transduce.interop.measure import Measurement
 from transduce.interop.parity import Parity, compare
 
 WORDS = [f"w{number}" for number in range(200)]
 ITEMS = [Item(word, [word]) for word in WORDS]
-BEFORE = Sayings(
+BEFORE = Measurement(
     log_probabilities=[[-0.5, -0.25]] * 200,
     greedy=[[word] for word in WORDS],
     searched=[[word] for word in WORDS],
@@ -26,7 +26,7 @@ BEFORE = Sayings(
 )
 
 
-def compared(after: Sayings, quantize: str | None = None, own_search: bool = True) -> Parity:
+def compared(after: Measurement, quantize: str | None = None, own_search: bool = True) -> Parity:
     facts: dict[str, Any] = {"pairs": 200, "data": "a set", "beam": 4, "bytes": (100, 30)}
     return compare(
         BEFORE,
@@ -69,7 +69,7 @@ def test_other_probabilities_are_a_fault_unless_quantized() -> None:
 def test_what_is_no_number_is_always_a_fault(value: float, quantize: str | None) -> None:
     rows = [[value, -0.25], *BEFORE.log_probabilities[1:]]
     faults = compared(replace(BEFORE, log_probabilities=rows), quantize).faults
-    assert faults == ["some log-probabilities are no numbers"]
+    assert faults == ["some log-probabilities are NaN or infinite"]
 
 
 def test_other_hypotheses_are_a_fault_where_the_search_is_the_same() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.batches.packing import pack
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.models.convolutional import ConvolutionalState
 from transduce.nn.masks import Mask, Segments
 

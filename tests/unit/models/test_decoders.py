@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.models.decoders import TransformerState
 
 V = 17

@@ -13,7 +13,8 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.errors import ModelError
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.models.weights import set_weights, weights_of
 
 WIDTH = 16

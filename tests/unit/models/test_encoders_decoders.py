@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import PAD
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.nn.recurrent.stack import reverse_sequences
 from transduce.recipe import parse_recipe
 from transduce.recipe.presets import PRESETS

@@ -28,7 +28,7 @@ from transduce.nn.gate import Gate
 from transduce.nn.masks import causal
 from transduce.nn.positions import Sinusoidal
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import Transducer, create
 
 pytestmark = pytest.mark.filterwarnings("ignore:gates are set", "ignore:a lens or forward")
@@ -321,12 +321,12 @@ MODELS: dict[str, tuple[Callable[[], Any], list[Any], list[str]]] = {
     ),
     "speech": (
         lambda: audio_model(),
-        [Piece.of("noise", noise(1.0))],
+        [AudioSegment.of("noise", noise(1.0))],
         ["encoder.0.self", "encoder.0.convolution", "encoder.0.last_feed_forward", "decoder.0"],
     ),
     "relative": (
         lambda: audio_model(encoder="relative"),
-        [Piece.of("noise", noise(1.0))],
+        [AudioSegment.of("noise", noise(1.0))],
         ["encoder.0.self"],
     ),
 }

@@ -12,7 +12,8 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.batches.packing import pack
 from transduce.data.tokens.tokenizer import BEGIN, SPECIALS, UNKNOWN
-from transduce.models import Labeller, build_labeller
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
 from transduce.nn.attention.attention import attention_pool
 from transduce.nn.masks import padding
 

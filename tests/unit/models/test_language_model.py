@@ -12,7 +12,8 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.batches.packing import pack
 from transduce.data.tokens.tokenizer import BEGIN, PAD
-from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.models.build import build_language_model
+from transduce.models.language_model import LanguageModelNetwork
 
 WIDTH, VOCABULARY = 16, 11
 
@@ -29,7 +30,7 @@ CELLS = ("elman", "gru", "lstm", "lstm-peephole")
 def network(decoder: dict[str, Any], **model: Any) -> LanguageModelNetwork:
     torch.manual_seed(3)
     settings = recipe.Model.model_validate({"width": WIDTH, "decoder": decoder, **model})
-    return build_language(settings, VOCABULARY).double().eval()
+    return build_language_model(settings, VOCABULARY).double().eval()
 
 
 def transformer(name: str = "sinusoidal", **more: Any) -> LanguageModelNetwork:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.models import EncoderDecoder, Lens, Vocabulary, build
+from transduce.models import EncoderDecoder, Lens
+from transduce.models.build import Vocabulary, build
 from transduce.models.lens import attentions
 
 LENGTHS = torch.tensor([5, 2])

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.models.lens import Lens, Recorder, parts_of
 from transduce.models.lens.names import matches, short_name
 

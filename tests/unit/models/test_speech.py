@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tiny_sounds import ENCODERS, audio_model, audio_network, noise
-from transduce.data.audio.corpus import Recorded, recorded
+from transduce.data.audio.corpus import AudioCorpus, audio_corpus
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD
 from transduce.models.speech import SpeechEncoderDecoder
@@ -21,8 +21,8 @@ def batch_of(waves: list[np.ndarray], targets: list[list[int]] = TARGETS):  # ty
     batch = collate(waves, targets)
     longest = max(map(len, targets))
     said = [ids + [PAD] * (longest - len(ids)) for ids in targets]
-    batch.said_BT = torch.tensor(said)
-    batch.said_lengths_B = torch.tensor([len(ids) for ids in targets])
+    batch.transcript_BT = torch.tensor(said)
+    batch.transcript_lengths_B = torch.tensor([len(ids) for ids in targets])
     return batch
 
 
@@ -86,7 +86,7 @@ def test_the_loss_is_a_share_of_each(encoder: str) -> None:
     written = F.cross_entropy(logits_BTV.mT, wanted_BT, ignore_index=PAD, reduction="sum")
     heard = F.ctc_loss(
         network.ctc_log_probs(memory).transpose(0, 1),
-        batch.said_BT,
+        batch.transcript_BT,
         memory.lengths_B,
         torch.tensor([4, 2, 1]),
         blank=PAD,
@@ -143,8 +143,8 @@ def test_sound_is_changed_in_training_alone() -> None:
 def test_a_corpus_says_how_features_are_normalised() -> None:
     model = audio_model("audio.normalize=global")
     waves = [noise(1.0, 1), (noise(2.0, 2) // 50).astype(np.int16)]
-    corpus = recorded(waves, [[4], [5]])
-    assert isinstance(corpus, Recorded)
+    corpus = audio_corpus(waves, [[4], [5]])
+    assert isinstance(corpus, AudioCorpus)
     model.survey(corpus)
     front = model.network.front
     assert front.norm is not None

@@ -251,15 +251,15 @@ def test_each_dropout_acts_in_training_alone() -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ValueError, match="kernel of 4 frames has no middle: make it 3 or 5"):
+    with pytest.raises(ValueError, match="must be odd, not 4: make it 3 or 5"):
         Convolution(WIDTH, 4)
     with pytest.raises(ValueError, match='"layer" or "batch", not "group"'):
         Convolution(WIDTH, 5, "group")
-    with pytest.raises(ValueError, match="Waves of width 6 do not fit attention of width 8"):
+    with pytest.raises(ValueError, match="Positions of width 6 do not fit attention of width 8"):
         RelativeAttention(WIDTH, HEADS, Sinusoidal(6))
     relative = RelativeAttention(WIDTH, HEADS, Sinusoidal(WIDTH))
     with pytest.raises(ValueError, match="no keys of another"):
         relative(torch.randn(1, 2, WIDTH), torch.randn(1, 2, WIDTH))
     offsets = torch.tensor([0, 2], dtype=torch.int32)
-    with pytest.raises(ValueError, match="one sequence a row"):
+    with pytest.raises(ValueError, match="no packed sequences"):
         block()(torch.randn(1, 2, WIDTH), Mask(segments=Segments(offsets, offsets, 2)))

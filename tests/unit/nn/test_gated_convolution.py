@@ -160,9 +160,9 @@ def test_the_variance_stays_the_same_through_many_layers(dropout: float) -> None
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="no middle"):
+    with pytest.raises(ValueError, match="must be odd"):
         ConvolutionalEncoderBlock(D, 4)
-    with pytest.raises(ValueError, match="at least one place"):
+    with pytest.raises(ValueError, match="at least 1"):
         GatedConvolution(D, 0)
     block, x_BTD = ConvolutionalDecoderBlock(D, 3), torch.zeros(B, T, D)
     with pytest.raises(ValueError, match="needs a source"):

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transduce.nn.linear import cast, cast_together, column_sums, linear
+from transduce.nn.linear import column_sums, linear
+from transduce.nn.mixed_precision import CastCopies, cast
 from transduce.nn.residual import dropped
 
 
@@ -63,30 +64,42 @@ def test_under_autocast_it_is_as_near_as_torchs() -> None:
         assert mine <= 1.5 * theirs
 
 
-def test_copies_in_another_type_live_no_longer_than_their_block() -> None:
+def test_cast_copies_are_used_only_inside_their_block() -> None:
     weight, bias = torch.randn(6, 8, requires_grad=True), torch.randn(6, requires_grad=True)
     weights = [weight, bias]
-    copies = [torch.empty_like(w, dtype=torch.bfloat16) for w in weights]
+    casts = CastCopies(weights, torch.bfloat16)
     x = torch.randn(3, 8)
 
     def product() -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return linear(x, weight, bias)
 
-    with cast_together(weights, copies):
-        assert cast(weight, torch.bfloat16) is copies[0]
+    with casts.active():
+        assert cast(weight, torch.bfloat16) is casts.copy_of(weight)
         assert cast(weight, torch.float64).dtype == torch.float64
+        assert cast(x, torch.bfloat16).tolist() == x.bfloat16().tolist()  # no weight
         before = product()
     torch.testing.assert_close(before, product())
     for w in weights:
         w.grad = torch.ones_like(w)
-    torch.optim.AdamW(weights, lr=0.5, fused=True).step()  # which counts up no version
+    torch.optim.AdamW(weights, lr=0.5, fused=True).step()  # does not raise weight._version
     expected = F.linear(x.bfloat16(), weight.bfloat16(), bias.bfloat16())
     torch.testing.assert_close(product(), expected)
     assert not torch.equal(product(), before)
-    with pytest.raises(KeyError), cast_together(weights, copies):
+    with casts.active():
+        torch.testing.assert_close(product(), expected)  # copied anew
+    with pytest.raises(KeyError), casts.active():
         raise KeyError
-    assert cast(weight, torch.bfloat16) is not copies[0]
+    assert cast(weight, torch.bfloat16) is not casts.copy_of(weight)
+
+
+def test_of_nested_cast_copies_the_inner_ones_are_used() -> None:
+    weight = torch.randn(4, 4)
+    outer, inner = CastCopies([weight], torch.bfloat16), CastCopies([weight], torch.bfloat16)
+    with outer.active():
+        with inner.active():
+            assert cast(weight, torch.bfloat16) is inner.copy_of(weight)
+        assert cast(weight, torch.bfloat16) is outer.copy_of(weight)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

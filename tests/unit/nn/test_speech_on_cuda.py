@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from transduce.nn.conformer import ConformerBlock
-from transduce.nn.ctc.alignment import Tolerance, align
+from transduce.nn.ctc.alignment import MismatchPenalties, align
 from transduce.nn.ctc.loss import ctc_greedy, ctc_loss
 from transduce.nn.ctc.prefix_score import CtcPrefix
 from transduce.nn.masks import padding
@@ -118,14 +118,14 @@ def test_ctc() -> None:
         torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("tolerance", [None, Tolerance()])
-def test_alignment(tolerance: Tolerance | None) -> None:
+@pytest.mark.parametrize("penalties", [None, MismatchPenalties()])
+def test_alignment(penalties: MismatchPenalties | None) -> None:
     torch.manual_seed(0)
     log_probs_SV = (3 * torch.randn(2_500, 12)).log_softmax(dim=-1)
     tokens_U = torch.randint(1, 12, (400,))
     breaks_G = torch.rand(401) < 0.1
     on_cpu, on_cuda = (
-        align(log_probs_SV.to(device), tokens_U, 0, tolerance, breaks_G) for device in DEVICES
+        align(log_probs_SV.to(device), tokens_U, 0, penalties, breaks_G) for device in DEVICES
     )
     assert torch.equal(on_cuda.first_U, on_cpu.first_U)
     assert torch.equal(on_cuda.last_U, on_cpu.last_U)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from transduce.nn.attention.attention import fused_attention, masked_softmax
 from transduce.nn.attention.short import fits, short_attention
 from transduce.nn.embedding.fused import embedded
-from transduce.nn.linear import linear, remember_sums
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.linear import linear
 from transduce.nn.loss.cross_entropy import cross_entropy
 from transduce.nn.loss.r_drop import r_drop_cross_entropy
 from transduce.nn.masks import Mask, Segments, causal
@@ -207,7 +208,7 @@ def test_a_gradient_that_was_changed_has_lost_its_sums() -> None:
         with HALF:
             y = linear(x, weight, bias)
         grad = torch.ones_like(y)
-        remember_sums(grad, torch.full((8,), 7.0, device="cuda"))  # not true, so that it shows
+        GRADIENT_SUMS.put(grad, torch.full((8,), 7.0, device="cuda"))  # not true, so that it shows
         if changed:
             grad.add_(1.0)
         (found,) = torch.autograd.grad(y, bias, grad)

@@ -89,9 +89,9 @@ def complaint(text: str, *overrides: str) -> str:
         ("? [a, b]\n: 1\n", "my.yaml:4: a key must be a plain word"),
         # A name that is pydantic's tag inside
         ("model: {transformer: 3}\n", "my.yaml:4: unknown key model.transformer"),
-        ("train: 5\n", "my.yaml:4: train is 5, but it takes keys of its own: steps, epochs"),
-        ("train: [1]\n", "my.yaml:4: train is [1], but it takes keys of its own: steps, epochs"),
-        ("train:\n", "my.yaml:4: train has nothing under it; give it keys, or leave it out"),
+        ("train: 5\n", "my.yaml:4: train is 5, but it is a section with keys: steps, epochs"),
+        ("train: [1]\n", "my.yaml:4: train is [1], but it is a section with keys: steps, epochs"),
+        ("train:\n", "my.yaml:4: train is empty; give it keys, or leave it out"),
         ("model: {encoder: recurrent}\n", "did you mean model.encoder.kind: recurrent?"),
         (
             "model: {encoder: {kind: transfomer}}\n",
@@ -107,18 +107,18 @@ def complaint(text: str, *overrides: str) -> str:
         ("model: {decoder: {cell: gru}}\n", "or set model.decoder.kind: recurrent"),
         (
             "model: {preset: transformer-tny}\n",
-            "model.preset is transformer-tny; there is no such preset; did you mean ",
+            "model.preset is transformer-tny, which is not a preset; did you mean ",
         ),
         (
             "model: {preset: zzz}\n",
-            "my.yaml:4: model.preset is zzz; there is no such preset; there are transformer-tiny,",
+            "my.yaml:4: model.preset is zzz, which is not a preset; there are transformer-tiny,",
         ),
         (
             "metrics:\n- bleu\n- chfr\n",
             "my.yaml:6: item 2 of metrics is chfr; it must be bleu, chrf,",
         ),
-        ("name: a\nname: b\n", "my.yaml:5: the key name stands twice; keep one of them"),
-        ("train:\n  lr: 1\n  lr: 2\n", "my.yaml:6: the key train.lr stands twice"),
+        ("name: a\nname: b\n", "my.yaml:5: the key name occurs twice; keep one of them"),
+        ("train:\n  lr: 1\n  lr: 2\n", "my.yaml:6: the key train.lr occurs twice"),
         (
             "train:\n\tlr: 1\n",
             "my.yaml:5: this is not valid YAML: there is a tab here; indent with",
@@ -128,7 +128,7 @@ def complaint(text: str, *overrides: str) -> str:
         ('name: "\x00"\n', "my.yaml:4: this is not valid YAML: special characters"),
         ("name: !!python/name:os.system x\n", "my.yaml:4: this is not valid YAML: could not"),
         ("---\nname: a\n", "my.yaml:4: this is not valid YAML: found another document"),
-        ("train: &a\n  b: *a\n", "my.yaml:4: the values are nested without end"),
+        ("train: &a\n  b: *a\n", "my.yaml:4: the values are nested endlessly"),
     ],
 )
 def test_one_mistake_is_one_line(text: str, said: str) -> None:
@@ -142,15 +142,15 @@ def test_one_mistake_is_one_line(text: str, said: str) -> None:
     [
         ("", "my.yaml is empty; start from"),
         ("# nothing\n", "my.yaml is empty; start from"),
-        ("- a\n- b\n", "my.yaml: this is a list; a recipe has keys"),
-        ("5\n", "my.yaml: this is a single value; a recipe has keys"),
-        ("name: x\n", "my.yaml: the key data is missing: what it learns from"),
+        ("- a\n- b\n", "my.yaml holds a list; a recipe has keys"),
+        ("5\n", "my.yaml holds a single value; a recipe has keys"),
+        ("name: x\n", "my.yaml: the key data is missing: corpora and tokenization"),
         (
             "data:\n  train: {name: copy, split: train}\n",
             "my.yaml:1: the key data.valid is missing",
         ),
-        ("data:\n", "my.yaml:1: data has nothing under it"),
-        ("[" * 2000, "my.yaml: the values are nested without end"),
+        ("data:\n", "my.yaml:1: data is empty"),
+        ("[" * 2000, "my.yaml: the values are nested endlessly"),
     ],
 )
 def test_a_file_that_is_no_recipe(text: str, said: str) -> None:
@@ -162,9 +162,9 @@ def test_a_file_that_is_no_recipe(text: str, said: str) -> None:
     [
         (
             "a.txt",
-            ["data.train is a.txt, but it takes keys of its own: source, target, tag"],
+            ["data.train is a.txt, but it is a section with keys: source, target, tag"],
         ),
-        ("", ["data.train has nothing under it"]),
+        ("", ["data.train is empty"]),
         ("{}", ["data.train.source is missing", "data.train.target is missing"]),
         ("{source: a}", ["the key data.train.target is missing"]),
         # The missing keys are there, misspelt: that is told once.
@@ -254,12 +254,12 @@ def test_an_override_needs_key_and_value(override: str) -> None:
     [
         ("train.l=3", "unknown key train.l; did you mean train.lr?"),
         ("trian.lr=3", "unknown key trian; did you mean train?"),
-        ("train=5", "train is 5, but it takes keys of its own"),
+        ("train=5", "train is 5, but it is a section with keys"),
         ("train={lr: 3, stps: 4}", "unknown key train.stps; did you mean train.steps?"),
         ("metrics.0=bleu", "it must be a list of"),
         (
             "model.preset=gru-atention",
-            "there is no such preset; did you mean gru-attention",
+            "which is not a preset; did you mean gru-attention",
         ),
     ],
 )
@@ -293,9 +293,9 @@ def test_another_kind_leaves_nothing_of_the_preset() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_preset_on_the_command_line_goes_over_the_file(order: int) -> None:
-    spelt_out = dump_recipe(read(DATA, "model.preset=transformer-tiny", "model.dropout=0.3"))
+    expand_preset = dump_recipe(read(DATA, "model.preset=transformer-tiny", "model.dropout=0.3"))
     overrides = ["model.preset=gru-attention", "model.width=64", "model.encoder.layers=2"]
-    model = read(spelt_out, *overrides[::order]).model
+    model = read(expand_preset, *overrides[::order]).model
     assert isinstance(model.encoder, RecurrentEncoder)
     assert (model.width, model.encoder.layers, model.encoder.cell) == (64, 2, "gru")
     assert model.dropout == 0.3
@@ -406,7 +406,7 @@ def test_every_key_is_explained() -> None:
         for key in section.keys:
             assert key.about, f"{section.places}.{key.name} has no description"
             assert key.takes
-            assert key.required or key.default or "keys of its own" in key.takes
+            assert key.required or key.default or "a section" in key.takes
 
 
 def test_no_part_is_told_twice() -> None:

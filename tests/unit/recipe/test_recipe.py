@@ -21,7 +21,7 @@ from transduce.recipe import (
     parse_recipe,
 )
 from transduce.recipe.presets import PRESETS
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 
 DATA = """data:
   train: {source: a, target: b}
@@ -116,7 +116,7 @@ def test_a_name_stays_inside_runs(name: str) -> None:
         ),
         (
             "model:\n  encoder:\n    positions: rotary\n    combine: concatenate\n",
-            "my.yaml:7: model.encoder.combine is concatenate, but rotary positions turn",
+            "my.yaml:7: model.encoder.combine is concatenate, but rotary positions rotate",
         ),
         (
             "model: {decoder: {positions: none, combine: concatenate}}\n",
@@ -133,27 +133,27 @@ def test_a_name_stays_inside_runs(name: str) -> None:
         ),
         (
             "validation:\n  metric: wer\n",
-            "my.yaml:5: validation.metric is wer, which is not measured; add it to metrics, now "
+            "my.yaml:5: validation.metric is wer, which is not computed; add it to metrics, now "
             "bleu, chrf",
         ),
         (
             "model:\n  encoder: {kind: recurrent}\n  decoder: {kind: recurrent, attention: none}\n"
             "decode:\n  coverage_penalty: 0.2\n",
-            "my.yaml:8: decode.coverage_penalty is 0.2, but it counts attention to the source",
+            "my.yaml:8: decode.coverage_penalty is 0.2, but it needs attention to the source",
         ),
         ("validation: {metric: blue}\n", "; did you mean bleu?"),
         (
             "model:\n  encoder:\n    kind: convolutional\n    kernel: 4\n",
-            "my.yaml:7: model.encoder.kernel is 4; it must be odd, to have a middle",
+            "my.yaml:7: model.encoder.kernel is 4; it must be odd",
         ),
         (
             "model:\n  decoder:\n    kind: recurrent\n    location_kernel: 10\n",
-            "my.yaml:7: model.decoder.location_kernel is 10; it must be odd, to have a middle",
+            "my.yaml:7: model.decoder.location_kernel is 10; it must be odd",
         ),
         (
             "  max_length: 64\nmodel:\n"
             "  decoder: {kind: convolutional, positions: learned, max_positions: 64}\n",
-            "my.yaml:6: model.decoder.max_positions is 64, but data.max_length lets 65 tokens",
+            "my.yaml:6: model.decoder.max_positions is 64, but data.max_length allows 65 tokens",
         ),
         (
             "model: {decoder: {kind: convolutional, heads: 4}}\n",
@@ -193,7 +193,7 @@ def test_a_task_fills_in_what_is_not_said() -> None:
         assert recipe.model.encoder.layers == 2
         tokens = recipe.data.tokens
         assert (tokens.source.level, tokens.target.level) == levels
-        assert recipe.metrics == list(RULES[task].judged_by)
+        assert recipe.metrics == list(TASK_RULES[task].default_metrics)
         assert parse_recipe(dump_recipe(recipe), "again", Path("/data")) == recipe
     source = f"task: classify\ndata: {FILES}\n"
     assert read(source, "data.tokens.source.level=word").data.tokens.target.level == "label"
@@ -216,7 +216,7 @@ def test_a_preset_is_the_same_from_python_and_from_yaml(preset: str, task: str) 
 
 
 def test_a_preset_that_there_is_not_is_told_in_python_too() -> None:
-    with pytest.raises(ValueError, match=r"there is no such preset; did you mean transformer-tiny"):
+    with pytest.raises(ValueError, match=r"which is not a preset; did you mean transformer-tiny"):
         Model(preset="transformer-tny")
 
 
@@ -237,45 +237,49 @@ def test_parts_made_in_python_are_filled_in_as_the_task_has_it() -> None:
         (
             "classify",
             "model.decoder.layers=2",
-            "model.decoder is given, but that is not for a class",
+            "model.decoder is given, but a classifier",
         ),
         (
             "classify",
             "model.tie_embeddings=none",
-            "model.tie_embeddings is none, but that is not for a classifier",
+            "model.tie_embeddings is none, but a classifier (task: classify) does not use it",
         ),
-        ("classify", "decode.beam=4", "decode.beam is 4, but that is not for a classifier"),
+        (
+            "classify",
+            "decode.beam=4",
+            "decode.beam is 4, but a classifier (task: classify) does not use it",
+        ),
         (
             "classify",
             "decode={no_repeat_ngram: 2}",
-            "decode.no_repeat_ngram is 2, but that is not for a",
+            "decode.no_repeat_ngram is 2, but a classifier",
         ),
-        ("classify", "validation.beam=2", "validation.beam is 2, but that is not for a classifier"),
+        ("classify", "validation.beam=2", "validation.beam is 2, but a classifier"),
         (
             "classify",
             "data.multiple_references=true",
-            "data.multiple_references is True, but that is not for",
+            "data.multiple_references is True, but a classifier",
         ),
-        ("classify", "model.characters.width=8", "model.characters is given, but that is"),
-        ("classify", "model.encoder=null", "model.encoder has nothing under it"),
-        ("classify", "metrics=[bleu]", "metrics has bleu, which does not judge a classifier"),
+        ("classify", "model.characters.width=8", "model.characters is given, but a classifier"),
+        ("classify", "model.encoder=null", "model.encoder is empty"),
+        ("classify", "metrics=[bleu]", "metrics has bleu, which is not for a classifier"),
         ("classify", "data.tokens={both: {}}", "data.tokens.both is one vocabulary, but the lab"),
         ("classify", "data.tokens.target.level=word", "data.tokens.target.level is word; for a cl"),
         ("tag", "data.tokens.source.level=word", "data.tokens.source.level is word; for a tagger"),
         (
             "tag",
             "model.pooling=last",
-            "model.pooling is last, but that is not for a tagger (task: tag)",
+            "model.pooling is last, but a tagger (task: tag) does not use it",
         ),
         ("tag", "model.characters.width=7", "model.characters.width is 7; it must be even"),
         ("tag", "model.characters.width=512", "must be even, and below the 512 that model.width"),
         (
             "transduce",
             "model.pooling=last",
-            "model.pooling is last, but that is not for a sequence-to-",
+            "model.pooling is last, but a sequence-to-",
         ),
-        ("transduce", "model.word_dropout=0.1", "model.word_dropout is 0.1, but that is not for"),
-        ("transduce", "model.decoder=null", "model.decoder has nothing under it"),
+        ("transduce", "model.word_dropout=0.1", "model.word_dropout is 0.1, but a sequence"),
+        ("transduce", "model.decoder=null", "model.decoder is empty"),
         ("transduce", "task=translate", "task is translate; it must be one of transduce, classify"),
     ],
 )
@@ -286,7 +290,9 @@ def test_keys_that_mean_nothing_to_a_task_are_told(task: str, override: str, sai
 
 
 def test_any_encoder_goes_with_any_task() -> None:
-    for task in (name for name, rules in RULES.items() if "model.encoder" not in rules.without):
+    for task in (
+        name for name, rules in TASK_RULES.items() if "model.encoder" not in rules.unused_keys
+    ):
         for kind in ("pooled", "recurrent", "transformer", "convolutional"):
             read(f"task: {task}\ndata: {FILES}\nmodel: {{encoder: {{kind: {kind}}}}}\n")
 
@@ -321,25 +327,28 @@ def test_a_table_of_sound_files_is_enough() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("data.valid={file: b.tsv}", "data.valid does not fit the others, whose sources are audio"),
-        ("data.streaming=true", "data.streaming is true, but audio is never held in memory"),
+        (
+            "data.valid={file: b.tsv}",
+            "data.valid does not match the other corpora, whose sources are audio",
+        ),
+        ("data.streaming=true", "data.streaming is true, but audio is always streamed"),
         (
             "data.overlong=truncate",
-            "data.overlong is truncate, but half of an utterance has another text",
+            "data.overlong is truncate, but a truncated utterance would not match its transcript",
         ),
         (
             "train.batch_tokens=auto",
-            "train.batch_tokens is auto, but of audio it must be a number of frames",
+            "train.batch_tokens is auto, but for audio it must be a number of frames",
         ),
-        ("train.fsdp=true", "train.fsdp is true, but models of audio are not cut into parts"),
+        ("train.fsdp=true", "train.fsdp is true, but speech models cannot be sharded"),
         ("model.tie_embeddings=all", "model.tie_embeddings is all, but audio has no embeddings"),
-        ("decode.coverage_penalty=1", "decode.coverage_penalty is 1.0, but it counts tokens"),
-        ("decode.ctc_weight=0.3", "decode.ctc_weight is 0.3, but model.ctc_weight has learnt none"),
+        ("decode.coverage_penalty=1", "decode.coverage_penalty is 1.0, but it needs source tokens"),
+        ("decode.ctc_weight=0.3", "decode.ctc_weight is 0.3, but model.ctc_weight is 0"),
         (
             "model.ctc_weight=1",
             "model.ctc_weight is 1; it must be a number of at least 0 and below 1",
         ),
-        ("audio.hop=30", "audio.hop is 30.0 ms; frames of 25.0 ms would leave gaps"),
+        ("audio.hop=30", "audio.hop is 30.0 ms, longer than audio.window, 25.0 ms"),
         ("audio.mel_bands=5", "audio.mel_bands is 5; it must be a whole number of at least 7"),
         ("audio.speed_perturbation=[3.0]", "item 1 of audio.speed_perturbation is 3"),
         ("model.encoder={kind: conformer, kernel: 4}", "model.encoder.kernel is 4; it must be odd"),
@@ -369,7 +378,7 @@ def test_what_sound_is_for() -> None:
     assert read(without, "task=classify").audio is not None
     complaints = {
         "task=tag": "audio is for task: transduce or classify, not for tag",
-        "model.ctc_weight=0.3": "CTC writes a text, and a label is none",
+        "model.ctc_weight=0.3": "CTC needs a text as target, not a label",
         "model.word_dropout=0.1": "audio has no words",
     }
     for key, why in complaints.items():
@@ -383,14 +392,12 @@ def test_corpora_of_sound_in_a_list() -> None:
     assert recipe.audio is not None
     assert is_tagged(recipe.data.train)
     found = complaint(SOUND, f"data.train=[{each}, {{file: c.tsv}}]")
-    assert "data.train does not fit the others, whose sources are audio" in found
+    assert "data.train does not match the other corpora, whose sources are audio" in found
 
 
 def test_ctc_is_for_sound() -> None:
-    assert "model.ctc_weight is 0.3, but CTC is for audio" in complaint(
-        DATA, "model.ctc_weight=0.3"
-    )
-    assert "data.train does not fit the others, whose sources are text" in complaint(
+    assert "model.ctc_weight is 0.3, but CTC needs audio" in complaint(DATA, "model.ctc_weight=0.3")
+    assert "data.train does not match the other corpora, whose sources are text" in complaint(
         DATA, "audio=", "data.train={file: a.tsv, audio: path}"
     )
 
@@ -399,12 +406,10 @@ def test_joint_search_needs_one_vocabulary() -> None:
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     assert read(SOUND, "model.ctc_weight=0.3", apart).model.ctc_weight == 0.3
     found = complaint(SOUND, "model.ctc_weight=0.3", "decode.ctc_weight=0.3", apart)
-    assert "CTC has tokens of its own: use data.tokens.both" in found
+    assert "one vocabulary for CTC and the decoder: use data.tokens.both" in found
 
 
 def test_learned_positions_count_states_not_frames() -> None:
     learned = "model.encoder={positions: learned, max_positions: 400}"
     assert read(SOUND, learned, "data.max_length=1600").model.encoder is not None
-    assert "data.max_length lets 401 tokens through" in complaint(
-        SOUND, learned, "data.max_length=1604"
-    )
+    assert "data.max_length allows 401 tokens" in complaint(SOUND, learned, "data.max_length=1604")

@@ -12,7 +12,8 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, greedy
-from transduce.models import EncoderDecoder, Lens, Vocabulary, build
+from transduce.models import EncoderDecoder, Lens
+from transduce.models.build import Vocabulary, build
 from transduce.runtime import c_transformer as native
 from transduce.runtime import packed_weight as products
 from transduce.runtime.c import library, why_not
@@ -20,7 +21,7 @@ from transduce.runtime.c.product import Kernel
 from transduce.runtime.c_transformer import CTransformerState, CTransformerSteps, steps_of
 from transduce.runtime.flat import ROOM, FlatSteps
 from transduce.runtime.packed_copy import packed
-from transduce.runtime.packed_weight import Multiply, levels_of
+from transduce.runtime.packed_weight import Multiply, quantize_weight
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
 
@@ -73,7 +74,7 @@ def source(width: int = 9) -> tuple[Tensor, Tensor]:
 
 def in_float64(weight_FD: Tensor, bias_F: Tensor | None) -> Multiply:
     """What a product in levels is, each row of inputs with a scale of its own."""
-    levels_FD, scale_F = levels_of(weight_FD)
+    levels_FD, scale_F = quantize_weight(weight_FD)
 
     def multiply(x: Tensor, relu: bool, added: Tensor | None) -> Tensor:
         most = x.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30)

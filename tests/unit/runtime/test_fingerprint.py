@@ -1,4 +1,4 @@
-"""Every change of a network is seen; what stays the same is taken for the same."""
+"""Every change of a network is seen; what stays the same assuming that the text is the same."""
 
 from __future__ import annotations
 

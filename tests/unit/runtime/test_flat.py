@@ -15,7 +15,8 @@ from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.constraints.constraint import Constraint, Exclude, NoRepeat, Prefix
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample
-from transduce.models import EncoderDecoder, Lens, Vocabulary, build
+from transduce.models import EncoderDecoder, Lens
+from transduce.models.build import Vocabulary, build
 from transduce.runtime import packed_weight as products
 from transduce.runtime.flat import ROOM, FlatState, FlatSteps, has_flat_steps, take_rows
 from transduce.runtime.packed_copy import packed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from transduce.errors import ModelError
-from transduce.runtime.int8_file import pack_levels, unpack_levels
+from transduce.runtime.int8_file import dequantize_weights, quantize_weights
 
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 
@@ -19,34 +19,35 @@ NUMBERS = st.floats(-1e6, 1e6, width=32)
 @hypothesis.given(arrays.arrays(np.float32, st.tuples(*[st.integers(1, 6)] * 2), elements=NUMBERS))
 @hypothesis.settings(max_examples=300, deadline=None)
 def test_rounding_is_near_and_done_once(given: NDArray[np.float32]) -> None:
-    packed = pack_levels({"x": torch.from_numpy(given)})
-    levels, rounded = packed["x"], unpack_levels(packed)["x"]
+    packed = quantize_weights({"x": torch.from_numpy(given)})
+    levels, rounded = packed["x"], dequantize_weights(packed)["x"]
     assert levels.dtype == torch.int8
     assert int(levels.int().abs().max()) <= 127
     half = np.abs(given).max(axis=1, keepdims=True).astype(np.float64) / 127 / 2
     assert (np.abs(rounded.double().numpy() - given) <= half * 1.001 + 1e-12).all()
-    again = pack_levels({"x": rounded})
+    again = quantize_weights({"x": rounded})
     assert torch.equal(again["x"], levels)
     assert torch.allclose(again["x.scale"], packed["x.scale"], rtol=1e-6, atol=0)
 
 
 def test_what_is_no_matrix_stays() -> None:
     weights = {"bias": torch.randn(5), "filter": torch.randn(2, 3, 4), "matrix": torch.randn(3, 4)}
-    packed = pack_levels(weights)
+    packed = quantize_weights(weights)
     assert list(packed) == ["bias", "filter", "matrix", "matrix.scale"]
-    back = unpack_levels(packed)
+    back = dequantize_weights(packed)
     assert list(back) == list(weights)
     for name in ("bias", "filter"):
         assert torch.equal(back[name], weights[name])
     assert not torch.equal(back["matrix"], weights["matrix"])
-    assert torch.equal(unpack_levels(weights)["matrix"], weights["matrix"])  # a file of full size
+    # a file of full size
+    assert torch.equal(dequantize_weights(weights)["matrix"], weights["matrix"])
 
 
 @pytest.mark.parametrize("scale", [None, torch.ones(2), torch.ones(3, 1)])
 def test_rows_without_scales_are_told(scale: torch.Tensor | None) -> None:
-    packed = pack_levels({"x": torch.randn(3, 4)})
+    packed = quantize_weights({"x": torch.randn(3, 4)})
     del packed["x.scale"]
     if scale is not None:
         packed["x.scale"] = scale
     with pytest.raises(ModelError, match="no scale for each row of x: export the model again"):
-        unpack_levels(packed)
+        dequantize_weights(packed)

@@ -7,7 +7,8 @@ import torch
 
 from transduce import recipe
 from transduce.decoding.search.greedy import greedy
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.runtime.packed_copy import packed
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]]), torch.tensor([4, 3])

@@ -18,9 +18,10 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.tokens.tokenizer import PAD
 from transduce.interop.onnx import EncoderGraph, StepGraph
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build, build_language_model
 from transduce.models.decoders import DecoderState, TransformerDecoder
-from transduce.models.language_model import LanguageModelNetwork, build_language
+from transduce.models.language_model import LanguageModelNetwork
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention.attention import SCORES
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
@@ -193,7 +194,7 @@ def test_language_models(options: dict[str, Any], read: int) -> None:
         options = {"layers": 2, "heads": 2, "feed_forward": 20, "max_positions": 24, **options}
     shape = {"width": 16, "encoder": None, "decoder": options}
     torch.manual_seed(8)
-    network = build_language(recipe.Model.model_validate(shape), V).eval()
+    network = build_language_model(recipe.Model.model_validate(shape), V).eval()
     lively(network)
     exact = deepcopy(network).double()
     ours = reader_of(packed(network, "float32"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from transduce.synthesis.acoustics import echoed, recorded, with_noise
+from transduce.synthesis.acoustics import echoed, simulate_recording, with_noise
 
 RATE = 16_000
 
@@ -36,8 +36,8 @@ def test_an_echo_follows_and_falls() -> None:
 
 
 def test_a_recording_tells_where_its_voice_begins() -> None:
-    heard, before = recorded(click(0.0), RATE, np.random.default_rng(3))
+    heard, before = simulate_recording(click(0.0), RATE, np.random.default_rng(3))
     assert np.abs(heard).max() <= 0.91
     assert int(np.abs(heard).argmax()) == round(before * RATE)
-    again, _ = recorded(click(0.0), RATE, np.random.default_rng(3))
+    again, _ = simulate_recording(click(0.0), RATE, np.random.default_rng(3))
     assert np.array_equal(heard, again)

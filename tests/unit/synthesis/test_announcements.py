@@ -25,7 +25,7 @@ def test_voices_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(DataError, match="`transduce demo speech` makes it"):
         check_named(corpora[0])
     seen: list[int] = []
-    place, new = made.announce(2, lambda done, total: seen.append(total - done))
+    place, new = made.make_announcements(2, lambda done, total: seen.append(total - done))
     assert new
     assert seen[-1] == 0
     voices = []
@@ -39,4 +39,4 @@ def test_voices_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert voices[0] == {"f2", "m1"}
     assert voices[1] <= voices[0]
     assert not voices[2] & voices[0]
-    assert made.announce(2, lambda done, total: None) == (place, False)
+    assert made.make_announcements(2, lambda done, total: None) == (place, False)

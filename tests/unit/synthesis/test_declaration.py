@@ -14,7 +14,7 @@ from transduce.data.text.pairs import read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Named
 from transduce.synthesis.declaration import speak
-from transduce.synthesis.show import speak_and_tell
+from transduce.synthesis.show import speak_and_print
 
 pytest.importorskip("espeakng_loader", reason="needs the package espeakng-loader")
 
@@ -95,7 +95,7 @@ def test_it_goes_on_where_it_was_and_says_the_same(tmp_path: Path) -> None:
 
 
 def test_all_languages_are_one_corpus(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    speak_and_tell(["eng", "deu_1996"], 1, None, 2)
+    speak_and_print(["eng", "deu_1996"], 1, None, 2)
     told = capsys.readouterr().out
     assert "eng: train 2, valid 1, test-articles 2, test-voices 8 recordings" in told
     pairs = list(read_pairs(Named(name="udhr-spoken", split="train", language="all"), None))
@@ -108,7 +108,7 @@ def test_all_languages_are_one_corpus(shelf: Path, capsys: pytest.CaptureFixture
     ("languages", "sentence"),
     [
         (["tlh"], r"espeak does not know the language of tlh \(Unheard\): leave it out"),
-        (["jpn"], r"espeak cannot read jpn \(Japanese\) in this script, it spells it"),
+        (["jpn"], r"espeak cannot read jpn \(Japanese\) in this script, only spell it"),
         (["eng", "deu"], "udhr has no deu; there are deu_1996"),
         ([], "there is no language to read"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transduce.synthesis.espeak_groups import share_out
+from transduce.synthesis.espeak_groups import assign_to_words
 
 
 @pytest.mark.parametrize(
@@ -23,5 +23,5 @@ from transduce.synthesis.espeak_groups import share_out
 def test_phones_go_to_the_words_they_are_most_like(
     said: str, words: list[str], owners: str
 ) -> None:
-    found = share_out(said.split(), [word.split() for word in words])
+    found = assign_to_words(said.split(), [word.split() for word in words])
     assert "".join(map(str, found)) == owners

@@ -19,7 +19,7 @@ from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import ModelError
 from transduce.recipe import Tokens as TokensRecipe
 from transduce.tasks import SpeechModel
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 
 
@@ -80,7 +80,7 @@ def test_what_is_no_list_of_audio() -> None:
     for source in ("a.wav", samples, torch.from_numpy(samples)):
         with pytest.raises(ModelError, match="run takes a list of sources"):
             model.run(source)  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="samples need their rate"):
+    with pytest.raises(ModelError, match="samples need their sample rate"):
         model.run([samples])
     with pytest.raises(ModelError, match="not int: 7"):
         model.run([7])  # type: ignore[list-item]
@@ -93,8 +93,8 @@ def test_long_samples_are_cut_as_files_are(tmp_path: Path) -> None:
     model = audio_model()
     (read,) = model.run([str(tmp_path / "talk.wav")], times=True)
     (given,) = model.run([talk.astype(np.float32)], rate=RATE, times=True)
-    assert len(given.stretches) == 2
-    assert (given.text, given.stretches, given.words) == (read.text, read.stretches, read.words)
+    assert len(given.segments) == 2
+    assert (given.text, given.segments, given.words) == (read.text, read.segments, read.words)
 
 
 def test_tags_change_what_is_heard_and_leave_nothing_behind() -> None:
@@ -103,12 +103,12 @@ def test_tags_change_what_is_heard_and_leave_nothing_behind() -> None:
     assert len({plain.score, x.score, y.score}) == 3
     assert model.run([samples], rate=RATE)[0].score == plain.score
     wave = np.rint(samples * 32768).astype(np.int16)
-    pieces = [Piece.of(f"{tag}one.wav", wave) for tag in ("<y> ", "", "<x> ", "<y> ")]
+    pieces = [AudioSegment.of(f"{tag}one.wav", wave) for tag in ("<y> ", "", "<x> ", "<y> ")]
     scores = [output.score for output in model.run(pieces)]
     assert scores == [pytest.approx(one.score, abs=1e-5) for one in (y, plain, x, y)]
-    with pytest.raises(ModelError, match="knows no tag z; it knows x, y"):
+    with pytest.raises(ModelError, match="has no tag z; its tags are x, y"):
         model.run([samples], rate=RATE, tags=["z"])
-    with pytest.raises(ModelError, match="knows no tag z; it knows none"):
+    with pytest.raises(ModelError, match="has no tag z; it was trained without"):
         audio_model().run([samples], rate=RATE, tags=["z"])
 
 
@@ -130,12 +130,12 @@ def test_a_warning_where_the_model_is_unsure(tmp_path: Path) -> None:
     assert output.confidence is not None
     assert output.warning == ""  # nobody has told what is usual
     model.calibration = Calibration(1.0, min(1.0, output.confidence * 1.01))
-    assert "the model is unsure of it" in model.run([samples], rate=RATE)[0].warning
+    assert "low confidence" in model.run([samples], rate=RATE)[0].warning
     model.save(tmp_path)
     again = load(tmp_path)
     assert isinstance(again, SpeechModel)
     assert again.calibration is not None
-    assert "the model is unsure of it" in again.run([samples], rate=RATE)[0].warning
+    assert "low confidence" in again.run([samples], rate=RATE)[0].warning
     model.calibration = Calibration(1.0, output.confidence * 0.99)
     assert model.run([samples], rate=RATE)[0].warning == ""
 
@@ -145,8 +145,8 @@ def test_some_stretches_of_which_it_is_unsure() -> None:
     talk = np.concatenate([quiet, tones("abc de"), quiet, tones("ee"), quiet])
     model = audio_model()
     (output,) = model.run([talk], rate=RATE, min_length=2)
-    low, high = sorted(one.confidence for one in output.stretches)
+    low, high = sorted(one.confidence for one in output.segments)
     assert low < output.confidence < high
     model.calibration = Calibration(1.0, (low + output.confidence) / 2)
     (told,) = model.run([talk], rate=RATE, min_length=2)
-    assert "unsure of 1 of 2 stretches (" in told.warning
+    assert "low confidence in 1 of 2 segments (" in told.warning

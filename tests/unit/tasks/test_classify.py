@@ -101,7 +101,9 @@ def test_positions_that_end_are_told() -> None:
 @pytest.mark.parametrize("setting", [{"beam": 3}, {"prefix": "a"}, {"nbset": 2}])
 def test_settings_of_a_search_are_not_for_it(setting: dict[str, Any]) -> None:
     name = next(iter(setting))
-    with pytest.raises(ModelError, match=f"{name} is not for a classifier: it knows nbest and"):
+    with pytest.raises(
+        ModelError, match=f"{name} is not a setting of a classifier; its settings are nbest and"
+    ):
         classifier().run(TEXTS, **setting)
 
 
@@ -109,9 +111,9 @@ def test_what_it_cannot_do_it_says() -> None:
     model = classifier()
     with pytest.raises(ModelError, match="a classifier does not score targets"):
         model.score(TEXTS, TEXTS)
-    with pytest.raises(ModelError, match="a classifier does not write piece by piece"):
+    with pytest.raises(ModelError, match="a classifier does not stream its output"):
         model.stream("a")
-    with pytest.raises(ModelError, match="a classifier does not compute in int8"):
+    with pytest.raises(ModelError, match="a classifier does not support precision int8"):
         model.compute_in("int8")
     with pytest.raises(ModelError, match="list of sources"):
         model.run("a")
@@ -156,11 +158,11 @@ def prepared(folder: Path, train: str, valid: str) -> list[str]:
 
 def test_labels_that_training_has_not_are_named(tmp_path: Path) -> None:
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\ndull\tso so\n")
-    assert "  warning: labels that training has not count as wrong: so so" in said
+    assert "  warning: labels that do not occur in training count as wrong: so so" in said
     said = prepared(tmp_path, "fine\tgood\ndull\tbad\n", "fine\tgood\n")
     assert not any("labels" in line for line in said)
 
 
 def test_one_label_is_nothing_to_tell_apart(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a\.tsv has one label alone"):
+    with pytest.raises(DataError, match=r"a\.tsv has only one label"):
         prepared(tmp_path, "fine\tgood\ndull\tgood\n", "fine\tgood\n")

@@ -16,21 +16,21 @@ from transduce.recipe import dump_recipe
 from transduce.tasks.folder import (
     CARD,
     CARD_BESIDE,
-    OF_A_RUN,
     RECIPE,
+    RUN_FILES,
     WRITTEN,
-    Frame,
+    ModelDefinition,
+    conflicting_file,
     discard_run,
     holds_run,
-    in_the_way,
     read_metrics,
     update_metrics,
-    write_frame,
+    write_definition,
 )
 
 
 def test_a_run_that_is_discarded_leaves_what_is_not_its_own(tmp_path: Path) -> None:
-    run = [name.replace("*", "test") for name in OF_A_RUN]
+    run = [name.replace("*", "test") for name in RUN_FILES]
     for name in (*run, "corpus.tsv", "my.yaml"):
         (tmp_path / name).write_text("x")
     (tmp_path / SUMS).unlink()
@@ -61,39 +61,39 @@ def test_a_run_that_is_discarded_leaves_what_a_person_wrote(tmp_path: Path) -> N
     assert (tmp_path / RECIPE).read_text() == mine
 
 
-def frame(**parts: object) -> Frame:
+def frame(**parts: object) -> ModelDefinition:
     model = tiny(**parts)  # type: ignore[arg-type]
-    return Frame(model.recipe, model.source_tokens, model.target_tokens)
+    return ModelDefinition(model.recipe, model.source_tokens, model.target_tokens)
 
 
 def test_a_recipe_that_was_there_stays_to_the_byte(tmp_path: Path) -> None:
     mine = f"# mine\n{dump_recipe(frame().recipe)}  # all of it\n"
     (tmp_path / RECIPE).write_text(mine)
     for _ in range(2):
-        write_frame(tmp_path, frame())
+        write_definition(tmp_path, frame())
     assert (tmp_path / RECIPE).read_text() == mine
     assert fits(tmp_path / RECIPE)
-    with pytest.raises(ModelError, match="a recipe of your own"):
-        write_frame(tmp_path, frame(decode={"beam": 7}))
+    with pytest.raises(ModelError, match="your own recipe"):
+        write_definition(tmp_path, frame(decode={"beam": 7}))
     assert (tmp_path / RECIPE).read_text() == mine
 
 
 @pytest.mark.parametrize("text", ["", "just text", "data: [", "\0"])
 def test_what_is_no_recipe_at_all_stays_too(tmp_path: Path, text: str) -> None:
     (tmp_path / RECIPE).write_text(text)
-    with pytest.raises(ModelError, match="a recipe of your own"):
-        write_frame(tmp_path, frame())
+    with pytest.raises(ModelError, match="your own recipe"):
+        write_definition(tmp_path, frame())
     assert (tmp_path / RECIPE).read_text() == text
 
 
 def test_a_recipe_that_we_wrote_is_replaced(tmp_path: Path) -> None:
-    write_frame(tmp_path, frame())
-    write_frame(tmp_path, frame(decode={"beam": 7}))
+    write_definition(tmp_path, frame())
+    write_definition(tmp_path, frame(decode={"beam": 7}))
     text = (tmp_path / RECIPE).read_text()
     assert text == f"{WRITTEN}\n{dump_recipe(frame(decode={'beam': 7}).recipe)}"
     (tmp_path / RECIPE).write_text(text.replace("beam: 7", "beam: 8"))  # now it is a person's
-    with pytest.raises(ModelError, match="a recipe of your own, or was edited"):
-        write_frame(tmp_path, frame())
+    with pytest.raises(ModelError, match="your own recipe, or was edited"):
+        write_definition(tmp_path, frame())
 
 
 def test_which_folders_hold_a_run(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_which_folders_hold_a_run(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("mine")
     assert not holds_run(tmp_path)
-    assert in_the_way(tmp_path) == tmp_path / "state"
+    assert conflicting_file(tmp_path) == tmp_path / "state"
     (tmp_path / "state" / "training.previous.safetensors").touch()
     assert holds_run(tmp_path)
-    assert in_the_way(tmp_path) is None
+    assert conflicting_file(tmp_path) is None
 
 
 def test_two_that_write_metrics_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_two_that_write_metrics_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_metrics_that_somebody_changed_are_kept_and_told_of(tmp_path: Path) -> None:
     update_metrics(tmp_path, "test", {"items": 1})
     (tmp_path / "metrics.json").write_text('{"test": {"items": 1}, "mine": 2}')
-    with pytest.warns(TransduceWarning, match="was changed since transduce wrote it"):
+    with pytest.warns(TransduceWarning, match="was edited since transduce wrote it"):
         update_metrics(tmp_path, "valid", {"items": 3})
     assert read_metrics(tmp_path) == {"test": {"items": 1}, "mine": 2, "valid": {"items": 3}}
     (tmp_path / "metrics.json").write_text("not JSON")

@@ -177,9 +177,9 @@ def test_a_prompt_with_unknown_letters_is_given_back_whole(model: LanguageModel)
     ("asked", "said"),
     [
         ({"attention": True}, "a language model does not attend to a source"),
-        ({"coverage_penalty": 0.5}, "coverage_penalty counts attention to the source"),
+        ({"coverage_penalty": 0.5}, "coverage_penalty needs attention to the source"),
         ({"max_length": 0}, "max_length is 0; it must be 1 or more"),
-        ({"min_length": 5, "max_length": 4}, "min_length is 5, but max_length only 4"),
+        ({"min_length": 5, "max_length": 4}, "min_length is 5, above max_length, 4"),
         ({"max_length": 2.5}, "it must be a whole number"),
     ],
 )
@@ -197,15 +197,15 @@ data: {train: {text: a.txt}, valid: {text: b.txt}, tokens: {both: {level: charac
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.encoder={kind: transformer}", "not for a language model"),
+        ("model.encoder={kind: transformer}", "a language model .* does not use it"),
         ("data.train={source: a, target: b}", "data.train does not fit task: continue"),
-        ("task=transduce", "data.train does not fit task: transduce, which learns from sources"),
-        ("data.valid.lines=apart", "data.valid.lines is apart; it must be as in data.train"),
-        ("data.tokens={source: {}, target: {}}", "data.tokens has two sides"),
+        ("task=transduce", "data.train does not fit task: transduce, which trains on sources"),
+        ("data.valid.lines=apart", "data.valid.lines is apart; it must equal data.train.lines"),
+        ("data.tokens={source: {}, target: {}}", "data.tokens has source and target"),
         ("model.decoder={kind: recurrent}", "model.decoder.attention is general, but a language"),
-        ("metrics=[bleu]", "bleu, which does not judge a language model"),
-        ("decode.coverage_penalty=0.1", "not for a language model"),
-        ("model.decoder.max_positions=100", "max_positions is 100, but data.max_length lets 257"),
+        ("metrics=[bleu]", "bleu, which is not for a language model"),
+        ("decode.coverage_penalty=0.1", "a language model .* does not use it"),
+        ("model.decoder.max_positions=100", "max_positions is 100, but data.max_length allows 257"),
     ],
 )
 def test_recipes_that_cannot_be_are_refused_in_one_sentence(override: str, said: str) -> None:

@@ -15,7 +15,7 @@ from tiny_sounds import audio_model, audio_recipe
 from tones import RATE, tones
 from transduce import load
 from transduce.cli.printing import print_metrics, print_recordings
-from transduce.data.audio.corpus import read_waves, recorded
+from transduce.data.audio.corpus import audio_corpus, read_waves
 from transduce.data.doctor.check import examine
 from transduce.data.text.pairs import audio_of
 from transduce.errors import DataError, ModelError
@@ -43,8 +43,8 @@ def test_a_file_and_its_parts(model: SpeechModel, sounds: Path) -> None:
     seconds = len(tones("de a b")) / RATE
     first, part, again = model.run([whole, f"{whole}#t=0.1,0.5", f"{whole}#t=0"])
     assert first.text == again.text
-    assert [(s.start, s.end) for s in first.stretches] == [(0.0, pytest.approx(seconds))]
-    assert [(s.start, s.end) for s in part.stretches] == [(0.1, 0.5)]
+    assert [(s.start, s.end) for s in first.segments] == [(0.0, pytest.approx(seconds))]
+    assert [(s.start, s.end) for s in part.segments] == [(0.1, 0.5)]
     assert model(whole) == first.text
 
 
@@ -54,7 +54,7 @@ def test_samples_at_hand_need_no_file(model: SpeechModel, sounds: Path) -> None:
     from_files = model.run(names, times=True)
     for name in names:
         Path(name).unlink()
-    pieces = [listening.Piece.of(name, wave) for name, wave in zip(names, read, strict=True)]
+    pieces = [listening.AudioSegment.of(name, wave) for name, wave in zip(names, read, strict=True)]
     assert model.run(pieces, times=True) == from_files
 
 
@@ -65,10 +65,10 @@ def test_times_that_are_not_by_ctc_are_told_of_once(
     for ctc, times in ((0.3, 0), (0.0, 1)):
         model = audio_model(f"model.ctc_weight={ctc}")
         print_recordings(model, [names], "json", None, {}, scores=False, numbered=False)
-        assert capsys.readouterr().err.count("word times come from attention") == times
+        assert capsys.readouterr().err.count("word timestamps come from attention") == times
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     print_recordings(audio_model(apart), [names], "json", None, {}, scores=False, numbered=False)
-    assert "words have none: a translation" in capsys.readouterr().err
+    assert "timestamps for segments, not for words" in capsys.readouterr().err
 
 
 def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sounds: Path) -> None:
@@ -83,7 +83,7 @@ def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sound
     assert [output.failed for output in outputs] == [False, *[True] * 6, False]
     said = [output.warning for output in outputs]
     for words, warning in zip(
-        ("no audio file", "not audio", "is empty", "cut short", "3 samples", "10 ms"),
+        ("no audio file", "not audio", "is empty", "truncated", "sampling rate of 3 Hz", "10 ms"),
         said[1:7],
         strict=True,
     ):
@@ -96,7 +96,7 @@ def test_what_cannot_be_heard_does_not_stop_the_others(model: SpeechModel, sound
 def test_past_the_end_there_is_nothing(model: SpeechModel, sounds: Path) -> None:
     (output,) = model.run([f"{sounds / 'one.wav'}#t=60,70"])
     assert output.failed
-    assert "there is nothing at 60 s" in output.warning
+    assert "has nothing at 60 s" in output.warning
 
 
 def test_silence_is_empty_and_no_failure(model: SpeechModel, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_silence_is_empty_and_no_failure(model: SpeechModel, tmp_path: Path) -> 
     short, long = model.run([str(tmp_path / "silent.wav"), str(tmp_path / "long.wav")])
     assert (short.text, short.failed) == (long.text, long.failed) == ("", False)
     assert "is silent" in short.warning
-    assert "nothing but silence or noise" in long.warning
+    assert "only silence or noise" in long.warning
 
 
 @pytest.fixture
@@ -120,13 +120,13 @@ def long(tmp_path: Path) -> Path:
 def test_long_recordings_are_cut_at_their_pauses(model: SpeechModel, long: Path) -> None:
     assert model.longest == pytest.approx(3.0)
     (output,) = model.run([str(long)], times=True)
-    assert len(output.stretches) == 3
-    ends = [0.0, *(end for s in output.stretches for end in (s.start, s.end))]
+    assert len(output.segments) == 3
+    ends = [0.0, *(end for s in output.segments for end in (s.start, s.end))]
     assert ends == sorted(ends)
-    assert all(s.end - s.start <= model.longest for s in output.stretches)
-    assert output.text == " ".join(s.text for s in output.stretches if s.text)
-    pieces = [f"{long}#t={s.start:.6f},{s.end:.6f}" for s in output.stretches]
-    assert [one.text for one in model.run(pieces)] == [s.text for s in output.stretches]
+    assert all(s.end - s.start <= model.longest for s in output.segments)
+    assert output.text == " ".join(s.text for s in output.segments if s.text)
+    pieces = [f"{long}#t={s.start:.6f},{s.end:.6f}" for s in output.segments]
+    assert [one.text for one in model.run(pieces)] == [s.text for s in output.segments]
 
 
 def test_little_is_in_memory_at_a_time(
@@ -166,10 +166,10 @@ def test_of_hours_with_one_word_in_them_only_that_is_read(
 
     monkeypatch.setattr(listening, "read_waves", note)
     (output,) = model.run([str(tmp_path / "x.wav")])
-    assert len(held) == len(output.stretches) == 1
+    assert len(held) == len(output.segments) == 1
     assert held[0] < 2 * RATE
-    assert 8.5 < output.stretches[0].start < output.stretches[0].end < 10.5
-    assert 0 < output.stretches[0].confidence < 1
+    assert 8.5 < output.segments[0].start < output.segments[0].end < 10.5
+    assert 0 < output.segments[0].confidence < 1
 
 
 def test_what_was_found_is_accounted_for(model: SpeechModel, sounds: Path) -> None:
@@ -208,7 +208,7 @@ def test_words_have_times_within_the_recording(model: SpeechModel, long: Path) -
     (output,) = model.run([str(long)], times=True, ctc_weight=0.4)
     assert " ".join(word.text for word in output.words) == " ".join(output.text.split())
     for word in output.words:
-        assert any(s.start <= word.start <= word.end <= s.end for s in output.stretches)
+        assert any(s.start <= word.start <= word.end <= s.end for s in output.segments)
         assert 0 <= word.confidence <= 1
     values = output.to_json()
     assert set(values["words"][0]) == {"text", "start", "end", "confidence"}
@@ -231,12 +231,10 @@ def test_sound_that_was_leapt_over_is_told(tmp_path: Path) -> None:
     samples = np.concatenate([quiet, tones("abcdeabcde" * 3), quiet])
     soundfile.write(tmp_path / "x.wav", samples, RATE)
     (output,) = model.run([str(tmp_path / "x.wav")], times=True, min_length=1, max_length=1)
-    assert "x.wav: nothing was written of the audio from" in output.warning
+    assert "x.wav: speech without a transcript at" in output.warning
     (output,) = model.run([f"{tmp_path / 'x.wav'}#t=0.5"], times=True)
     assert output.text == ""
-    found = re.search(
-        r"x\.wav: nothing was written of the audio from (.*) to (.*) s", output.warning
-    )
+    found = re.search(r"x\.wav: speech without a transcript at (.*) to (.*) s", output.warning)
     assert found
     assert float(found[1]) == pytest.approx(0.5, abs=0.1)
     assert float(found[2]) == pytest.approx(len(samples) / RATE, abs=0.2)
@@ -258,7 +256,7 @@ def test_attention_that_does_not_move_along_is_told(sounds: Path) -> None:
 
 def test_how_far_attention_moves_along_a_corpus(sounds: Path) -> None:
     waves = [heeded.wave for heeded in read_waves([str(sounds / "two.wav")], RATE)]
-    corpus = recorded(waves, [[4, 5, 6, 7, 8, 9]])
+    corpus = audio_corpus(waves, [[4, 5, 6, 7, 8, 9]])
     model = audio_model()
     found = model.diagonal(corpus)
     assert found is not None
@@ -291,17 +289,17 @@ def test_ctc_of_other_tokens_cannot_judge_what_is_written() -> None:
     apart = "data.tokens={source: {level: character}, target: {level: character}}"
     model = audio_model(apart)
     assert not model.has_same_ctc
-    with pytest.raises(ModelError, match="ctc needs a model whose CTC"):
+    with pytest.raises(ModelError, match="ctc_weight needs a model trained with CTC"):
         model._stepper(model._settings({"ctc_weight": 0.3}))
 
 
 def test_a_language_model_must_speak_the_same_tokens(model: SpeechModel, sounds: Path) -> None:
     other = language_model()
-    with pytest.raises(ModelError, match="has other tokens than what is written"):
+    with pytest.raises(ModelError, match="has another vocabulary than the model"):
         model.run([str(sounds / "one.wav")], language_model=other)
-    with pytest.raises(ModelError, match="is no language model"):
+    with pytest.raises(ModelError, match="cannot serve as a language model"):
         model.run([str(sounds / "one.wav")], language_model=model)
-    with pytest.raises(ModelError, match="give a language_model instead"):
+    with pytest.raises(ModelError, match="use language_model for text models"):
         model.run([str(sounds / "one.wav")], rerank=other)
 
 
@@ -330,7 +328,7 @@ def test_what_is_heard_streams(model: SpeechModel, sounds: Path) -> None:
 
 def test_what_hears_is_not_exported(model: SpeechModel, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
-    with pytest.raises(ModelError, match="hears; models whose sources are text alone"):
+    with pytest.raises(ModelError, match="is a speech model; only models with text sources"):
         export_folder(tmp_path / "model", "onnx")
 
 
@@ -359,8 +357,8 @@ def test_a_recording_that_is_gone_counts_as_nothing_written(
     assert len(result.items) == 2  # the limit is of the training set
     assert result.groups == {}
     print_metrics(result)
-    assert "1 recording could not be used and counted as if nothing" in capsys.readouterr().err
-    with pytest.raises(DataError, match="listed in a table: --source alone"):
+    assert "1 recording could not be used and counted as empty" in capsys.readouterr().err
+    with pytest.raises(DataError, match="as a table, with --source alone"):
         evaluate_folder(model, sounds / "model", files=(sounds / "list.tsv", sounds / "list.tsv"))
 
 
@@ -374,3 +372,11 @@ def test_the_doctor_looks_at_headers(sounds: Path) -> None:
     told = " ".join(finding.what for finding in diagnosis.findings)
     assert "train: 1 recording that cannot be read" in told
     assert "train: 1 pair longer than data.max_length = 80" in told
+    parts = "path\ttext\tfrom\tto\none.wav\tabc\t0.1\t0.3\ntwo.wav\ta\t0.2\t99\n"
+    (sounds / "parts.tsv").write_text(parts)
+    manifest = "{file: parts.tsv, audio: path, start: from, end: to}"
+    corpora = [f"data.{split}={manifest}" for split in ("train", "valid")]
+    diagnosis = examine(audio_recipe(*corpora, *shape))
+    (frames,) = (row for row in diagnosis.lengths if row.split == "train" and row.side == "source")
+    assert frames.least == 20
+    assert frames.greatest == pytest.approx(100 * (len(tones("de a b")) / RATE - 0.2), abs=1)

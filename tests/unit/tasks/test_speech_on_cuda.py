@@ -26,8 +26,8 @@ def _whole_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_the_loss_and_its_gradient(encoder: str) -> None:
     batch = collate([noise(1.0, 1), noise(0.6, 2), noise(0.05, 3)], [[4, 5, 5], [6], [7]])
-    batch.said_BT = torch.tensor([[4, 5, 5], [6, 0, 0], [7, 0, 0]])
-    batch.said_lengths_B = torch.tensor([3, 1, 1])
+    batch.transcript_BT = torch.tensor([[4, 5, 5], [6, 0, 0], [7, 0, 0]])
+    batch.transcript_lengths_B = torch.tensor([3, 1, 1])
     found = []
     for device in DEVICES:
         # cuDNN's recurrent networks have a way back only while they learn.
@@ -43,8 +43,8 @@ def test_the_loss_and_its_gradient(encoder: str) -> None:
 def test_training_in_bfloat16_at_several_speeds() -> None:
     network = audio_network("audio.speed_perturbation=[0.9, 1.0, 1.1]").cuda().train()
     batch = collate([noise(1.0, 1), noise(0.6, 2)], [[4, 5, 5], [6]])
-    batch.said_BT = torch.tensor([[4, 5, 5], [6, 0, 0]])
-    batch.said_lengths_B = torch.tensor([3, 1])
+    batch.transcript_BT = torch.tensor([[4, 5, 5], [6, 0, 0]])
+    batch.transcript_lengths_B = torch.tensor([3, 1])
     with torch.autocast("cuda", dtype=torch.bfloat16):
         loss = network.batch_loss(batch.to("cuda"), 0.1)
     loss.total.backward()  # type: ignore[no-untyped-call]

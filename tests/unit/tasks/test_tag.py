@@ -100,7 +100,7 @@ def test_what_is_beyond_the_positions_has_no_tag() -> None:
     settings = {"layers": 1, "heads": 2, "positions": "learned", "max_positions": 3}
     (output,) = tagger({"max_length": 2}, encoder=settings).run(["a dog runs fast"])
     assert len(output.tokens) == 3
-    assert "this model has positions for 3: the rest was not read" in output.warning
+    assert "this model has positions for 3; it was truncated" in output.warning
 
 
 def test_the_column_is_the_one_it_has_learnt_from() -> None:
@@ -110,7 +110,7 @@ def test_the_column_is_the_one_it_has_learnt_from() -> None:
 
 
 def test_there_is_nothing_to_set() -> None:
-    with pytest.raises(ModelError, match="nbest is not for a tagger: it has no settings"):
+    with pytest.raises(ModelError, match="nbest is not a setting of a tagger; it has no settings"):
         tagger().run(TEXTS, nbest=2)
 
 
@@ -161,5 +161,5 @@ def test_lines_with_another_number_of_tags_are_not_judged(tmp_path: Path) -> Non
 @pytest.mark.parametrize("role", ["language_model", "rerank", "ensemble"])
 def test_a_tagger_does_not_help_another_model_to_write(role: str) -> None:
     helper: Any = tagger()
-    with pytest.raises(ModelError, match=r"tagger|task tag"):
+    with pytest.raises(ModelError, match=r"tagger|task: tag"):
         tiny().run(["tea"], **{role: [helper] if role == "ensemble" else helper})

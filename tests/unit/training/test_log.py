@@ -112,7 +112,13 @@ def test_training_goes_on_without_tensorboard(
     with Progress(tmp_path, 10, terminal=False) as progress:
         progress.log(record(1))
         progress.log(record(2))
-    assert capsys.readouterr().err.count("TensorBoard logs are off") == 1
+    told = capsys.readouterr().err
+    if cause == "folder":
+        assert told.count("TensorBoard logs are off") == 1
+    else:
+        assert told.count("pip install 'transduce[tensorboard]'") == 1
+        assert str(tmp_path / "log.jsonl") in told
+        assert "warning" not in told
     assert len(read_log(tmp_path / "log.jsonl")) == 2
 
 

@@ -7,24 +7,24 @@ import math
 
 import torch
 
-from transduce.training.log_window import Outcome, Passed, Window
+from transduce.training.log_window import LogWindow, Outcome, UpdateResult
 
 
-def passed(*numbers: float) -> Passed:
-    return Passed(*map(torch.tensor, numbers))
+def passed(*numbers: float) -> UpdateResult:
+    return UpdateResult(*map(torch.tensor, numbers))
 
 
 def test_a_window_is_the_same_after_a_state_on_disk() -> None:
-    window = Window([Outcome(6.0, 1.0, 15, 5.0)])
+    window = LogWindow([Outcome(6.0, 1.0, 15, 5.0)])
     window.add(passed(2.0, 1.0, 1.5), 4)
-    again = Window.from_json(json.loads(json.dumps(window.to_json())))
+    again = LogWindow.from_json(json.loads(json.dumps(window.to_json())))
     assert again.look() == window.look() == [Outcome(2.0, 1.0, 4, 1.5)]
     assert again.record() == window.record()
 
 
 def test_means_are_over_tokens_and_over_updates() -> None:
     seen = [Outcome(8.0, 1.0, 15, 6.0), Outcome(4.0, 2.0, 5, 4.0)]
-    record = Window(seen, padding=0.5, seconds=2.0, batches=5, split=3, left_out=1).record()
+    record = LogWindow(seen, padding=0.5, seconds=2.0, batches=5, split=3, left_out=1).record()
     assert record == {
         "loss": 0.5,
         "objective": 0.6,
@@ -39,21 +39,21 @@ def test_means_are_over_tokens_and_over_updates() -> None:
 
 def test_skipped_updates_are_in_no_mean() -> None:
     bad = [Outcome(math.nan, 1.0, 100, 9.0), Outcome(1.0, math.inf, 100, 9.0)]
-    record = Window([Outcome(9.0, 3.0, 12, 6.0), *bad], seconds=1.0).record()
+    record = LogWindow([Outcome(9.0, 3.0, 12, 6.0), *bad], seconds=1.0).record()
     assert (record["loss"], record["objective"], record["gradient_norm"]) == (0.5, 0.75, 3.0)
     assert record["skipped"] == 2
     assert record["tokens_per_second"] == 212  # they were computed all the same
 
 
 def test_a_window_without_a_number_has_no_mean() -> None:
-    for window in (Window(), Window([Outcome(math.inf, math.inf, 5, 1.0)], seconds=1.0)):
+    for window in (LogWindow(), LogWindow([Outcome(math.inf, math.inf, 5, 1.0)], seconds=1.0)):
         record = window.record()
         assert math.isnan(record["loss"])
         assert math.isnan(record["gradient_norm"])
 
 
 def test_a_look_takes_each_update_once() -> None:
-    window = Window()
+    window = LogWindow()
     window.add(passed(2.0, 1.0, 1.5), 4)
     window.add(passed(math.nan, 1.0, 1.5), 5)
     first = window.look()

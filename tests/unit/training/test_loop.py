@@ -128,7 +128,7 @@ def test_the_best_validation_is_kept(
     scores = scored(*values, metric=metric)
     recipe = make(validation={"metric": metric})
     trained = train(recipe, tmp_path / "run")
-    assert (trained.standing.best_step, trained.standing.best) == (2 * best, values[best - 1])
+    assert (trained.state.best_step, trained.state.best) == (2 * best, values[best - 1])
     assert equal(saved(tmp_path / "run"), scores.seen[best - 1])
     assert equal(dict(trained.model.network.named_parameters()), scores.seen[best - 1])
     assert not trained.model.network.training
@@ -156,7 +156,7 @@ def test_patience_counts_what_is_no_better(
 ) -> None:
     scored(*values)
     trained = train(make(validation={"patience": 2}), tmp_path / "run")
-    assert trained.standing.step == steps
+    assert trained.state.step == steps
 
 
 # ------------------------------------------------------------------------------- the average
@@ -177,7 +177,7 @@ def test_an_average_is_kept_only_where_it_is_better(
     assert equal(scores.seen[6], average)
     assert equal(saved(tmp_path / "run"), average if better else scores.seen[1])
     assert equal(dict(trained.model.network.named_parameters()), saved(tmp_path / "run"))
-    assert trained.standing.best == (value if better else 30)
+    assert trained.state.best == (value if better else 30)
     kept = "average" if better else "single one"
     said = told(capsys)
     assert f"The average of 3 checkpoints has exact {value} on the validation set" in said
@@ -264,7 +264,7 @@ def test_a_run_ends_after_its_epochs(
     batches = prepared(recipe).train.iterate()
     updates = sum(1 for _ in takewhile(lambda batch: batch[1].epoch < epochs, batches)) + 1
     trained = train(recipe, tmp_path / "run")
-    assert (trained.standing.step, trained.standing.position) == (updates, Position(epochs))
+    assert (trained.state.step, trained.state.position) == (updates, Position(epochs))
     assert len(scores.seen) == 1  # the end is validated
 
 
@@ -275,7 +275,7 @@ def test_an_update_takes_as_many_batches_as_asked(
     scored(10)
     recipe = make(train={"steps": 2, "accumulate": accumulate}, validation={"every": 2})
     batches = list(islice(prepared(recipe).train.iterate(), 2 * accumulate))
-    assert train(recipe, tmp_path / "run").standing.position == batches[-1][1]
+    assert train(recipe, tmp_path / "run").state.position == batches[-1][1]
 
 
 def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def test_what_is_said_before_a_run_begins(make: Callable[..., Recipe], tmp_path:
         return run.about()
 
     assert said() == []
-    assert said(fsdp=True) == ["train.fsdp cuts nothing: this run has one process."]
+    assert said(fsdp=True) == ["train.fsdp has no effect: this run has one process."]
     (slow,) = said(warmup=12)
-    assert "the run ends after 12 updates, and the rate rises over 12" in slow
+    assert "the run ends after 12 updates, before the warm-up of 12" in slow
     assert said(2, accumulate=4) == ["2 processes share the 4 batches of an update."]
     assert said(2, accumulate=2) == ["2 processes share the 2 batches of an update."]
     assert said(3, accumulate=2) == [
@@ -308,7 +308,7 @@ def test_a_run_ends_after_its_minutes(
     clock = count(0.0, 10.0)  # every look at it takes ten seconds
     monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
     recipe = make(train={"minutes": minutes, "steps": 1000, "log_every": 1000})
-    assert train(recipe, tmp_path / "run").standing.step == steps
+    assert train(recipe, tmp_path / "run").state.step == steps
 
 
 def test_validations_come_as_often_as_asked(

@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from transduce.training.log_window import Outcome
-from transduce.training.nan_guard import LOWEST, MOST_IN_A_ROW, RECOVERED, SETTLED, Guard, unusable
+from transduce.training.nan_guard import (
+    FIRST_LINES,
+    LOWEST,
+    MOST_IN_A_ROW,
+    RECOVERED,
+    NanGuard,
+    nonfinite,
+)
 
 GOOD, BAD = Outcome(6.0, 1.0, 3, 5.0), Outcome(math.nan, 1.0, 3, 5.0)
 NUMBERS = [0.0, -1.5, 3e38, 1e-45, math.inf, -math.inf, math.nan]
@@ -18,14 +25,14 @@ NUMBERS = [0.0, -1.5, 3e38, 1e-45, math.inf, -math.inf, math.nan]
 @pytest.mark.parametrize("loss", NUMBERS)
 @pytest.mark.parametrize("norm", NUMBERS)
 def test_what_the_device_skips_the_host_counts_as_skipped(loss: float, norm: float) -> None:
-    flag = unusable(torch.tensor(loss, dtype=torch.float64), torch.tensor(norm))
+    flag = nonfinite(torch.tensor(loss, dtype=torch.float64), torch.tensor(norm))
     assert flag.dtype == torch.float32
     assert float(flag) == float(not (math.isfinite(loss) and math.isfinite(norm)))
     assert Outcome(loss, norm, 1, 1.0).usable == (float(flag) == 0.0)
 
 
 def test_each_look_that_finds_any_halves_the_rate_once() -> None:
-    guard = Guard()
+    guard = NanGuard()
     guard.look([GOOD, BAD, BAD, GOOD])
     assert (guard.factor, guard.skipped, guard.in_a_row) == (0.5, 2, 0)
     guard.look([GOOD])
@@ -38,7 +45,7 @@ def test_each_look_that_finds_any_halves_the_rate_once() -> None:
 
 
 def test_the_rate_comes_back_slowly() -> None:
-    guard = Guard(factor=0.25)
+    guard = NanGuard(factor=0.25)
     guard.look([GOOD] * (RECOVERED - 1))
     assert guard.factor == 0.25
     guard.look([GOOD])
@@ -53,7 +60,7 @@ def test_the_rate_comes_back_slowly() -> None:
 
 def test_a_run_is_stuck_after_so_many_in_a_row_however_it_looks() -> None:
     for looks in (1, 5):
-        guard = Guard()
+        guard = NanGuard()
         guard.look([GOOD])
         for _ in range(0, MOST_IN_A_ROW, looks):
             assert not guard.stuck
@@ -61,7 +68,7 @@ def test_a_run_is_stuck_after_so_many_in_a_row_however_it_looks() -> None:
         assert guard.stuck
         assert guard.in_a_row == MOST_IN_A_ROW
         assert guard.loss == 2.0
-    guard = Guard()
+    guard = NanGuard()
     for _ in range(100):
         guard.look([BAD] * (MOST_IN_A_ROW - 1) + [GOOD])
     assert not guard.stuck
@@ -73,7 +80,7 @@ def noise(count: int) -> list[float]:
 
 
 def test_a_jump_is_seen_and_does_not_hide_the_next() -> None:
-    guard = Guard()
+    guard = NanGuard()
     assert not any(guard.jumps(loss) for loss in noise(50))
     assert guard.jumps(6.0)
     assert not any(guard.jumps(loss) for loss in noise(3))
@@ -81,7 +88,7 @@ def test_a_jump_is_seen_and_does_not_hide_the_next() -> None:
 
 
 def test_a_loss_that_stays_high_becomes_usual() -> None:
-    guard = Guard()
+    guard = NanGuard()
     for loss in noise(50):
         guard.jumps(loss)
     told = [guard.jumps(6.0) for _ in range(60)]
@@ -91,21 +98,21 @@ def test_a_loss_that_stays_high_becomes_usual() -> None:
 
 def test_what_is_no_jump() -> None:
     falling = [8.0 * 0.97**n + 1.0 for n in range(200)]
-    guard = Guard()
+    guard = NanGuard()
     assert not any(guard.jumps(loss) for loss in falling)
-    steady = Guard()
+    steady = NanGuard()
     for _ in range(50):
         steady.jumps(2.0)
     assert not steady.jumps(2.01)  # many deviations of nothing
     assert steady.jumps(2.5)
-    assert not any(Guard().jumps(loss) for loss in [1.0, 100.0, 1.0, 100.0][:SETTLED])
+    assert not any(NanGuard().jumps(loss) for loss in [1.0, 100.0, 1.0, 100.0][:FIRST_LINES])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_no_number_is_no_jump_and_is_not_remembered(bad: float) -> None:
-    guard = Guard()
+    guard = NanGuard()
     for loss in noise(20):
         guard.jumps(loss)
-    before = Guard(**vars(guard))
+    before = NanGuard(**vars(guard))
     assert not guard.jumps(bad)
     assert guard == before

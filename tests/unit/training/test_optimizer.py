@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from transduce import recipe
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.training.optimizer import (
     MovingAverage,
     build_optimizer,

@@ -49,7 +49,7 @@ def test_what_is_told_of_pairs(tmp_path: Path) -> None:
         "  warning: 1 pair longer than 5 tokens skipped (pairs.tsv:3)",
     ]
     assert told == [
-        "Tokens: 7 of the source, 7 of the target.",
+        "Vocabulary: 7 source tokens, 7 target tokens.",
         f"Training: {counts}",
         *skipped,
         f"Validation: {counts}",
@@ -87,7 +87,7 @@ metrics: [accuracy]
 def test_two_labels_can_be_told_apart_and_one_cannot(tmp_path: Path) -> None:
     found, _ = prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tbad\n"))
     assert len(found.target_tokens) == 6
-    with pytest.raises(DataError, match=r"pairs\.tsv has one label alone"):
+    with pytest.raises(DataError, match=r"pairs\.tsv has only one label"):
         prepared(recipe_in(tmp_path, LABELS, "a\tgood\nb\tgood\n"))
 
 
@@ -111,7 +111,7 @@ def test_what_is_told_of_text(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("abc\nba\n")
     found, told = prepared(parse_recipe(text, "recipe", tmp_path))
     assert told == [
-        "Tokens: 7.",
+        "Vocabulary: 7 tokens.",
         "Training: 2 lines, 5 tokens.",
         "Validation: 2 lines, 5 tokens.",
     ]
@@ -136,7 +136,7 @@ def test_what_is_told_of_sound(tmp_path: Path) -> None:
     found, told = prepared(recipe_in(tmp_path, SOUND, rows))
     minutes = f"{seconds / 60:,.1f}"
     assert told[:2] == [
-        "Tokens: 9.",
+        "Vocabulary: 9 tokens.",
         f"Training: 2 recordings, {minutes} minutes and 5 target tokens.",
     ]
     assert "1 pair longer than 3000 frames skipped (pairs.tsv:4)" in told[2]
@@ -146,4 +146,4 @@ def test_what_is_told_of_sound(tmp_path: Path) -> None:
         "both: {level: character}", "source: {level: character}, target: {level: character}"
     )
     told = prepared(recipe_in(tmp_path, apart, rows))[1]
-    assert told[0] == "Tokens: 9 of what is said, 9 of the target."
+    assert told[0] == "Vocabulary: 9 transcript tokens, 9 target tokens."

@@ -25,7 +25,7 @@ def test_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: 
         progress.log(record(500, loss=1.2341))
         progress.validation(500, {"loss": 1.5, "bleu": 31.234}, best=True)
         progress.validation(1000, {"loss": 1.6, "bleu": 30.0}, best=False)
-        progress.say("Stopping: [nothing] got better.")
+        progress.print_line("Stopping: [nothing] got better.")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [

@@ -1,15 +1,15 @@
-"""Pace: what is said of the time left."""
+"""TrainingSpeed: what is said of the time left."""
 
 from __future__ import annotations
 
 import pytest
 
 from clock import Clock
-from transduce.training.speed import Pace
+from transduce.training.speed import TrainingSpeed
 
 
 def test_time_left_leaves_out_validations(clock: Clock) -> None:
-    pace = Pace()
+    pace = TrainingSpeed()
     assert pace.seconds_left(100) is None
     for step in range(1, 101):
         clock.now += 30.0 if step == 1 else 0.1  # the first update compiles
@@ -23,7 +23,7 @@ def test_time_left_leaves_out_validations(clock: Clock) -> None:
 
 
 def test_time_left_follows_a_change_of_speed(clock: Clock) -> None:
-    pace = Pace()
+    pace = TrainingSpeed()
     for step in range(1, 501):
         clock.now += 0.1 if step <= 200 else 0.3
         pace.step(step, 500)

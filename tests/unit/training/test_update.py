@@ -10,10 +10,11 @@ import torch
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.packing import pack
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
-from transduce.training.nan_guard import unusable
+from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.update import PackedUpdate, Update
 
@@ -84,7 +85,7 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, r_drop: floa
         torch.testing.assert_close(my_norm, norm, rtol=2e-2, atol=0)
         mine, theirs = (torch.cat([g.flatten() for g in many]) for many in (gradients(made), exact))
         assert float((mine - theirs).norm() / theirs.norm()) < 3e-2
-        packed.forget()
+        packed.zero_gradients()
     # All the short ones are of one shape: the first of an update, and those that come after it.
     assert len(packed._recorded) == 3
 
@@ -104,7 +105,7 @@ def test_an_update_without_finite_numbers_changes_nothing(bad: float, clip: floa
                 update([batch(3), batch(0)])
                 next(iter(made.parameters())).grad.view(-1)[0] = bad  # type: ignore[union-attr]
                 norm = torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
-                update.skip.copy_(unusable(torch.ones(()), norm))
+                update.skip.copy_(nonfinite(torch.ones(()), norm))
                 update.apply()
                 average.update(made, 7, 1.0 - update.skip)
             update([batch(*rows)])
@@ -145,7 +146,7 @@ def test_on_a_gpu_an_update_without_finite_numbers_changes_nothing(kind: type[Up
     made.head.bias.data[5] = math.nan
     loss, norm, _ = update([batch(0, 1)])
     made.head.bias.data.copy_(kept)
-    assert float(unusable(loss, norm)) == float(update.skip) == 1.0
+    assert float(nonfinite(loss, norm)) == float(update.skip) == 1.0
     update.apply()
     average.update(made, 3, 1.0 - update.skip)
     assert all(torch.equal(p, q) for p, q in zip(everything(), before, strict=True))
@@ -172,12 +173,12 @@ def test_on_a_gpu_a_batch_that_does_not_fit_is_done_in_halves(kind: type[Update]
             torch.cuda.set_per_process_memory_fraction(limit / total)
         try:
             for _ in range(3):
-                update.forget()
+                update.zero_gradients()
                 loss, norm, plain = update([whole])
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
         found.append([loss, norm, plain, *gradients(made)])
-        assert bool(update.shortage.split) == (limit is not None)
+        assert bool(update.splitter.split) == (limit is not None)
         del update, made
     for mine, theirs in zip(*found, strict=True):
         assert float((mine - theirs).norm() / theirs.norm().clamp(min=1e-6)) < 2e-2

@@ -10,15 +10,15 @@ import pytest
 from transduce.data.batches.batch import collate
 from transduce.errors import TrainingError
 from transduce.recipe import Columns, Named, ParallelFiles, parse_recipe
-from transduce.training.log_window import Outcome, Window
+from transduce.training.log_window import LogWindow, Outcome
 from transduce.training.run_directory.checkpoint import TrainingState
-from transduce.training.warnings import Watch, place
+from transduce.training.warnings import TrainingMonitor, place
 
 RECIPE = "data: {train: {name: copy, split: train}, valid: {name: copy, split: valid}}"
 
 
-def watch(folder: Path) -> Watch:
-    return Watch(parse_recipe(RECIPE, "test", folder), folder)
+def watch(folder: Path) -> TrainingMonitor:
+    return TrainingMonitor(parse_recipe(RECIPE, "test", folder), folder)
 
 
 def test_lines_and_files_in_words() -> None:
@@ -39,22 +39,22 @@ def test_the_worst_update_is_the_one_of_highest_loss_per_token(tmp_path: Path) -
         Outcome(40.0, 1.0, 10, 1.0),
         Outcome(math.inf, 1.0, 10, 9.0),
     ]
-    standing = TrainingState(step=10, window=Window(seen))
+    state = TrainingState(step=10, window=LogWindow(seen))
     record = {"skipped": 0, "spike": True, "objective": 1.5}
-    (told,) = one.warnings(standing, record)
+    (told,) = one.warnings(state, record)
     assert "update 9 with 4 (line 900 of copy (train))" in told
     assert not one.lines
-    assert not list(one.warnings(standing, {"skipped": 0, "spike": False, "loss": 1.0}))
+    assert not list(one.warnings(state, {"skipped": 0, "spike": False, "loss": 1.0}))
 
 
 def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
     one = watch(tmp_path)
     batch = collate([[5, 6], [7]], [[8], [9, 9, 9]], [21, 22])
-    first = list(one.shortage([batch], [batch.part(slice(0, 1))]))
+    first = list(one.out_of_memory([batch], [batch.part(slice(0, 1))]))
     assert len(first) == 2
     assert "2 x 3 source and 4 target tokens" in first[0]
     assert "line 21 of copy (train)" in first[1]
-    again = list(one.shortage([batch], [batch.part(slice(0, 1)), batch.part(slice(1, 2))]))
+    again = list(one.out_of_memory([batch], [batch.part(slice(0, 1)), batch.part(slice(1, 2))]))
     assert [sentence.partition(" does")[0] for sentence in again] == [
         "warning: line 22 of copy (train)"
     ]
@@ -63,23 +63,25 @@ def test_a_batch_is_told_once_and_each_pair_once(tmp_path: Path) -> None:
 def test_attention_that_does_not_follow_is_told_once_the_rate_has_risen(tmp_path: Path) -> None:
     one = watch(tmp_path)  # whose rate rises over 1,000 updates
     lost = {"loss": 2.0, "diagonal": 5.2}
-    (told,) = one.listening(TrainingState(step=1000), lost)
+    (told,) = one.attention_warnings(TrainingState(step=1000), lost)
     assert "(diagonal 5, of at most 100)" in told
     assert "train.lr=0.0005" in told
-    assert not list(one.listening(TrainingState(step=999), lost))
-    assert not list(one.listening(TrainingState(step=2000), {"loss": 2.0, "diagonal": 50.0}))
-    assert not list(one.listening(TrainingState(step=2000), {"loss": 2.0, "alarms": 5.0}))
-    (told,) = one.listening(TrainingState(step=2000), {"loss": 2.0, "alarms": 25.4})
-    assert "25 % of what was written has an alarm" in told
+    assert not list(one.attention_warnings(TrainingState(step=999), lost))
+    assert not list(
+        one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "diagonal": 50.0})
+    )
+    assert not list(one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 5.0}))
+    (told,) = one.attention_warnings(TrainingState(step=2000), {"loss": 2.0, "alarms": 25.4})
+    assert "25 % of the transcripts have a warning" in told
     assert f"transduce run {tmp_path} FILE" in told
 
 
 def test_a_run_that_never_had_a_number_says_so(tmp_path: Path) -> None:
-    standing = TrainingState(step=10, window=Window(waiting=[([math.nan] * 3, 5)] * 10))
+    state = TrainingState(step=10, window=LogWindow(waiting=[([math.nan] * 3, 5)] * 10))
     with pytest.raises(TrainingError) as error:
-        watch(tmp_path).look(standing, 1e-3)
+        watch(tmp_path).look(state, 1e-3)
     told = str(error.value)
     assert "10 times in a row, up to update 10, at a learning rate of 0.001" in told
     assert "the loss never was" in told
-    assert "no state was saved yet" in told
+    assert "there is no checkpoint yet" in told
     assert "\n" not in told

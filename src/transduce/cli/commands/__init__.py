@@ -1,1 +1,1 @@
-"""Commands, a file each: a command parses, calls one function, prints."""
+"""The commands, one per module: each parses its options, calls one function, prints."""

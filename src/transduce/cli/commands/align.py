@@ -1,4 +1,4 @@
-"""The command align: where each line of a text is read in a recording."""
+"""The command align: forced alignment of a transcript with a recording."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ def align(
     ] = None,
     textgrid: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Or a TextGrid whose tier seg has numbers of lines."),
+        typer.Option(
+            metavar="FILE", help="Or a TextGrid whose tier `seg` has the line numbers of TEXT."
+        ),
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="Of the text, such as en or pt-BR, for a model of phones.")
+        str | None,
+        typer.Option(help="Language of the text, such as en or pt-BR, for a model of phones."),
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -43,9 +46,9 @@ def align(
     overwrite: Overwrite = False,
 ) -> None:
     """Forced alignment of a transcript with a long recording."""
-    from transduce.alignment.show import align_and_tell
+    from transduce.alignment.show import align_and_print
 
-    align_and_tell(
+    align_and_print(
         audio,
         text,
         model,

@@ -1,4 +1,4 @@
-"""The command check: a recipe and its data examined."""
+"""The command check: validate a recipe and inspect its data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transduce.cli.commands.options import Overrides, RecipeArgument
 
 
 def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Examine a recipe and its data before any training."""
+    """Validate a recipe and inspect its data before training."""
     from transduce.cli.printing import print_diagnosis
     from transduce.data.doctor.check import examine
     from transduce.hardware import pick_device
@@ -19,7 +19,7 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
 
     chosen = load_recipe(recipe, overrides or [])
     memory = free_memory(pick_device(chosen.train.device))
-    if not chosen.train.fsdp:  # how many processes will share it is not known here
+    if not chosen.train.fsdp:  # the number of processes is unknown here
         check_trainable(kind_of(chosen), chosen, memory)
     diagnosis = examine(chosen)
     print_diagnosis(diagnosis)

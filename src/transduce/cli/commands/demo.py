@@ -1,4 +1,4 @@
-"""The command demo: a model trained in minutes, and pictures of what it attends to."""
+"""The command demo: train a model in minutes and plot its attention."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ class Demo(StrEnum):
 
 
 def demo(
-    what: Annotated[Demo, typer.Argument(help="What it learns.")] = Demo.WORDS,
+    what: Annotated[
+        Demo, typer.Argument(help="Pronounce words, or transcribe speech.")
+    ] = Demo.WORDS,
     output: Annotated[
         Path | None,
         typer.Option(help="The run directory. Default: runs/demo, or runs/demo-speech."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
 ) -> None:
-    """Train in minutes, on words or on speech; see what it attends to."""
+    """Train a small model in minutes and plot its attention."""
     if what is Demo.SPEECH:
         from transduce.cli.demo.listen import listen
 

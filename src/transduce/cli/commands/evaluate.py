@@ -1,4 +1,4 @@
-"""The command evaluate: a model judged on its test set."""
+"""The command evaluate: compute metrics on a test set."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ from transduce.cli.commands.options import (
 def evaluate(
     model: ModelArgument,
     overrides: DataOverrides = None,
-    split: Annotated[str, typer.Option(help="test, valid, or another of a named corpus.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="test, valid, or another split of a named corpus.")
+    ] = "test",
     source: Annotated[
         Path | None,
-        typer.Option(help="Score on this file instead, one a line (or a table, or a text);"),
+        typer.Option(help="Evaluate on this file: sources, one per line; or a table, or a text."),
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    target: Annotated[
+        Path | None, typer.Option(help="The references for --source, one per line.")
+    ] = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     metrics: Annotated[
@@ -42,7 +46,7 @@ def evaluate(
     precision: Precision = "auto",
     workers: Workers = 0,
 ) -> None:
-    """Score a model on its test set. Metrics, hypotheses and card go into its folder."""
+    """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
@@ -69,6 +73,6 @@ def evaluate(
         length_penalty=length_penalty,
     )
     if evaluation.name != split:
-        print(f"transduce: kept as {evaluation.name} in {folder}", file=sys.stderr)
-    if transducer.engine is None and (told := write_card(transducer, model)):
-        print(f"transduce: {told}", file=sys.stderr)
+        print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
+    if transducer.engine is None and (notice := write_card(transducer, model)):
+        print(f"transduce: {notice}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command export: a model for another engine, or in fewer bits."""
+"""The command export: convert a model for another engine, or quantize it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ def export(
     overrides: DataOverrides = None,
     *,
     to: Annotated[
-        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, in fewer bits.")
+        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, quantized.")
     ],
     quantize: Annotated[
         str | None,
-        typer.Option(help="int8 or bfloat16; for ctranslate2 int8_float32 or float16 as well."),
+        typer.Option(help="int8 or bfloat16; for ctranslate2 also int8_float32 or float16."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx or MODEL/int8.")
     ] = None,
     source: Annotated[
-        Path | None, typer.Option(help="Compare on this file instead of the validation set;")
+        Path | None,
+        typer.Option(help="Compare on the sources of this file, not on the validation set."),
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most pairs to compare on.")] = 500,
+    target: Annotated[
+        Path | None, typer.Option(help="The references for --source, one per line.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of pairs to compare.")] = 500,
     allow: Annotated[
         bool,
         typer.Option(
@@ -37,7 +40,7 @@ def export(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a model for another engine or in fewer bits, and compare."""
+    """Export a model to another engine, or quantize it."""
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(

@@ -1,4 +1,4 @@
-"""The command look: a page that shows what a model attended to and what it nearly said."""
+"""The command look: an HTML page of attention, next-token alternatives and the beam."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ def look(
         typer.Option(help="The page, .html; or .png, .svg, .pdf: mean attention as a figure."),
     ] = Path("look.html"),
     target: Annotated[
-        str | None, typer.Option(help="Look at this output instead of the model's own.")
+        str | None, typer.Option(help="A given output, instead of the model's own.")
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Another model, side by side on the same inputs."),
+        typer.Option(
+            metavar="MODEL", help="Another model to show side by side on the same inputs."
+        ),
     ] = None,
     attribution: Annotated[
         bool,
         typer.Option(
             "--attribution",
-            help="Also which tokens each output token hangs on (integrated gradients); slower.",
+            help="Also attribution by integrated gradients; slower.",
         ),
     ] = False,
     beam: Beam = None,
@@ -45,7 +47,7 @@ def look(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Write a page that shows attention, alternatives and the beam. It needs no network."""
+    """Look inside a model: attention and alternatives as an HTML page."""
     from transduce.cli.input import check_tags
     from transduce.data.text.tags import with_tags
     from transduce.inspection.look import look as look_at

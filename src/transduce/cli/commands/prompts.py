@@ -1,4 +1,4 @@
-"""The command prompts: what a language model expects after different prompts."""
+"""The command prompts: compare a language model's continuations of several prompts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from transduce.cli.commands.options import (
 def prompts(
     model: ModelArgument,
     file: Annotated[
-        Path, typer.Argument(metavar="PROMPTS", help="A file, one prompt a line; an empty one too.")
+        Path,
+        typer.Argument(
+            metavar="PROMPTS", help="A file with one prompt per line; a line may be empty."
+        ),
     ],
-    length: Annotated[int, typer.Option(min=1, help="Tokens to write after each prompt.")] = 40,
+    length: Annotated[int, typer.Option(min=1, help="Tokens to generate after each prompt.")] = 40,
     beam: Beam = None,
     sample: Sample = False,
     temperature: Temperature = 1.0,
@@ -34,13 +37,13 @@ def prompts(
     top_p: TopP = 1.0,
     seed: SamplingSeed = 1,
     output: Annotated[
-        Path | None, typer.Option(help="Write a page for a browser, every step in it.")
+        Path | None, typer.Option(help="Write an HTML page that shows every step.")
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Compare what a language model expects after different prompts."""
+    """Compare a language model's predictions after different prompts."""
     from transduce.cli.input import read_prompts
     from transduce.hardware import pick_device
     from transduce.inspection.html import write_prompts

@@ -1,4 +1,4 @@
-"""The command recipes: the shipped recipes, and every key."""
+"""The command recipes: list the shipped recipes, or explain every key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Explain every key.")] = False,
 ) -> None:
     """List the shipped recipes, or print one to start your own from."""

@@ -1,4 +1,4 @@
-"""The command run: a model does what it has learnt."""
+"""The command run: apply a trained model to sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     model: ModelArgument,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SOURCE...", help="What to transduce; without it, standard input."),
+        typer.Argument(metavar="SOURCE...", help="Texts or audio files. Default: standard input."),
     ] = None,
     file: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ def run(
         list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
     ] = None,
     prefix: Annotated[
-        str, typer.Option(help="Prefix constraint: what each output begins with.")
+        str, typer.Option(help="Prefix constraint: each output begins with this text.")
     ] = "",
     include: Annotated[
         list[str] | None,
@@ -61,7 +61,7 @@ def run(
     length_penalty: LengthPenalty = None,
     coverage_penalty: Annotated[
         float | None,
-        typer.Option(help="Coverage penalty for source tokens without attention; 0: none."),
+        typer.Option(help="Coverage penalty for source tokens without attention; 0: off."),
     ] = None,
     groups: Annotated[
         int, typer.Option(help="Diverse beam search: number of groups; 1: plain beam search.")
@@ -78,13 +78,14 @@ def run(
         str | None,
         typer.Option(help="Minimum Bayes risk decoding with samples; utility: chrf or bleu."),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Samples that --mbr chooses from.")] = 32,
+    samples: Annotated[int, typer.Option(help="Number of samples for --mbr.")] = 32,
     no_repeat_ngram: Annotated[
-        int | None, typer.Option(help="Repeat no n-gram of this size; 0: any may repeat.")
+        int | None, typer.Option(help="Repeat no n-gram of this size; 0: off.")
     ] = None,
-    min_length: Annotated[int, typer.Option(help="Fewest tokens of an output.")] = 0,
+    min_length: Annotated[int, typer.Option(help="Minimum length of an output, in tokens.")] = 0,
     max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
+        int | None,
+        typer.Option(help="Maximum length of an output, in tokens. Default: as in the recipe."),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -133,7 +134,13 @@ def run(
 ) -> None:
     """Run a model: translate, transcribe, classify or tag. Results stream in input order."""
     processes = count_processes(workers, many=file is not None or not sources)
-    from transduce.cli.input import check_tags, conllu_input, in_turn, read_requests, read_sources
+    from transduce.cli.input import (
+        check_tags,
+        conllu_input,
+        read_requests,
+        read_sources,
+        run_in_order,
+    )
     from transduce.cli.printing import output_format, print_outputs, print_recordings, print_tagged
     from transduce.hardware import keep_loaded, pick_device
     from transduce.interop.engine import open_model
@@ -150,7 +157,7 @@ def run(
         raise typer.Exit
     form = output_format("json" if json else kind, output, transducer)
     others = [load(other, place, precision) for other in ensemble or []]
-    judge = None if rerank is None else load(rerank, place)
+    reranker = None if rerank is None else load(rerank, place)
     language = None if language_model is None else load(language_model, place, precision)
     for one in (transducer, *others, language):
         if one is not None:
@@ -177,40 +184,40 @@ def run(
         "unknown": (unknown, True),
         "ensemble": (others, []),
         "geometric": (geometric, False),
-        "rerank": (judge, None),
+        "rerank": (reranker, None),
         "rerank_weight": (rerank_weight, 1.0),
         "language_model": (language, None),
         "lm_weight": (lm_weight, 0.3),
         "ctc_weight": (ctc_weight, None),
     }
-    # Only what was asked for: a model of another task knows other settings.
-    asked = {name: value for name, (value, usual) in settings.items() if value != usual}
+    # Only settings that differ from their default: models of other tasks have other settings.
+    given = {name: value for name, (value, usual) in settings.items() if value != usual}
     if isinstance(transducer, AudioInputModel):
-        wishes = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
-        asked |= {name: value for name, value in wishes.items() if value}
+        constraints = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
+        given |= {name: value for name, value in constraints.items() if value}
         failed = print_recordings(
             transducer,
             read_sources(sources, file),
             form,
             output,
-            asked,
+            given,
             scores=scores,
             numbered=nbest > 1,
             overwrite=overwrite,
-            named=len(sources or ()) > 1,  # those of a list are in its order
+            named=len(sources or ()) > 1,  # outputs for a list file follow its order
         )
         raise typer.Exit(1 if failed else 0)
     at_once = 1
     if transducer.engine:
         at_once = transducer.engine.at_once if file else 1
-        asked["scores"] = scores or json or nbest > 1  # an engine has to work for them
+        given["scores"] = scores or json or nbest > 1  # they cost an engine extra time
     requests = read_requests(sources, file, prefix, include or [], exclude or [], tag or [])
-    outputs = in_turn(lambda request: transducer.run(**request, **asked), requests, at_once)
+    outputs = run_in_order(lambda request: transducer.run(**request, **given), requests, at_once)
     print_outputs(
         outputs,
         scores=scores,
         as_json=form == "json",
         numbered=nbest > 1,
         show=transducer.show,
-        whole=transducer.recipe.task == "continue",  # such a text has lines of its own
+        multiline=transducer.recipe.task == "continue",
     )

@@ -1,4 +1,4 @@
-"""The command score: what a model thinks of given texts."""
+"""The command score: log-probability and perplexity of given targets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def score(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A file of sources, or both in one TSV; of a language model, texts or prompts.",
+            help="Sources, one per line, or a TSV with both; for a language model, texts or "
+            "prompts.",
         ),
     ],
     target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="The targets, line by line.")
+        Path | None, typer.Argument(metavar="TARGET", help="The targets, one per line.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a pair.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per pair.")] = False,
     engine: EngineOption = None,
     device: Device = "auto",
 ) -> None:
-    """Print the log-probability and the perplexity of given texts."""
+    """Print log-probability and perplexity of given targets."""
     from transduce.cli.input import read_lines_of, read_sources
     from transduce.cli.printing import print_scores
     from transduce.interop.engine import open_model

@@ -1,4 +1,4 @@
-"""The command train: a recipe becomes a model, or a stopped run goes on."""
+"""The command train: train a model from a recipe, or resume a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train(
 
     run = Path(recipe)
     if (run / RECIPE).is_file():
-        # A folder that holds no run is somebody's own: its recipe is trained under runs/.
+        # A folder without a run may hold other files: its recipe is trained under runs/.
         recipe, output = str(run / RECIPE), output or (run if holds_run(run) else None)
     chosen = load_recipe(recipe, overrides or [])
     place = output or Path("runs") / chosen.name
@@ -41,7 +41,7 @@ def train(
     if not trained.first:
         raise typer.Exit(130 if trained.interrupted else 0)
     if trained.interrupted:
-        print(f"Stopped at update {trained.standing.step:,}; a checkpoint is saved. Resume with:")
+        print(f"Stopped at update {trained.state.step:,}; a checkpoint is saved. Resume with:")
         print(f"  transduce train {place} --resume")
         raise typer.Exit(130)
     print(f"The model is in {place}. Try:")

@@ -1,1 +1,1 @@
-"""Demos: a real model trained here in minutes, scored, tried out and looked into."""
+"""Demos: a real model, trained in minutes, evaluated, and its attention plotted."""

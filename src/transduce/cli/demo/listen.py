@@ -1,4 +1,4 @@
-"""The demo of speech: made, learnt from, and transcribed from voices that were never heard."""
+"""The speech demo: synthesize speech, train a recognizer, transcribe unseen voices."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from transduce.data.text.pairs import read_pairs
 from transduce.evaluation.evaluate import Evaluation, evaluate, items_of, write_evaluation
 from transduce.inspection.figures import training_curve
 from transduce.inspection.model_card import write_card
-from transduce.inspection.speech_figure import draw_hearing
+from transduce.inspection.speech_figure import draw_speech_attention
 from transduce.recipe import load_recipe
-from transduce.synthesis.announcements import announce
+from transduce.synthesis.announcements import make_announcements
 from transduce.synthesis.voices import HELD_OUT, KNOWN
 from transduce.tasks.speech import SpeechModel
 from transduce.terminal import console as make_console
@@ -29,43 +29,42 @@ SHOWN = 8
 
 
 def listen(folder: Path, seed: int, overrides: tuple[str, ...] = ()) -> None:
-    """Speak, train, score, show; the model and its pictures are in `folder`."""
+    """Synthesize, train, evaluate, plot; the model and its figures are in `folder`."""
     console = make_console(highlight=False, soft_wrap=True)
     recipe = load_recipe("announcements", [f"seed={seed}", *overrides])
     console.print(
-        f"Making speech: {sum(COUNTS.values()):,} announcements of a railway station by "
-        f"{len(KNOWN) + len(HELD_OUT)} voices of espeak, each in a room of its own, with noise."
+        f"Synthesizing speech: {sum(COUNTS.values()):,} announcements of a railway station by "
+        f"{len(KNOWN) + len(HELD_OUT)} voices of espeak, with room acoustics and noise."
     )
     _speak(console)
     console.print(
-        "Training a network to write down what it hears, letter by letter, by CTC and attention.\n"
-        f"It starts from nothing and trains for at most {recipe.train.minutes:g} minutes.\n"
+        "Training a speech recognizer that outputs letters, with CTC and attention.\n"
+        f"It starts from scratch and trains for at most {recipe.train.minutes:g} minutes.\n"
     )
     trained = train_anew(recipe, folder)
     if trained.interrupted:
-        console.print(f"\nStopped; go on with: transduce demo speech --output {folder}")
+        console.print(f"\nStopped; resume with: transduce demo speech --output {folder}")
         return
     model = trained.model
     assert isinstance(model, SpeechModel)
     assert recipe.data.test is not None
     items = items_of(list(read_pairs(recipe.data.test, recipe.data.folder)), False)
     console.print(
-        f"\nTranscribing {len(items):,} announcements that it does not know, by "
-        f"{len(HELD_OUT)} voices that it has never heard ..."
+        f"\nTranscribing {len(items):,} unseen announcements by {len(HELD_OUT)} unseen voices ..."
     )
     evaluation = evaluate(model, items, recipe.metrics)
     write_evaluation(folder, "test", evaluation)
-    if told := write_card(model, folder):
-        console.print(told, markup=False)
+    if notice := write_card(model, folder):
+        console.print(notice, markup=False)
     for metric in evaluation.metrics.values():
         console.print(f"  {metric}", style="bold")
-    console.print("  (wrong letters, and wrong words, in a hundred; 95 % intervals)\n")
+    console.print("  (character and word error rate in %; 95 % confidence intervals)\n")
     console.print(_examples(evaluation))
     pictured = _pictured(evaluation)
-    draw_hearing(model, pictured, folder / "attention.png", _title(evaluation, pictured))
+    draw_speech_attention(model, pictured, folder / "attention.png", _title(evaluation, pictured))
     training_curve(read_log(folder / "log.jsonl"), folder / "training.png")
     console.print(
-        f"\nPictures: {folder}/attention.png (where in the audio each letter was heard) and "
+        f"\nFigures: {folder}/attention.png (where in the audio it attends for each letter) and "
         f"{folder}/training.png\n\nTry next:\n"
         f"  transduce run {folder} {pictured} --format json\n"
         f"  transduce train announcements model.encoder.positions=rotary --output runs/rotary\n"
@@ -84,23 +83,23 @@ def _speak(console: Console) -> None:
     )
     task = bar.add_task("", total=None)
     with bar:
-        place, new = announce(
+        place, new = make_announcements(
             count_cores(), lambda done, total: bar.update(task, completed=done, total=total)
         )
-    console.print(f"  They are in {place}{'' if new else ', from before'}.\n")
+    console.print(f"  They are in {place}{'' if new else ', made earlier'}.\n")
 
 
 def _examples(evaluation: Evaluation) -> Table:
-    """Announcements spread evenly over the test set, right or wrong."""
+    """Announcements spread evenly over the test set, correct or not."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("voice", "said", "heard"):
+    for column in ("voice", "reference", "prediction"):
         table.add_column(column)
     count = len(evaluation.items)
     for index in list(range(0, count, max(count // SHOWN, 1)))[:SHOWN]:
         item, output = evaluation.items[index], evaluation.outputs[index]
-        said = item.references[0]
-        heard = "the same" if output.text == said else output.text
-        table.add_row(_voice(item.source), said, heard)
+        reference = item.references[0]
+        prediction = "the same" if output.text == reference else output.text
+        table.add_row(_voice(item.source), reference, prediction)
     return table
 
 
@@ -109,9 +108,9 @@ def _voice(source: str) -> str:
 
 
 def _pictured(evaluation: Evaluation) -> str:
-    """The longest announcement that was heard without a mistake; else the first of all.
+    """The longest announcement that was transcribed correctly; else the first of all.
 
-    Of those that say no word twice: where there are two alike, attention looks at both.
+    Only those without repeated words: attention may go to either of two equal words.
     """
     pairs = list(zip(evaluation.items, evaluation.outputs, strict=True))
     right = [item for item, output in pairs if output.text == item.references[0]]
@@ -125,5 +124,5 @@ def _all_differ(words: list[str]) -> bool:
 
 
 def _title(evaluation: Evaluation, source: str) -> str:
-    (said,) = (item.references[0] for item in evaluation.items if item.source == source)
-    return f"“{said}”, said by {_voice(source)}, a voice never heard before"
+    (text,) = (item.references[0] for item in evaluation.items if item.source == source)
+    return f"“{text}”, by {_voice(source)}, a voice that is not in the training set"

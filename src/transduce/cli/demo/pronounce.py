@@ -1,4 +1,4 @@
-"""The demo: a pronouncer trained from a dictionary, scored, tried out and looked into."""
+"""The word demo: grapheme-to-phoneme conversion, trained, evaluated, its attention plotted."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from transduce.training.log import read_log
 
 # In no dictionary: made for films, books and this demo.
 NEW_WORDS = ["gryffindor", "westeros", "transduceful", "zorblax", "quibbleberry", "unbluetoothable"]
-# Letters and phones part ways here: silent letters, one audio for two letters, two for one.
+# Letters and phones differ in number: silent letters, one phone for two letters, two for one.
 PICTURED = ["phoenix", "knight", "queue", "shower", "tomatoes", "extra"]
 
 
 def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
-    """Train, score, show; everything it makes is in `folder`."""
+    """Train, evaluate, plot; the model and its figures are in `folder`."""
     console = make_console(highlight=False, soft_wrap=True)
     recipe = load_recipe("pronounce", [f"seed={seed}", *overrides])
     minutes = recipe.train.minutes
     console.print(
         "Training a network with attention to pronounce English: letters in, phones out.\n"
-        f"It starts from nothing and trains for at most {minutes:g} minutes.\n"
+        f"It starts from scratch and trains for at most {minutes:g} minutes.\n"
     )
     trained = train_anew(recipe, folder)
     if trained.interrupted:
-        console.print(f"\nStopped; go on with: transduce demo --output {folder} --seed {seed}")
+        console.print(f"\nStopped; resume with: transduce demo --output {folder} --seed {seed}")
         return
     model = trained.model
     assert recipe.data.test is not None
     pairs = list(read_pairs(recipe.data.test, recipe.data.folder))
     items = items_of(pairs, recipe.data.multiple_references)
-    console.print(f"\nPronouncing the {len(items):,} test words, none of which it has seen ...")
+    console.print(f"\nPronouncing the {len(items):,} words of the test set, unseen in training ...")
     evaluation = evaluate(model, items, recipe.metrics)
     write_evaluation(folder, "test", evaluation)
-    if told := write_card(model, folder):
-        console.print(told, markup=False)
+    if notice := write_card(model, folder):
+        console.print(notice, markup=False)
     for metric in evaluation.metrics.values():
         console.print(f"  {metric}", style="bold")
-    console.print("  (PER: wrong phones in a hundred; exact: words wholly right; 95 % intervals)\n")
+    console.print("  (PER: phone error rate; exact: % of correct words; 95 % intervals)\n")
     console.print(_examples(evaluation))
     console.print("\nWords that are in no dictionary:")
     for word, output in zip(NEW_WORDS, model.run(NEW_WORDS), strict=True):
         console.print(f"  {word:16} {output.text}")
     _draw(model, folder)
     console.print(
-        f"\nPictures: {folder}/attention.png (which letters each phone was read from) and "
+        f"\nFigures: {folder}/attention.png (the letters attended to for each phone) and "
         f"{folder}/training.png\n\nTry next:\n"
         f"  transduce run {folder} your-name --nbest 3 --scores\n"
         f"  transduce train pronounce model.preset=transformer-tiny --output runs/transformer\n"
@@ -63,7 +63,7 @@ def pronounce(folder: Path, seed: int, overrides: Sequence[str] = ()) -> None:
 
 
 def _examples(evaluation: Evaluation) -> Table:
-    """Ten words spread evenly over the test set, right or wrong."""
+    """Ten words spread evenly over the test set, correct or not."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("word", "pronounced", "dictionary", ""):
         table.add_column(column)

@@ -1,4 +1,4 @@
-"""What demos have in common: a run of their own, which goes on if it was stopped."""
+"""Training of the demos: a run directory of their own, resumed if it was stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transduce.training.run_directory.checkpoint import has_state
 
 
 def train_anew(recipe: Recipe, folder: Path) -> Trained:
-    """Go on with the same demo where it was stopped before it was scored; else start over."""
+    """Resume the same demo where it was stopped before its evaluation; else start over."""
     written = folder / "recipe.yaml"
     if written.exists():
         name = load_recipe(written).name

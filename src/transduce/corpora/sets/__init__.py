@@ -1,1 +1,1 @@
-"""One file for each corpus that is known by name."""
+"""One module for each corpus that is known by name."""

@@ -18,7 +18,7 @@ COLUMNS = ("audio", "text", "voice", "seconds")
 COUNTS = {"train": 920, "valid": 46, "test": 100}
 
 PLACES = "athens berlin cairo dublin lisbon london madrid oslo paris prague rome vienna"
-# Nobody can guess what comes next: who transcribes them must listen to every word.
+# The next word cannot be guessed: a recogniser must listen to every word.
 PARTS = {
     "service": ["train", "express", "bus", "tram", "ferry"],
     "place": PLACES.split(),
@@ -34,8 +34,8 @@ FORMS = [
 
 
 def announcements() -> dict[str, list[str]]:
-    """Those of each split; no two are alike."""
-    # random() is the one method whose sequence Python promises to keep for a seed.
+    """The announcements of each split; no two are equal."""
+    # random() is the only method whose sequence Python guarantees for a seed.
     draw = random.Random(18250927).random
     found: dict[str, None] = {}
     while len(found) < sum(COUNTS.values()):

@@ -1,7 +1,7 @@
-"""The prompts of the telephone exchange Asterisk: one voice in a studio, and what she says.
+"""Telephone prompts of Asterisk: one voice in a studio, with transcripts.
 
-Words as they are spoken: small letters, digits spelt out, no punctuation. A text that comes twice
-is in one split: about a tenth of the texts are for validation, another tenth for the test.
+Transcripts as spoken: lower case, digits as words, no punctuation. Equal texts are in one split:
+about a tenth of the texts are for validation, another tenth for the test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SPOKEN = {**{str(digit): word for digit, word in enumerate(DIGITS)}, "*": "star"
 
 
 def spoken(text: str) -> str:
-    """A prompt as it is said: "Press 1." becomes "press one"."""
+    """A prompt as it is spoken: "Press 1." becomes "press one"."""
     text = re.sub(r"\[.*?\]", "", text.lower())
     text = re.sub(r"[0-9*#]", lambda sign: f" {SPOKEN[sign[0]]} ", text)
     return " ".join(re.sub(r"[^a-z' ]", " ", text).split())

@@ -27,7 +27,7 @@ def _make(files: Mapping[str, Path], folder: Path) -> None:
 
 def _line(sentence: str) -> str:
     rows = [line.split("\t") for line in sentence.split("\n") if not line.startswith("#")]
-    # 3-4 is a contraction, told again as words 3 and 4; 5.1 a word that was left out.
+    # 3-4 is a multiword token, repeated as words 3 and 4; 5.1 is an empty node.
     words = [row for row in rows if row[0].isdigit()]
     return " ".join(row[WORD] for row in words) + "\t" + " ".join(row[TAG] for row in words) + "\n"
 

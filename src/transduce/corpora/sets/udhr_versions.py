@@ -29,12 +29,12 @@ class Declaration:
 
 
 def version_codes() -> list[str]:
-    """Of every version there is. Raises DataError where the corpus is not here."""
+    """The codes of all versions. Raises DataError if the corpus is not on this machine."""
     return [row[0] for row in read_rows(find(UDHR) / LANGUAGES)[1:]]
 
 
 def read_version(code: str) -> Declaration:
-    """The text of a version. Raises DataError where the corpus is not here, or has no such code."""
+    """The text of a version. Raises DataError if the corpus is not here, or has no such code."""
     folder = find(UDHR)
     names = {row[0]: row for row in read_rows(folder / LANGUAGES)[1:]}
     check_language(UDHR.name, code, list(names))

@@ -1,1 +1,1 @@
-"""Audio: files, segments, recordings cut at silence, TextGrid and subtitle files, audio corpora."""
+"""Audio: files, segments, silence detection, TextGrid and subtitle files, audio corpora."""

@@ -1,7 +1,7 @@
-"""A corpus of audio: samples of 16 bits in one file of the cache, mapped and never read whole.
+"""Audio corpus: 16-bit samples in one memory-mapped file of the cache.
 
-Features are made of them on the device, anew for each batch: so the speed of an utterance can
-change, and the file is half as large as one of features would be.
+Features are computed on the device, anew for each batch: so speed perturbation works on samples,
+and the file is half as large as one of features would be.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from transduce.data.audio.recording import Samples
 from transduce.data.audio.segment import parse_place
 from transduce.data.cache.eviction import evict, note_use
 from transduce.data.cache.tokenised import Encoded, Report, check_some_left
-from transduce.data.text.pairs import EXAMPLES, Pair, read_pairs, told
+from transduce.data.text.pairs import EXAMPLES, Pair, read_pairs, warning_of
 from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Audio, Corpus
 from transduce.recipe.audio import SUBSAMPLING
 
-FORMAT = 2  # raise when what a file of the cache holds changes
-AT_ONCE = 32  # recordings in memory while the file is written
-STORED = 60.0  # seconds; recordings up to this are kept whatever data.max_length is
+FORMAT = 2  # format version: increase when the content of a cache file changes
+AT_ONCE = 32  # recordings in memory at a time while the file is written
+STORED = 60.0  # seconds; recordings up to this length are cached whatever data.max_length is
 FULL_SCALE = 32768
 
 Wave = NDArray[np.int16]
 
 
 @dataclass(frozen=True)
-class Recorded(Encoded):
-    """Pairs whose sources are audio: `source_ids` are samples of 16 bits, of one channel and rate.
+class AudioCorpus(Encoded):
+    """Pairs with audio sources: `source_ids` are 16-bit samples, mono, at one rate.
 
-    `said_ids` and `said_offsets` are the tokens of what is said, row by row.
+    `transcript_ids` and `transcript_offsets` are the tokens of the transcripts, row by row.
     """
 
-    said_ids: NDArray[np.int32]
-    said_offsets: NDArray[np.int64]
+    transcript_ids: NDArray[np.int32]
+    transcript_offsets: NDArray[np.int64]
     hop: int
     """Samples from one frame to the next."""
     rate: int
     starts: NDArray[np.int64] | None = None
-    """Where each row begins in `source_ids`, where others lie between them; None: nowhere."""
+    """Start of each row in `source_ids`, if the rows are not contiguous; None if they are."""
     tags: NDArray[np.uint8] | None = None
-    """Of each row, 1 for the tags that it has, in the tokens' order, else 0; None: no tags."""
+    """Tags of each row, one-hot in the order of the vocabulary; None: no tags."""
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -71,17 +71,17 @@ class Recorded(Encoded):
         return self.source_ids[start[0] : end[0]]
 
     def wave(self, row: int) -> Wave:
-        """The same, as what it is."""
+        """The samples of a row with the type of samples, a view."""
         return self.source(row).view(np.int16)
 
     def _places(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where rows begin and end in `source_ids`."""
+        """Start and end of rows in `source_ids`."""
         starts = self.source_offsets if self.starts is None else self.starts
         sizes = self.source_offsets[rows + 1] - self.source_offsets[rows]
         return starts[rows], starts[rows] + sizes
 
     def waves(self, rows: NDArray[np.int64]) -> tuple[Wave, NDArray[np.int64]]:
-        """The samples of rows side by side, zero beyond their ends, and how many each has."""
+        """The samples of rows as a batch, padded with zeros, and the length of each."""
         starts, ends = self._places(rows)
         padded = np.zeros((len(rows), int((ends - starts).max(initial=1))), np.int16)
         for row, start, end in zip(padded, starts.tolist(), ends.tolist(), strict=True):
@@ -89,33 +89,33 @@ class Recorded(Encoded):
         return padded, ends - starts
 
     def too_fast(self) -> int:
-        """How many sources have fewer states than CTC needs for what is said in them."""
+        """The number of sources with fewer encoder frames than CTC needs for their transcripts."""
         states = np.maximum(self.lengths[0] // SUBSAMPLING, 1)
-        return int((np.diff(self.said_offsets) > states).sum())
+        return int((np.diff(self.transcript_offsets) > states).sum())
 
 
-def recorded(
+def audio_corpus(
     sources: Sequence[Any], targets: Sequence[Sequence[int] | NDArray[Any]] | None
-) -> Recorded:
-    """Sounds and the ids of their targets, where nothing is learnt from what is said."""
+) -> AudioCorpus:
+    """Audio with the ids of its targets, without transcripts."""
     rows = np.arange(len(sources))
     filled = targets if targets is not None else [[]] * len(sources)
-    return Recorded(
+    return AudioCorpus(
         source_ids=np.concatenate([np.zeros(0, np.int16), *sources]),
         source_offsets=np.cumsum([0, *map(len, sources)], dtype=np.int64),
         target_ids=np.array([number for ids in filled for number in ids], np.int32),
         target_offsets=np.cumsum([0, *map(len, filled)], dtype=np.int64),
         lines=rows + 1,
         numbers=rows,
-        said_ids=np.zeros(0, np.int32),
-        said_offsets=np.zeros(len(sources) + 1, np.int64),
+        transcript_ids=np.zeros(0, np.int32),
+        transcript_offsets=np.zeros(len(sources) + 1, np.int64),
         hop=1,
         rate=1,
     )
 
 
-def sixteen_bits(samples: Samples) -> Wave:
-    """Samples of ±1 as whole numbers; what is louder is cut off."""
+def to_int16(samples: Samples) -> Wave:
+    """Samples of ±1 as 16-bit integers; louder samples are clipped."""
     return np.clip(np.rint(samples * FULL_SCALE), -FULL_SCALE, FULL_SCALE - 1).astype(np.int16)
 
 
@@ -126,55 +126,57 @@ def encode_recordings(
     source_tokens: Tokens,
     target_tokens: Tokens,
     cache_folder: Path,
-) -> tuple[Recorded, Report]:
-    """A corpus of audio, its samples from the cache where the same were read before.
+) -> tuple[AudioCorpus, Report]:
+    """An audio corpus, its samples from the cache if the same files were read before.
 
-    Source tokens are those of what is said. What cannot be read, is silent or is too long is
+    Source tokens are those of the transcripts. Audio that cannot be read, is silent or too long is
     skipped and counted in the report. Raises DataError if nothing is left to learn from.
     """
     report = Report(max_length=data.max_length, unit="frames")
-    pairs = list(read_pairs(corpus, data.folder, report.tally))
+    pairs = list(read_pairs(corpus, data.folder, report.counts))
     targets = target_tokens.encode_batch([pair.target for pair in pairs])
-    said = targets
+    transcripts = targets
     if source_tokens is not target_tokens:
-        said = source_tokens.encode_batch([pair.said for pair in pairs])
+        transcripts = source_tokens.encode_batch([pair.transcript for pair in pairs])
     places = [untagged(pair) for pair in pairs]
     fitting = []
     for number, pair in enumerate(pairs):
-        if max(len(targets[number]), len(said[number])) > data.max_length:
+        if max(len(targets[number]), len(transcripts[number])) > data.max_length:
             _count_overlong(report, pair)
         else:
             fitting.append(number)
-    # All of them, as what the cache holds must not depend on data.max_length.
-    heard = _heard(places, data, audio, cache_folder)
+    # All of them, as the content of the cache must not depend on data.max_length.
+    cached = _cached_samples(places, data, audio, cache_folder)
     most = data.max_length * audio.hop_samples
     kept = []
     for number in fitting:
-        trouble = heard.troubles.get(number)
-        if trouble == TOO_LONG or heard.sizes[number] > most:
+        trouble = cached.troubles.get(number)
+        if trouble == TOO_LONG or cached.sizes[number] > most:
             _count_overlong(report, pairs[number])
         elif trouble is not None:
-            report.unheard += 1
-            if len(report.unheard_examples) < EXAMPLES:
+            report.unreadable += 1
+            if len(report.unreadable_examples) < EXAMPLES:
                 where = f"{pairs[number].file}:{pairs[number].line}"
-                report.unheard_examples.append(f"{where}: {trouble}")
+                report.unreadable_examples.append(f"{where}: {trouble}")
         else:
             kept.append(number)
     check_some_left(len(kept), corpus, report)
-    clipped = [f"{pairs[n].file}:{pairs[n].line}" for n in kept if n in heard.clipped]
+    clipped = [f"{pairs[n].file}:{pairs[n].line}" for n in kept if n in cached.clipped]
     what = "with a recording that is clipped or too loud kept"
-    report.warnings += told(len(clipped), what, clipped[:EXAMPLES]) + heard.remarks
-    sizes = np.array(heard.sizes, np.int64)
-    encoded = Recorded(
-        source_ids=np.memmap(heard.file, np.int16, mode="r"),
+    report.warnings += warning_of(len(clipped), what, clipped[:EXAMPLES]) + cached.remarks
+    sizes = np.array(cached.sizes, np.int64)
+    encoded = AudioCorpus(
+        source_ids=np.memmap(cached.file, np.int16, mode="r"),
         source_offsets=np.concatenate([[0], np.cumsum(sizes[kept])]),
         starts=(np.cumsum(sizes) - sizes)[kept],
         target_ids=_joined(targets, kept),
         target_offsets=np.cumsum([0, *(len(targets[number]) for number in kept)], dtype=np.int64),
         lines=np.array([pairs[number].line for number in kept], np.int64),
         numbers=np.array(kept, np.int64),
-        said_ids=_joined(said, kept),
-        said_offsets=np.cumsum([0, *(len(said[number]) for number in kept)], dtype=np.int64),
+        transcript_ids=_joined(transcripts, kept),
+        transcript_offsets=np.cumsum(
+            [0, *(len(transcripts[number]) for number in kept)], dtype=np.int64
+        ),
         hop=audio.hop_samples,
         rate=audio.sample_rate,
         tags=_tags_of_rows([pairs[number] for number in kept], source_tokens),
@@ -182,13 +184,13 @@ def encode_recordings(
     report.target_tokens = len(encoded.target_ids)
     report.target_unknown = int((encoded.target_ids == UNKNOWN).sum())
     if source_tokens is not target_tokens:
-        report.source_tokens = len(encoded.said_ids)
-        report.source_unknown = int((encoded.said_ids == UNKNOWN).sum())
+        report.source_tokens = len(encoded.transcript_ids)
+        report.source_unknown = int((encoded.transcript_ids == UNKNOWN).sum())
     return encoded, report
 
 
 def untagged(pair: Pair) -> Pair:
-    """A pair of audio whose source is its place alone, without the tags before it."""
+    """A pair with an audio source that is only its location, without the tags before it."""
     return replace(pair, source=without_tags(pair.source, pair.tags)[1]) if pair.tags else pair
 
 
@@ -214,20 +216,22 @@ def _count_overlong(report: Report, pair: Pair) -> None:
 TOO_LONG = "too long"
 
 
-class Heard(NamedTuple):
-    """Samples in a file, one recording after the other, and what became of those left out."""
+class CachedSamples(NamedTuple):
+    """Samples in one file, one recording after the other, and why others were skipped."""
 
     file: Path
     sizes: list[int]
-    """Samples of each; 0 where it is not there."""
+    """Samples of each recording; 0 if skipped."""
     troubles: dict[int, str]
-    """Why those are not there, by their place."""
+    """The reason of each skipped recording, by index."""
     clipped: set[int]
-    """The places of those that are clipped or too loud."""
+    """Indices of recordings that are clipped or too loud."""
     remarks: list[str]
 
 
-def _heard(pairs: Sequence[Pair], data: recipe.Data, audio: Audio, folder: Path) -> Heard:
+def _cached_samples(
+    pairs: Sequence[Pair], data: recipe.Data, audio: Audio, folder: Path
+) -> CachedSamples:
     folder = folder.expanduser()
     longest = STORED
     while longest < data.max_length / audio.frames_a_second:
@@ -248,51 +252,53 @@ def _heard(pairs: Sequence[Pair], data: recipe.Data, audio: Audio, folder: Path)
             (Path(work) / facts.name).replace(facts)
     except OSError as error:
         raise DataError(
-            f"the audio of the corpus could not be kept in {folder} ({error.strerror or error}): "
+            f"the audio of the corpus could not be cached in {folder} ({error.strerror or error}): "
             f"free some space, or set XDG_CACHE_HOME to a folder that has it"
         ) from None
     return made._replace(file=file, remarks=evict(folder))
 
 
 def _key(sources: Sequence[str], rate: int, longest: float) -> str:
-    """A hash over all that the samples depend on; of files their names, sizes and dates."""
+    """A hash of everything the samples depend on; for files: names, sizes and modification
+    times.
+    """
     digest = sha256(json.dumps([FORMAT, rate, longest]).encode())
     facts: dict[Path, str] = {}
     for source in sources:
         path = parse_place(source)[0]
         if path not in facts:
             try:
-                told = path.stat()
-                facts[path] = f"{told.st_size} {told.st_mtime_ns}"
+                status = path.stat()
+                facts[path] = f"{status.st_size} {status.st_mtime_ns}"
             except OSError:
                 facts[path] = "missing"
         digest.update(f"{source}\0{facts[path]}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _load(file: Path, facts: Path) -> Heard | None:
-    """What was kept; None if it is not there, or not whole."""
+def _load(file: Path, facts: Path) -> CachedSamples | None:
+    """The cached samples; None if they are missing or incomplete."""
     try:
         sizes, troubles, clipped = json.loads(facts.read_text("utf-8"))
         whole = file.stat().st_size == 2 * sum(sizes)
         reasons = {int(n): why for n, why in troubles}
-        return Heard(file, sizes, reasons, set(clipped), []) if whole else None
+        return CachedSamples(file, sizes, reasons, set(clipped), []) if whole else None
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Heard:
-    made = Heard(path, [], {}, set(), [])
+def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> CachedSamples:
+    made = CachedSamples(path, [], {}, set(), [])
     remaining = iter(enumerate(pairs))
     with path.open("wb") as file, ThreadPoolExecutor(count_cores()) as threads:
         while some := list(islice(remaining, AT_ONCE)):
             read = threads.map(lambda pair: _read(pair.source, rate, longest), [p for _, p in some])
-            for (place, _), (wave, said, _) in zip(some, read, strict=True):
+            for (place, _), (wave, reason, _) in zip(some, read, strict=True):
                 made.sizes.append(0 if wave is None else len(wave))
                 if wave is None:
-                    made.troubles[place] = said
+                    made.troubles[place] = reason
                     continue
-                if said:
+                if reason:
                     made.clipped.add(place)
                 file.write(wave.tobytes())
         file.flush()
@@ -300,31 +306,31 @@ def _write(pairs: Sequence[Pair], rate: int, longest: float, path: Path) -> Hear
     return made
 
 
-class Heeded(NamedTuple):
-    """Samples, and what is odd about them; or none, and why."""
+class ReadResult(NamedTuple):
+    """Samples and a warning about them; or no samples and the reason."""
 
     wave: Wave | None
-    said: str
+    reason: str
     silent: bool = False
-    """Whether the reason is that there is nothing to hear."""
+    """Whether the reason is silence."""
 
 
-def _read(source: str, rate: int, longest: float) -> Heeded:
+def _read(source: str, rate: int, longest: float) -> ReadResult:
     path, start, end = parse_place(source)
     try:
-        # By the header first: hours of audio are not read to be thrown away.
+        # Check the header first: hours of audio should not be read only to be skipped.
         seconds = min(audio_facts(path).seconds, end or float("inf")) - start
         if seconds > longest:
-            return Heeded(None, TOO_LONG)
+            return ReadResult(None, TOO_LONG)
         audio = read_audio(path, rate, start, end)
     except DataError as error:
-        return Heeded(None, str(error))
+        return ReadResult(None, str(error))
     if audio.silent:
-        return Heeded(None, audio.remarks[0], silent=True)
-    return Heeded(sixteen_bits(audio.samples), " ".join(audio.remarks))
+        return ReadResult(None, audio.remarks[0], silent=True)
+    return ReadResult(to_int16(audio.samples), " ".join(audio.remarks))
 
 
-def read_waves(sources: Sequence[str], rate: int) -> list[Heeded]:
-    """What several sources sound like, read at the same time: see `_read`."""
+def read_waves(sources: Sequence[str], rate: int) -> list[ReadResult]:
+    """Samples of several sources, read in parallel: see `_read`."""
     with ThreadPoolExecutor(count_cores()) as threads:
         return list(threads.map(lambda source: _read(source, rate, float("inf")), sources))

@@ -1,4 +1,4 @@
-"""A stretch of time and what is said in it."""
+"""A time interval of a recording and its text (a segment of a transcript)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sound as a model hears it: one channel, one rate, float32, whole, in pieces, or as a stream."""
+"""Read audio as mono float32 samples at one rate: a whole file, a segment, or a stream of
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from transduce.errors import DataError
 RATE = 16_000
 SHORTEST = 0.025  # seconds: one frame
 
-# Around a piece that is read for itself: what a resampler's filter reaches over, and what Vorbis
-# needs to swing in after a jump (its first block is wrong).
+# Extra samples around a segment: the reach of the resampling filter, and what a Vorbis decoder
+# needs after a seek (its first block is wrong).
 MARGIN = 0.25
 
 SILENT = 2.0**-13  # a peak of four steps of 16 bits
@@ -30,13 +32,13 @@ MOST_CHANNELS = 64
 
 @dataclass(frozen=True, slots=True)
 class Waveform:
-    """Samples of one channel, full scale ±1, and what a person should know of them."""
+    """Mono samples, full scale ±1, and warnings about them."""
 
     samples: Samples
     rate: int
     remarks: tuple[str, ...] = ()
     silent: bool = False
-    """Whether there is nothing to hear, as the first remark says."""
+    """Whether it is silent, as the first remark says."""
 
     @property
     def seconds(self) -> float:
@@ -52,10 +54,10 @@ def audio_facts(path: Path | str) -> Facts:
 def read_audio(
     path: Path | str, rate: int = RATE, start: float = 0.0, end: float | None = None
 ) -> Waveform:
-    """A file, or its seconds from `start` to `end`, as one channel of `rate` samples a second.
+    """A file, or its segment from `start` to `end` in seconds, as mono samples at `rate`.
 
-    A piece is what a slice of the whole would be, and no more than it is read. Silence, clipping
-    and channels that cancel each other are remarked; raises DataError for all that cannot be used.
+    A segment equals a slice of the whole file, and only that part is read. Silence, clipping and
+    channels that cancel each other give remarks; raises DataError for audio that cannot be used.
     """
     with Recording(path) as recording:
         blocks, skip, size = _piece(recording, rate, start, end)
@@ -70,10 +72,11 @@ def read_audio(
 def audio_from_samples(
     samples: npt.NDArray[Any], native: int, rate: int = RATE, name: str = "audio"
 ) -> Waveform:
-    """Samples at hand, as `read_audio` gives those of a file.
+    """Samples in memory, as `read_audio` gives those of a file.
 
-    One channel [n], or some [n, channels] or [channels, n]: the shorter side. Numbers with a point
-    have full scale ±1, int16 and int32 their own. Raises DataError, which calls them `name`.
+    Mono [n], or several channels [n, channels] or [channels, n]: the shorter side. Floating point
+    samples have full scale ±1, int16 and int32 their own. Raises DataError, which calls them
+    `name`.
     """
     if samples.dtype in (np.int16, np.int32):
         samples = samples / -float(np.iinfo(samples.dtype).min)
@@ -109,7 +112,7 @@ def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) ->
 
 
 def audio_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
-    """A file of any length as blocks of some seconds, which joined are what `read_audio` reads."""
+    """A file of any length as blocks of some seconds; concatenated they equal `read_audio`."""
     with Recording(path) as recording:
         if recording.rate == rate:
             yield from (block.mean(axis=1) for block in recording.blocks())
@@ -122,7 +125,7 @@ def audio_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
 
 
 def resampled(samples: Samples, native: int, rate: int) -> Samples:
-    """Samples of one channel at another rate, by soxr's high quality."""
+    """Mono samples resampled to another rate, with soxr's high quality."""
     if native == rate:
         return samples
     made: Samples = load_audio_package("soxr").resample(samples, native, rate)
@@ -130,9 +133,9 @@ def resampled(samples: Samples, native: int, rate: int) -> Samples:
 
 
 def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
-    """What ails samples as they were recorded, before resampling: a phrase for each flaw.
+    """Problems of the samples as recorded, before resampling: a phrase for each.
 
-    `channel_peak` is the peak of the loudest channel that was mixed.
+    `channel_peak` is the peak of the loudest channel before mixing.
     """
     peak = _peak(mono)
     if _is_silent(mono, channel_peak):
@@ -140,7 +143,9 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
         return [cancelled if channel_peak > SILENT else "is silent"]
     found = []
     if peak > 2:
-        found.append(f"is {peak:,.0f} times as loud as full scale: its numbers may not be ±1")
+        found.append(
+            f"is {peak:,.0f} times as loud as full scale: its samples may not be scaled to ±1"
+        )
     # Clipping leaves flat tops; three equal samples at the peak are rarely chance.
     at_peak = np.abs(mono) >= min(peak, 1.0) - STEP
     flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
@@ -154,7 +159,7 @@ def _peak(mono: Samples) -> float:
 
 
 def _is_silent(mono: Samples, channel_peak: float) -> bool:
-    """Whether nothing was recorded, or nothing was left of it when channels were mixed."""
+    """Whether the recording is silent, or its channels cancel each other when mixed."""
     cancelled = channel_peak > SILENT and _peak(mono) < CANCELLED * channel_peak
     return cancelled or _peak(mono) < SILENT
 
@@ -162,16 +167,16 @@ def _is_silent(mono: Samples, channel_peak: float) -> bool:
 def _piece(
     recording: Recording, rate: int, start: float, end: float | None
 ) -> tuple[Iterator[Samples], int, int | None]:
-    """The frames to read, and which samples of what they become are wanted: the first, how many.
+    """The frames to read, and which resampled samples are wanted: the first, how many.
 
-    Reading begins where a frame of the file and a sample of the result fall together, so that a
-    piece lies on the same grid as the whole.
+    Reading begins where a frame of the file and a sample of the result coincide, so that a segment
+    is on the same sampling grid as the whole file.
     """
     if start < 0 or (end is not None and end <= start):
-        raise DataError(f"{recording.path}: a piece from {start} s to {end} s cannot be")
+        raise DataError(f"{recording.path}: a segment from {start} s to {end} s is not possible")
     if recording.facts.seconds <= start:
         raise DataError(
-            f"{recording.path} lasts {recording.facts.seconds:.2f} s: there is nothing at {start} s"
+            f"{recording.path} lasts {recording.facts.seconds:.2f} s: it has no audio at {start} s"
         )
     grid = recording.rate // math.gcd(recording.rate, rate)
     first = max(0, int((start - MARGIN) * recording.rate)) // grid * grid
@@ -182,7 +187,7 @@ def _piece(
 
 
 def _mixed(blocks: Iterator[Samples]) -> tuple[Samples, float]:
-    """The mean of the channels, and the peak that any channel had."""
+    """The mean of the channels (downmix to mono), and the peak of any channel."""
     mono, peak = [np.empty(0, dtype=np.float32)], 0.0
     for block in blocks:
         mono.append(block.mean(axis=1))

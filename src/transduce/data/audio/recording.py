@@ -1,7 +1,7 @@
-"""An audio file on disk: what it says of itself, and whether all of it is there.
+"""An audio file on disk: its header, and checks that it is complete.
 
-A file that was cut off while it was copied often opens without complaint and is merely short. Its
-transcript then speaks of audio that is not there, so such files are refused, not read.
+A truncated file often opens without an error and is merely short. Its transcript then does not
+match the audio, so such files are refused.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from transduce.errors import DataError
 Samples = npt.NDArray[np.float32]
 
 BLOCK = 2**18  # frames read at a time
-UNKNOWN_FRAMES = 2**62  # of a stream that was written before its end was known
+UNKNOWN_FRAMES = 2**62  # header value of a stream that was written before its length was known
 UNKNOWN_BYTES = 0x7FFF0000  # what recorders write for "until the end" in a WAV header
-RATES = range(1_000, 768_001)  # of all recordings that people make
-SLACK = 0.1  # seconds that lossy formats may promise and not hold
-RUN_IN = 2.0  # seconds of MP3 after which no frame needs bits from before a jump
-SEARCHED = 2**16  # bytes in which a frame of MP3 begins, whatever comes before it
-COMPLAINTS = re.compile(rb"\[src/libmpg123/|Note: |Warning: ")
+RATES = range(1_000, 768_001)  # plausible sampling rates
+SLACK = 0.1  # seconds that lossy formats may be shorter than their header says
+RUN_IN = 2.0  # seconds of MP3 to decode after a seek until no frame needs bits from before it
+SEARCHED = 2**16  # bytes searched for the first MP3 frame
+LIBRARY_MESSAGES = re.compile(rb"\[src/libmpg123/|Note: |Warning: ")
 UNRECOGNISED = "no audio format is recognised in it"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a header says."""
+    """What the header of a file says."""
 
     seconds: float
     rate: int
@@ -47,7 +47,7 @@ class Facts:
 
 
 def load_audio_package(name: str) -> Any:
-    """soundfile or soxr, when somebody asks for audio; DataError with the line that installs it."""
+    """Import soundfile or soxr on demand; DataError says how to install it."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:  # OSError: the package is there, its library is not
@@ -60,7 +60,7 @@ def load_audio_package(name: str) -> Any:
 class Recording:
     """An open audio file, read in blocks of frames; close it, or use it in a with statement.
 
-    Raises DataError, in one sentence that names the file, for all that is not whole, sane audio.
+    Raises DataError, in one sentence that names the file, for incomplete or invalid audio.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -69,7 +69,7 @@ class Recording:
         soundfile = load_audio_package("soundfile")
         self._broken: type[Exception] = soundfile.SoundFileError
         try:
-            self._file: Any = _forwards(soundfile.SoundFile)(self.path)
+            self._file: Any = _sequential(soundfile.SoundFile)(self.path)
         except self._broken as error:
             reason = str(error).removeprefix(f"Error opening {str(self.path)!r}: ").rstrip(".")
             if reason.startswith("File does not exist"):  # so libsndfile says of what is no MP3
@@ -124,13 +124,14 @@ class Recording:
         self._check_promise(stop / self.rate, position / self.rate)
 
     def _seek(self, start: int) -> None:
-        """Go to a frame. One of MP3 needs bits of frames before it, which a jump leaves out: the
-        decoder complains of what is missing, and is right again after some of them."""
+        """Seek to a frame. An MP3 frame needs bits of frames before it (bit reservoir): decoding
+        starts earlier, and the decoder's messages about missing bits are suppressed.
+        """
         if self._file.format != "MP3":
             self._file.seek(start)
             return
         early = max(0, start - round(RUN_IN * self.rate))
-        with without_complaints(COMPLAINTS):
+        with filtered_stderr(LIBRARY_MESSAGES):
             self._file.seek(early)
             if start > early:
                 self._file.read(start - early, dtype="float32", always_2d=True)
@@ -147,45 +148,46 @@ class Recording:
     def _check(self, start: bytes) -> None:
         if self.rate not in RATES:
             raise DataError(
-                f"{self.path} says that it has {self.rate:,} samples a second, which no recording "
-                f"has: mend its header"
+                f"{self.path} has a sampling rate of {self.rate:,} Hz by its header, which is not "
+                f"plausible: correct its header"
             )
         if self.frames == 0:
             raise DataError(f"{self.path} holds no audio, only a header: leave it out")
         if self.frames >= UNKNOWN_FRAMES:
             raise DataError(
-                f"{self.path} does not say how long it is, as if it had been written into a pipe: "
-                f"convert it once more, into a file"
+                f"{self.path} has no length in its header, as if it had been written into a pipe: "
+                f"convert it again, into a file"
             )
         promised = self._promised_seconds(start)
         if promised is not None:
             self._check_promise(promised, self.frames / self.rate)
 
     def _promised_seconds(self, start: bytes) -> float | None:
-        """What the file itself says it should last, where libsndfile does not compare."""
+        """The duration by the file's own header, where libsndfile does not check it."""
         kind = self._file.format
         if kind in ("WAV", "WAVEX", "RF64", "AIFF"):
-            told = re.search(r"(?:data|SSND) : (\d+) \(should be (\d+)\)", self._file.extra_info)
-            if told is None or int(told[1]) >= UNKNOWN_BYTES or int(told[2]) == 0:
+            found = re.search(r"(?:data|SSND) : (\d+) \(should be (\d+)\)", self._file.extra_info)
+            if found is None or int(found[1]) >= UNKNOWN_BYTES or int(found[2]) == 0:
                 return None
-            return self.frames / self.rate * int(told[1]) / int(told[2])
+            return self.frames / self.rate * int(found[1]) / int(found[2])
         if kind == "NIST":
-            told = re.search(r"sample_count -i (\d+)", start.decode("latin-1"))
-            return None if told is None else int(told[1]) / self.rate
+            found = re.search(r"sample_count -i (\d+)", start.decode("latin-1"))
+            return None if found is None else int(found[1]) / self.rate
         if kind == "OGG":
             return self._promised_by_ogg()
         return None
 
     def _promised_by_ogg(self) -> float:
-        """The position that the last page has; a file whose last page is not an end was cut."""
+        """The position of the last Ogg page; a file whose last page is not an end-of-stream page
+        was truncated.
+        """
         with self.path.open("rb") as file:
             file.seek(max(0, self.path.stat().st_size - 2 * 65_307))  # a page is no longer
             tail = file.read()
         page = tail[tail.rfind(b"OggS") :]
         if len(page) < 14 or not page[5] & 4:
             raise DataError(
-                f"{self.path} is cut short: the page that ends an Ogg file is not there; copy it "
-                f"again"
+                f"{self.path} is truncated: the last page of an Ogg file is missing; copy it again"
             )
         position = int.from_bytes(page[6:14], "little", signed=True)
         return position / (48_000 if self._file.subtype == "OPUS" else self.rate)
@@ -194,46 +196,46 @@ class Recording:
         slack = SLACK if self._file.format in ("MP3", "OGG") else 0.5 / self.rate
         if there < promised - slack:
             raise DataError(
-                f"{self.path} is cut short or damaged: it says that it lasts {promised:.2f} s, but "
-                f"only {there:.2f} s are there; copy it again"
+                f"{self.path} is truncated or damaged: its header says {promised:.2f} s, but "
+                f"there are only {there:.2f} s; copy it again"
             )
 
 
-def _forwards(kind: type) -> type:
-    """SoundFile that is read from one end to the other.
+def _sequential(kind: type) -> type:
+    """A SoundFile class for sequential reading.
 
-    soundfile seeks after each block that it has read, to where it is; of MP3 the decoder then has
-    lost the bits that the next frame needs, and the block begins with wrong samples.
+    soundfile seeks after each block, to the position where it already is; an MP3 decoder then loses
+    the bits that the next frame needs, and the block begins with wrong samples.
     """
 
-    class Forwards(kind):  # type: ignore[misc]
+    class Sequential(kind):  # type: ignore[misc]
         def seekable(self) -> bool:
             return False
 
-    return Forwards
+    return Sequential
 
 
 @contextmanager
-def without_complaints(complaints: re.Pattern[bytes]) -> Iterator[None]:
-    """Drop the lines that match from what is written to standard error meanwhile, by C code too."""
+def filtered_stderr(patterns: re.Pattern[bytes]) -> Iterator[None]:
+    """Drop matching lines from standard error meanwhile, also those written by C code."""
     with _ONE_AT_A_TIME:
         try:
             kept = os.dup(2)
         except OSError:  # there is no standard error
             yield
             return
-        with tempfile.TemporaryFile() as told:
+        with tempfile.TemporaryFile() as found:
             if sys.stderr is not None:
                 sys.stderr.flush()
-            os.dup2(told.fileno(), 2)
+            os.dup2(found.fileno(), 2)
             try:
                 yield
             finally:
                 os.dup2(kept, 2)
                 os.close(kept)
-                told.seek(0)
-                for line in told.readlines():
-                    if not complaints.match(line):
+                found.seek(0)
+                for line in found.readlines():
+                    if not patterns.match(line):
                         os.write(2, line)
 
 
@@ -241,8 +243,9 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def _may_be_audio(path: Path, start: bytes) -> bool:
-    """Whether a file named as MP3 has a tag, a frame of MPEG, or the first bytes of another format;
-    of all others libmpg123 complains at length before libsndfile says something else."""
+    """Whether a file with an MP3 name has an ID3 tag, an MPEG frame, or the magic bytes of another
+    format; for other files libmpg123 prints many messages before libsndfile fails.
+    """
     if start.startswith((b"ID3", b"RIFF", b"fLaC", b"OggS", b"FORM", b"NIST_1A", b"RF64", b".snd")):
         return True
     with path.open("rb") as file:
@@ -250,7 +253,7 @@ def _may_be_audio(path: Path, start: bytes) -> bool:
 
 
 def _first_bytes(path: Path) -> bytes:
-    """The header's text, and the errors that libsndfile tells badly."""
+    """The first bytes of a file, and clear errors where libsndfile's are not."""
     try:
         with path.open("rb") as file:
             start = file.read(1024)

@@ -1,4 +1,4 @@
-"""Where an audio is, as a text: its file, and the seconds of it where it is a part."""
+"""The location of audio as text: a file name, with start and end in seconds for a segment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def place_of(file: Path, start: float | None = None, end: float | None = None) -> str:
-    """An audio file, or its seconds from `start` to `end`, as a text: a.wav#t=1.5,2.25.
+    """An audio file, or its segment from `start` to `end` in seconds, as text: a.wav#t=1.5,2.25.
 
     https://www.w3.org/TR/media-frags/#naming-time
     """
@@ -21,7 +21,7 @@ _PART = re.compile(r"(?P<file>.*)#t=(?P<start>\d*\.?\d*)(?:,(?P<end>\d+\.?\d*))?
 
 
 def parse_place(source: str) -> tuple[Path, float, float | None]:
-    """What `place_of` made a text of: the file, and the seconds where a part begins and ends."""
+    """The file, start and end of a location that `place_of` made."""
     part = _PART.fullmatch(source)
     if part is None or part["start"] == ".":
         return Path(source), 0.0, None

@@ -1,7 +1,7 @@
-"""Long recordings cut at their pauses, from the loudness alone.
+"""Silence detection (energy-based voice activity detection): cuts long recordings at pauses.
 
-The noise under the speech may change, so what counts as quiet is found anew around each second. Of
-the audio nothing is kept but one number for every 10 ms: a few megabytes for a day.
+The noise level may change, so the threshold is estimated anew around each second. Only one loudness
+value for every 10 ms is kept: a few megabytes for a day of audio.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from transduce.data.audio.recording import Samples
 
 Decibels = npt.NDArray[np.float32]
 
-HOP = 0.010  # seconds that one number stands for
-AROUND = 15.0  # seconds before and after that tell what is quiet here
-SMOOTH = 5  # numbers that are averaged: single frames of noise differ by some decibels
-NOTHING = -90.0  # dB below full scale: digital silence, which tells nothing of the noise
+HOP = 0.010  # seconds of one loudness value
+AROUND = 15.0  # seconds before and after from which the threshold is estimated
+SMOOTH = 5  # values that are averaged: single frames of noise differ by some decibels
+NOTHING = -90.0  # dB relative to full scale: digital silence, which says nothing about the noise
 
-# Loudness of speech against noise: a pause is within 6 dB of the noise, or in the lowest third
-# between noise and speech where these are far apart.
+# A pause is within 6 dB of the noise, or in the lowest third between noise and speech where these
+# are far apart.
 LEAST_MARGIN = 6.0
 SHARE = 1 / 3
-# Noise may be so much above the quietest tenth of the recording; what is always louder, such as
-# music for a minute, is no pause.
+# The noise level is at most this much above the quietest tenth of the recording; what is always
+# louder, such as music for a minute, is not a pause.
 MOST_DRIFT = 20.0
 
 
@@ -37,14 +37,14 @@ def cut_at_silences(
     shortest: float = 0.1,
     margin: float = 0.15,
 ) -> list[tuple[float, float]]:
-    """Stretches of audio, in seconds, between pauses; `blocks` are those of `audio_blocks`.
+    """Segments of speech between pauses, in seconds; `blocks` are those of `audio_blocks`.
 
-    A pause lasts at least `pause` seconds, a stretch at least `shortest` and at most `longest`: one
-    that is longer is cut at its quietest place. Each has up to `margin` seconds of the pauses
-    around it. Recordings without any contrast, as of noise alone, have no stretches.
+    A pause lasts at least `pause` seconds, a segment at least `shortest` and at most `longest`: a
+    longer one is cut at its quietest point. Each has up to `margin` seconds of the pauses around
+    it. Recordings without any contrast, such as pure noise, have no segments.
     """
     if longest < 1.0 or min(pause, shortest, margin) < 0:
-        raise ValueError("Stretches must be allowed to last a second, and no time is below zero.")
+        raise ValueError("Segments must be allowed to last a second, and no time may be negative.")
     loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness(blocks, rate)])
     smooth = _smoothed(loudness)
     found = []
@@ -54,12 +54,12 @@ def cut_at_silences(
 
 
 def sounding(samples: Samples, rate: int) -> npt.NDArray[np.bool_]:
-    """Which of every 10 ms of an audio are no pause."""
+    """Which of every 10 ms of audio are not a pause."""
     return loud_frames([samples], rate)
 
 
 def loud_frames(blocks: Iterable[Samples], rate: int) -> npt.NDArray[np.bool_]:
-    """Which of every 10 ms of a recording are no pause; `blocks` are those of `audio_blocks`."""
+    """Which of every 10 ms of a recording are not a pause; `blocks` are those of `audio_blocks`."""
     loudness = np.concatenate([np.empty(0, dtype=np.float32), *_loudness(blocks, rate)])
     smooth = _smoothed(loudness)
     loud: npt.NDArray[np.bool_] = smooth > _threshold(smooth)
@@ -67,7 +67,7 @@ def loud_frames(blocks: Iterable[Samples], rate: int) -> npt.NDArray[np.bool_]:
 
 
 def _loudness(blocks: Iterable[Samples], rate: int) -> Iterator[Decibels]:
-    """dB below full scale of every 10 ms, without a constant offset."""
+    """Loudness of every 10 ms in dB relative to full scale, with the DC offset removed."""
     size = round(HOP * rate)
     rest = np.empty(0, dtype=np.float32)
     for block in blocks:
@@ -87,13 +87,13 @@ def _smoothed(loudness: Decibels) -> Decibels:
 
 
 def _threshold(loudness: Decibels) -> Decibels:
-    """For each frame the loudness up to which it is quiet."""
+    """For each frame the loudness below which it counts as quiet."""
     second, around = round(1 / HOP), round(AROUND / HOP)
-    heard = loudness[loudness > NOTHING]
+    audible = loudness[loudness > NOTHING]
     threshold = np.zeros_like(loudness)
-    if not len(heard):
+    if not len(audible):
         return threshold
-    quietest = np.percentile(heard, 10)
+    quietest = np.percentile(audible, 10)
     for start in range(0, len(loudness), second):
         near = loudness[max(0, start - around) : start + second + around]
         near = near[near > NOTHING]
@@ -106,7 +106,7 @@ def _threshold(loudness: Decibels) -> Decibels:
 def _sounding(
     loud: npt.NDArray[np.bool_], pause: float, shortest: float, margin: float
 ) -> Iterator[tuple[int, int]]:
-    """Runs of loud frames, joined over gaps shorter than a pause, with a margin around each."""
+    """Runs of loud frames, merged over gaps shorter than a pause, with a margin around each."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], loud, [False])).astype(np.int8)))
     runs: list[list[int]] = []
     for start, end in edges.reshape(-1, 2).tolist():
@@ -119,14 +119,14 @@ def _sounding(
     for number, (start, end) in enumerate(runs):
         before = runs[number - 1][1] if number else -start
         after = runs[number + 1][0] if number + 1 < len(runs) else 2 * len(loud) - end
-        # Two neighbours share the pause between them.
+        # Neighbouring segments share the pause between them.
         yield max(start - wide, (before + start + 1) // 2), min(end + wide, (end + after) // 2)
 
 
 def _pieces(loudness: Decibels, start: int, end: int, longest: int) -> Iterator[tuple[int, int]]:
-    """start … end in parts of at most `longest` frames, cut where it is quietest.
+    """start … end in parts of at most `longest` frames, cut at the quietest points.
 
-    A cut lies in the second half of what a part may be, so that no part is a splinter.
+    A cut is in the second half of the longest part allowed, so that no part is very short.
     """
     while end - start > longest:
         first = start + longest // 2

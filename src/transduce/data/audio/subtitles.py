@@ -1,4 +1,4 @@
-"""Subtitles as players read them: SubRip (.srt) and WebVTT (.vtt)."""
+"""Subtitle files: SubRip (.srt) and WebVTT (.vtt)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from transduce.data.audio.intervals import Interval
 
-# What some player takes for the end of a line, one or several together.
+# Line separators of some players, one or several together.
 _BREAKS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]+")
 
 
 def format_srt(intervals: Iterable[Interval]) -> str:
-    """SubRip. It has no way to write "-->" in a text, which becomes "→"; other marks stay."""
+    """SubRip. It cannot represent "-->" in a text, which becomes "→"; other markup stays."""
     cues = []
     for number, interval in enumerate(_cues(intervals), start=1):
         times = f"{_clock(interval.start, ',')} --> {_clock(interval.end, ',')}"
@@ -31,13 +31,13 @@ def format_vtt(intervals: Iterable[Interval]) -> str:
 
 
 def _cues(intervals: Iterable[Interval]) -> list[Interval]:
-    """In the order of time, those with a text, none of whose lines is empty: that would end it."""
+    """Intervals with a text in order of time, without empty lines, which would end a cue."""
     found = []
     for interval in sorted(intervals, key=lambda interval: (interval.start, interval.end)):
         lines = (line.strip() for line in _BREAKS.split(interval.text.replace("\0", "\ufffd")))
         text = "\n".join(line for line in lines if line)
         if text:
-            # A cue must last: players drop those that do not.
+            # A cue needs a duration: players drop those without.
             end = max(interval.end, interval.start + 0.001)
             found.append(Interval(interval.start, end, text))
     return found

@@ -15,8 +15,8 @@ from pathlib import Path
 from transduce.data.audio.intervals import Interval
 from transduce.errors import DataError
 
-# Praat reads free-standing numbers, strings and flags; all else, names and brackets too, is for
-# people. So one reader reads both forms, the long and the short.
+# Praat parses only free-standing numbers, strings and flags; all else, such as names and brackets,
+# is for people. So one parser reads both the long and the short form.
 _TOKEN = re.compile(
     r"""(?:^|(?<=\s)) (?:
         (?P<comment> ![^\n]*)
@@ -59,7 +59,7 @@ def read_textgrid(path: Path | str) -> TextGrid:
 
 
 def parse_textgrid(text: str, name: str) -> TextGrid:
-    """The TextGrid that a text spells; `name` is what errors call it. Point tiers are left out."""
+    """Parse a TextGrid; `name` is what errors call it. Point tiers are left out."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     tokens = _Tokens(text, name)
     if tokens.next_string() != "ooTextFile" or tokens.next_string() != "TextGrid":
@@ -75,7 +75,7 @@ def parse_textgrid(text: str, name: str) -> TextGrid:
 
 
 def format_textgrid(grid: TextGrid) -> str:
-    """The long text form. Praat wants no gaps, so they become intervals with an empty text.
+    """The long text form. Praat allows no gaps, so they become intervals with an empty text.
 
     Raises DataError where intervals of a tier overlap or leave the grid.
     """
@@ -113,9 +113,10 @@ SEGMENTS = "seg"
 
 
 def numbered_lines(grid: TextGrid, lines: Sequence[str], name: str) -> list[Interval]:
-    """What a tier `seg` means: each label is the number, from 1, of the line that is read there.
+    """The tier `seg`: each label is the number, from 1, of the line that is read there.
 
-    Empty labels are silence. Raises DataError, with the place, for a label that is no such number.
+    Empty labels are silence. Raises DataError, with the time, for a label that is not such a
+    number.
     """
     tier = grid.tier(SEGMENTS)
     if tier is None:
@@ -136,7 +137,7 @@ def numbered_lines(grid: TextGrid, lines: Sequence[str], name: str) -> list[Inte
 
 
 def number_grid(stretches: Iterable[tuple[float, float, int]], end: float) -> TextGrid:
-    """A grid with the one tier `seg`, of stretches in which the line of a number is read."""
+    """A grid with one tier `seg`, of segments (start, end, line number)."""
     intervals = tuple(Interval(start, stop, str(line)) for start, stop, line in stretches)
     return TextGrid(0.0, end, (Tier(SEGMENTS, intervals),))
 
@@ -152,7 +153,7 @@ class _Tokens:
     def _next(self, kind: str, what: str) -> str:
         match = next(self.tokens, None)
         if match is None:
-            raise DataError(f"{self.name} is cut short: it ends where {what} should follow")
+            raise DataError(f"{self.name} is truncated: it ends where {what} should follow")
         if match[kind] is None:
             line = self.text.count("\n", 0, match.start()) + 1
             raise DataError(f"{self.name}:{line}: {what} should stand here, not {match[0]}")

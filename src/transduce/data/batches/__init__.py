@@ -1,1 +1,1 @@
-"""Batches: examples of similar length together, padded or packed, from memory or as a stream."""
+"""Batching: bucketing by length, padding or packing, from memory or streamed."""

@@ -1,4 +1,4 @@
-"""Batches: pairs of similar length side by side, in an order that a seed and a position fix."""
+"""Batches: bucketing by length, padding, and an order that seed and position determine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transduce.data.audio.corpus import Recorded, recorded
+from transduce.data.audio.corpus import AudioCorpus, audio_corpus
 from transduce.data.batches.blocks import cut_anywhere
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded, check_some_left
@@ -25,17 +25,17 @@ T = TypeVar("T")
 
 @dataclass
 class Batch:
-    """Padded ids. The decoder reads target_BT[:, :-1] and is to say target_BT[:, 1:].
+    """A padded batch. The decoder reads target_BT[:, :-1] and predicts target_BT[:, 1:].
 
-    Lengths stay on the CPU, so that nobody has to wait for a device to know them.
+    Lengths stay on the CPU, so that reading them does not synchronise with a device.
 
     Source rows end with END; target rows start with BEGIN and end with END (labels have no END on
-    either side, blocks of running text none in the target). `target_lengths_B` counts what is
-    predicted: not BEGIN. `lines` are lines of the files, for messages; `rows` are rows of the
-    `Encoded` corpus, which bring results back into its order.
+    either side, blocks of running text none in the target). `target_lengths_B` counts predicted
+    tokens: not BEGIN. `lines` are line numbers in the files, for messages; `rows` are rows of the
+    `Encoded` corpus, to restore its order.
 
-    Where sources are audio, source_BS holds samples of 16 bits, zero beyond each length, and
-    said_BT the tokens of what is said, without specials.
+    With audio, source_BS holds 16-bit samples padded with zeros, and transcript_BT the tokens of
+    the transcripts, without special tokens.
     """
 
     source_BS: Tensor
@@ -45,19 +45,19 @@ class Batch:
     lines: list[int]
     rows: list[int]
     target_tokens: int
-    """Predicted tokens, padding not counted; known without asking the device."""
+    """Predicted tokens, without padding; known without synchronising with a device."""
     padding_share: float
-    """Share of padding among what encoder and decoder read."""
-    said_BT: Tensor | None = None
-    said_lengths_B: Tensor | None = None
+    """Share of padding among the inputs of encoder and decoder."""
+    transcript_BT: Tensor | None = None
+    transcript_lengths_B: Tensor | None = None
     tags_BG: Tensor | None = None
-    """Of audio that has tags: 1 where a source has a tag, else 0."""
+    """Tags of audio sources, one-hot."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on a device; towards CUDA from pinned memory, without waiting."""
+        """The batch on a device; to CUDA from pinned memory, asynchronously."""
         device = torch.device(device)
 
         def moved(tensor: Tensor) -> Tensor:
@@ -69,12 +69,12 @@ class Batch:
             self,
             source_BS=moved(self.source_BS),
             target_BT=None if self.target_BT is None else moved(self.target_BT),
-            said_BT=None if self.said_BT is None else moved(self.said_BT),
+            transcript_BT=None if self.transcript_BT is None else moved(self.transcript_BT),
             tags_BG=None if self.tags_BG is None else moved(self.tags_BG),
         )
 
     def twice(self) -> Batch:
-        """All of it, and all of it again."""
+        """The batch repeated, for the two passes of R-Drop."""
         assert self.target_BT is not None
         assert self.target_lengths_B is not None
         return Batch(
@@ -86,13 +86,15 @@ class Batch:
             rows=2 * self.rows,
             target_tokens=2 * self.target_tokens,
             padding_share=self.padding_share,
-            said_BT=None if self.said_BT is None else self.said_BT.repeat(2, 1),
-            said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B.repeat(2),
+            transcript_BT=None if self.transcript_BT is None else self.transcript_BT.repeat(2, 1),
+            transcript_lengths_B=None
+            if self.transcript_lengths_B is None
+            else self.transcript_lengths_B.repeat(2),
             tags_BG=None if self.tags_BG is None else self.tags_BG.repeat(2, 1),
         )
 
     def part(self, rows: slice) -> Batch:
-        """Some of the rows, padded to the longest of them and no further."""
+        """A subset of the rows, padded to the longest of them."""
         source_lengths_B = self.source_lengths_B[rows]
         source_BS = self.source_BS[rows, : int(source_lengths_B.max())]
         real, places = int(source_lengths_B.sum()), source_BS.numel()
@@ -111,8 +113,12 @@ class Batch:
             rows=self.rows[rows],
             target_tokens=target_tokens,
             padding_share=1 - real / places,
-            said_BT=None if self.said_BT is None else self.said_BT[rows].contiguous(),
-            said_lengths_B=None if self.said_lengths_B is None else self.said_lengths_B[rows],
+            transcript_BT=None
+            if self.transcript_BT is None
+            else self.transcript_BT[rows].contiguous(),
+            transcript_lengths_B=None
+            if self.transcript_lengths_B is None
+            else self.transcript_lengths_B[rows],
             tags_BG=None if self.tags_BG is None else self.tags_BG[rows],
         )
 
@@ -126,12 +132,12 @@ def collate(
     lines: Sequence[int] | None = None,
     ends: bool = True,
 ) -> Batch:
-    """A batch from rows of ids without specials; without targets where a model is being used.
+    """A padded batch from rows of ids without special tokens; without targets at inference.
 
-    `ends`, here and below: whether END is put at the end of rows. Rows of 16 bits are audio.
+    `ends`, here and below: whether END is appended to rows. Rows of 16-bit integers are audio.
     """
     if len(sources) and getattr(sources[0], "dtype", None) == np.int16:
-        return _batch(recorded(sources, targets), np.arange(len(sources)), ends, bool(targets))
+        return _batch(audio_corpus(sources, targets), np.arange(len(sources)), ends, bool(targets))
     rows = np.arange(len(sources))
     encoded_targets = targets if targets is not None else [[]] * len(sources)
     encoded = Encoded(
@@ -153,12 +159,17 @@ def _batch(
     encoded: Encoded, rows: NDArray[np.int64], ends: bool, with_targets: bool = True
 ) -> Batch:
     sides = encoded.source_ids, encoded.source_offsets, rows
-    said_BT, said_lengths_B, tags_BG = None, None, None
+    transcript_BT, transcript_lengths_B, tags_BG = None, None, None
     source_BS: NDArray[Any]
-    if isinstance(encoded, Recorded):
+    if isinstance(encoded, AudioCorpus):
         source_BS, source_lengths_B = encoded.waves(rows)
-        said, lengths = _padded(encoded.said_ids, encoded.said_offsets, rows, False, False)
-        said_BT, said_lengths_B = torch.from_numpy(said), torch.from_numpy(lengths)
+        transcripts, lengths = _padded(
+            encoded.transcript_ids, encoded.transcript_offsets, rows, False, False
+        )
+        transcript_BT, transcript_lengths_B = (
+            torch.from_numpy(transcripts),
+            torch.from_numpy(lengths),
+        )
         if encoded.tags is not None:
             tags_BG = torch.from_numpy(encoded.tags[rows])
     else:
@@ -181,8 +192,8 @@ def _batch(
         rows=rows.tolist(),
         target_tokens=target_tokens,
         padding_share=1 - real / places if places else 0.0,
-        said_BT=said_BT,
-        said_lengths_B=said_lengths_B,
+        transcript_BT=transcript_BT,
+        transcript_lengths_B=transcript_lengths_B,
         tags_BG=tags_BG,
     )
 
@@ -194,7 +205,7 @@ def _padded(
     begin: bool,
     end: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows side by side, with BEGIN and END where asked; their lengths without BEGIN."""
+    """Rows padded to one tensor, with BEGIN and END where asked; their lengths without BEGIN."""
     starts, lengths_B = offsets[rows], offsets[rows + 1] - offsets[rows]
     width = int(lengths_B.max(initial=0))
     places = np.arange(width)
@@ -213,7 +224,7 @@ def _padded(
 
 @dataclass(frozen=True)
 class Position:
-    """Where the next batch comes from; three numbers that a checkpoint keeps."""
+    """The position in the data: three numbers that a checkpoint stores, to resume from."""
 
     epoch: int = 0
     pool: int = 0
@@ -221,24 +232,25 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Portion:
-    """What one process computes of an update, and what it must know of all of it."""
+class RankBatches:
+    """The batches of one rank in one update, and what it must know of the whole update."""
 
     batches: list[Batch]
     tokens: int
-    """Predicted tokens of all processes' batches."""
+    """Predicted tokens in the batches of all ranks."""
     position: Position
-    """Of the batch after the update's last."""
+    """The position after the update's last batch."""
 
 
 class Batches:
-    """Endless batches over a corpus, epoch after epoch.
+    """An infinite iterator over batches of a corpus, epoch after epoch.
 
-    A batch holds at most `tokens` places on its larger side, specials and padding counted; a pair
-    longer than that is a batch alone. The order depends on seed, epoch and pool alone, so it is
-    the same on every run and machine, and on any number of processes that share the batches.
-    With `block`, the corpus is running text, cut into blocks of so many tokens, each time anew;
-    with `vary`, each pass reads what that makes of it.
+    A batch holds at most `tokens` tokens on its larger side, special tokens and padding included; a
+    pair longer than that is a batch by itself. The order depends only on seed, epoch and pool, so
+    it is the same on every run, machine and world size.
+
+    With `block`, the corpus is running text, cut into blocks of so many tokens, differently in each
+    epoch; with `vary`, each epoch reads an augmented version of it.
     """
 
     def __init__(
@@ -260,18 +272,18 @@ class Batches:
     def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
         """Batches from `start` on, each with the position of the batch after it.
 
-        Beginning at a position that was given goes on exactly as if it had not been left.
+        Starting at such a position resumes exactly as if the iteration had not stopped.
         """
         for encoded, rows, following in self._planned(start):
             yield _batch(encoded, rows, self.ends), following
 
     def updates(
         self, size: int, start: Position | None = None, rank: int = 0, count: int = 1
-    ) -> Iterator[Portion]:
-        """The batches `size` at a time; of these, process `rank` of `count` gets every count-th.
+    ) -> Iterator[RankBatches]:
+        """The batches of each update, `size` at a time; rank `rank` of `count` gets every count-th.
 
-        Which batches are one update's, and all that follows from it, is the same on any number of
-        processes; only its own are padded and collated.
+        Which batches belong to an update is the same for any world size; each rank only pads and
+        collates its own.
         """
         planned = self._planned(start)
         while some := list(islice(planned, size)):
@@ -281,7 +293,7 @@ class Batches:
                 for encoded, rows, _ in some
             )
             own = [_batch(encoded, rows, self.ends) for encoded, rows, _ in some[rank::count]]
-            yield Portion(own, tokens, some[-1][2])
+            yield RankBatches(own, tokens, some[-1][2])
 
     def _planned(
         self, start: Position | None
@@ -299,7 +311,7 @@ class Batches:
                         following = _after(position, last)
                     yield encoded, plan[number], following
                 position = _after(position, last)
-            if position.pool:  # a stream that has become shorter
+            if position.pool:  # resumed, but the stream has become shorter
                 position = Position(position.epoch + 1)
             if not seen and isinstance(self.corpus, Stream):
                 check_some_left(0, self.corpus.corpus, self.corpus.report)
@@ -308,13 +320,13 @@ class Batches:
 
     def _pools(self, start: Position) -> Iterator[tuple[Encoded, bool]]:
         if isinstance(self.corpus, Stream):
-            return _one_ahead(self.corpus.pools(start.pool, start.epoch))
+            return _prefetched(self.corpus.pools(start.pool, start.epoch))
         return iter([(self.corpus, True)][start.pool :])
 
     def _plan(
         self, encoded: Encoded, position: Position
     ) -> tuple[Encoded, list[NDArray[np.int64]]]:
-        """The rows of a pool, and which of them are a batch."""
+        """The rows of a pool, and how they are divided into batches."""
         entropy = [self.seed, position.epoch, position.pool]
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
         if self.vary is not None:
@@ -328,9 +340,9 @@ class Batches:
 def ordered(
     encoded: Encoded, tokens: int = 4096, rank: int = 0, count: int = 1, ends: bool = True
 ) -> Iterator[Batch]:
-    """One pass in order of length, always the same; `batch.rows` lead back to corpus order.
+    """One epoch in order of length, deterministic; `batch.rows` restore the order of the corpus.
 
-    Process `rank` of `count` gets every count-th batch.
+    Rank `rank` of `count` gets every count-th batch.
     """
     for rows in _plan(encoded, tokens, None)[rank::count]:
         yield _batch(encoded, rows, ends)
@@ -340,10 +352,10 @@ def _after(position: Position, last: bool) -> Position:
     return Position(position.epoch + 1) if last else Position(position.epoch, position.pool + 1)
 
 
-def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; while one is used the next is made in a thread, so training does not wait.
+def _prefetched(items: Iterator[T]) -> Iterator[T]:
+    """Prefetching: the next item is made in a thread while one is used.
 
-    The Rust tokenizers work without Python's lock.
+    The Rust tokenizers release Python's lock (GIL).
     """
 
     def following() -> list[T]:
@@ -359,14 +371,15 @@ def _one_ahead(items: Iterator[T]) -> Iterator[T]:
 def _plan(
     encoded: Encoded, tokens: int, random: np.random.Generator | None
 ) -> list[NDArray[np.int64]]:
-    """Rows of each batch, by length; `random` shuffles those of equal lengths."""
+    """The rows of each batch, bucketed by length; `random` shuffles rows of equal lengths."""
     sources, targets = (lengths.astype(np.int32) for lengths in encoded.lengths)
     sources += 1
     targets += 2 * encoded.whole
     order = random.permutation(len(encoded)) if random is not None else np.arange(len(encoded))
-    # By target, then by source, which rises and falls in turn so that a batch that spans two
-    # target lengths still has like sources. Or by the longer side: better where batches are so
-    # large that each spans many target lengths. Whichever pads less is taken.
+    # Sorted by target length, then by source length, alternately ascending and descending so that a
+    # batch that spans two target lengths still has similar sources. Or sorted by the longer side:
+    # better where batches are so large that each spans many target lengths. The one with less
+    # padding is used.
     turning = np.where(targets % 2 == 0, sources, -sources)
     by_target = _cut(_by_length(order, targets, turning), sources, targets, tokens)
     del turning
@@ -379,10 +392,10 @@ def _plan(
 def _by_length(
     order: NDArray[np.int64], first: NDArray[np.int32], second: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """The order sorted by `first` and then by `second`; what is equal in both stays in order.
+    """The order sorted by `first` and then by `second`; stable.
 
-    Both and the place in the order are packed into one number: to sort numbers is several times
-    faster than numpy's sort by several keys, and takes less memory.
+    Both keys and the index are packed into one integer: sorting integers is several times faster
+    than numpy's lexsort, and takes less memory.
     """
     if not len(order):
         return order
@@ -404,8 +417,9 @@ def _by_length(
 def _cut(
     rows: NDArray[np.int64], sources: NDArray[np.int32], targets: NDArray[np.int32], tokens: int
 ) -> tuple[NDArray[np.int64], list[int], int]:
-    """The rows cut into as few runs as the budget allows: where each begins, and all the places
-    that these batches have on both sides, padding counted."""
+    """Cut the rows into as few batches as the token budget allows: the start of each batch, and the
+    total size of these batches on both sides, padding included.
+    """
     sources, targets = sources[rows], targets[rows]
     longer = np.maximum(sources, targets)
     bounds = [0]
@@ -413,7 +427,7 @@ def _cut(
         end = start + max(1, tokens // int(longer[start]))
         widths = np.maximum.accumulate(longer[start:end])
         fits = widths * np.arange(1, len(widths) + 1) <= tokens
-        # Rows x width only grows, so the fitting ones come first.
+        # Rows x width increases monotonically, so the fitting ones come first.
         bounds.append(start + max(1, int(fits.sum())))
     if len(bounds) == 1:
         return rows, bounds, 0

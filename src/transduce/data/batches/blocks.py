@@ -1,7 +1,7 @@
-"""Blocks: running text cut into pieces of one length, so that nothing is padded.
+"""Blocks for language models: running text cut into pieces of equal length, without padding.
 
-The tokens of a text stay where they are; only where each row starts and ends is new. A block has
-no END, as the text goes on behind it. All that is predicted is predicted once in a pass.
+The tokens of a text are not copied; a block is only a start and an end. A block has no END, as the
+text continues after it. Every token is predicted once in an epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transduce.data.cache.tokenised import Encoded
 
 @dataclass(frozen=True)
 class Blocks(Encoded):
-    """Rows that are pieces of one running text; `lines` are the lines in which they begin."""
+    """Rows that are blocks of one running text; `lines` are the lines in which they begin."""
 
     whole: ClassVar[bool] = False
 
@@ -24,7 +24,7 @@ class Blocks(Encoded):
 def cut(text: Encoded, length: int, start: int = 0) -> Blocks:
     """The text from token `start` on, in blocks of `length` tokens; the last one may be shorter.
 
-    Row i of `text` is its line i; `numbers` lead back to those lines.
+    Row i of `text` is its line i; `numbers` are the indices of those lines.
     """
     size = len(text.target_ids)
     offsets = np.append(np.arange(start, size, length), size).astype(np.int64)
@@ -40,9 +40,9 @@ def cut(text: Encoded, length: int, start: int = 0) -> Blocks:
 
 
 def cut_anywhere(text: Encoded, length: int, random: np.random.Generator) -> Blocks:
-    """Whole blocks from a random place on, so that no pass over a text is cut like another.
+    """Blocks from a random offset on, so that each epoch is cut differently.
 
-    What is left over at both ends, less than two blocks, waits for another pass.
+    The remainders at both ends, less than two blocks, are left out in this epoch.
     """
     size = len(text.target_ids)
     if size <= length:
@@ -54,5 +54,5 @@ def cut_anywhere(text: Encoded, length: int, random: np.random.Generator) -> Blo
 
 
 def _first(text: Encoded, size: int) -> Encoded:
-    """The text as far as its first `size` tokens."""
+    """The text up to its first `size` tokens."""
     return Encoded(**{**vars(text), "target_ids": text.target_ids[:size]})

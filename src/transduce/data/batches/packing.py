@@ -1,7 +1,8 @@
-"""A batch without padding: the sequences of each side one after the other, in a single row.
+"""Sequence packing: the sequences of each side one after the other in a single row, without
+padding.
 
-Rows are filled up to round sizes, so that few different shapes occur: a CUDA graph is recorded for
-each. What fills them up is sequences of PAD, in which nothing is predicted.
+Rows are filled up to round sizes, so that few different shapes occur: a CUDA graph is captured for
+each shape. They are filled with sequences of PAD, in which nothing is predicted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import PAD
 
-ROUND = 128  # tokens of a row, to a multiple of this
+ROUND = 128  # the number of tokens in a row is a multiple of this
 
 
 class Shape(NamedTuple):
@@ -29,7 +30,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Packed:
-    """Ids and offsets, parts of one int32 tensor, so that one copy brings them to a device."""
+    """Ids and offsets as parts of one int32 tensor, so that one copy transfers all to a device."""
 
     flat: Tensor
     shape: Shape
@@ -40,12 +41,12 @@ class Packed:
 
     @property
     def target_1T(self) -> Tensor:
-        """What the decoder reads: BEGIN and on."""
+        """The decoder's input: starts with BEGIN."""
         return self._part(1)[None]
 
     @property
     def labels_1T(self) -> Tensor:
-        """What it is to say: … and END; PAD where nothing is asked."""
+        """The tokens to predict: they end with END; PAD where nothing is predicted."""
         return self._part(2)[None]
 
     @property
@@ -66,15 +67,15 @@ def _sizes(shape: Shape) -> list[int]:
 
 
 def packed_padding(batch: Batch) -> float:
-    """The share of padding that is left once the batch is packed."""
+    """The share of padding that is left after packing."""
     real = int(batch.source_lengths_B.sum()), batch.target_tokens
     return 1.0 - sum(real) / sum(_round(count, ROUND) for count in real)
 
 
 def pack(batch: Batch, copies: int = 1) -> Packed:
-    """The batch's tokens in the same order, padding left out; several times over, if asked.
+    """Pack a batch: its tokens in the same order, without padding; `copies` times (R-Drop).
 
-    Copies follow each other as wholes, whatever fills them up included.
+    Each copy is a whole, including its filling.
     """
     assert batch.target_BT is not None
     assert batch.target_lengths_B is not None
@@ -114,7 +115,7 @@ def _joined(
 
 
 def _offsets(lengths_B: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Where sequences start and the last ends; what is left of the row in sequences of its own.
+    """Start of each sequence and end of the last; the rest of the row as sequences of its own.
 
     These are no longer than the longest of the others: a model may have learned positions for no
     more.
@@ -125,7 +126,7 @@ def _offsets(lengths_B: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 
 def _filled(offsets: NDArray[np.int64], sequences: int) -> NDArray[np.int32]:
-    """With empty sequences at the end, up to the number asked for."""
+    """Offsets padded with empty sequences up to the number asked for."""
     return np.pad(offsets, (0, sequences + 1 - len(offsets)), mode="edge").astype(np.int32)
 
 
@@ -138,5 +139,5 @@ def _round(number: int, multiple: int) -> int:
 
 
 def _round_count(count: int) -> int:
-    """Up to three significant bits: few different counts, at most a quarter too many."""
+    """Round up to three significant bits: few different counts, at most a quarter too many."""
     return _round(count, 1 << max(count.bit_length() - 3, 0))

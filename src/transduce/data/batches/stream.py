@@ -1,4 +1,6 @@
-"""A corpus read as it is needed, for what memory cannot hold; several processes share the work."""
+"""Streaming: a corpus larger than memory, read as needed with a shuffle buffer; ranks share the
+work.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from transduce.data.text.pairs import Pair, corpus_files, is_running, matched_fi
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.recipe import Corpus
 
-DRAWS = 1024  # places that are drawn at once
+DRAWS = 1024  # random numbers drawn at a time
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each pool a process tokenises, and how it gets the others' parts."""
+    """Which part of each pool a rank tokenises, and how it gets the parts of the others."""
 
     rank: int = 0
     count: int = 1
@@ -30,10 +32,10 @@ class Share:
 
 
 class Stream:
-    """A corpus in pools of `data.shuffle_buffer` pairs, in another order in every epoch.
+    """A corpus in pools of `data.shuffle_buffer` pairs, in a different order in every epoch.
 
-    All processes read all of the text, which costs little; each tokenises its part of a pool and
-    gets the ids of the rest. So all have the same pools, and plan the same batches.
+    All ranks read all of the text, which costs little; each tokenises its part of a pool and gets
+    the ids of the rest. So all have the same pools, and plan the same batches.
     """
 
     def __init__(
@@ -63,9 +65,9 @@ class Stream:
     def pools(self, start: int, epoch: int = 0) -> Iterator[tuple[Encoded, bool]]:
         """Pools of an epoch from number `start` on, each with whether it is the last.
 
-        A pool is counted before overlong pairs are skipped, so that earlier pools are passed over
-        without tokenising them. Memory holds the pool in use and the one being made, and as many
-        pairs as text. `numbers` count the pairs in the order in which they come.
+        Pools are counted before overlong pairs are skipped, so that earlier pools can be skipped
+        without tokenising when resuming. Memory holds the pool in use, the one being made, and as
+        many pairs as text. `numbers` count the pairs in the order in which they come.
         """
         size = self._data.shuffle_buffer
         self.report = Report()
@@ -81,14 +83,14 @@ class Stream:
             yield encoded, not ahead
 
     def _pairs(self, epoch: int) -> Iterator[Pair]:
-        """The pairs of an epoch, in an order that seed and epoch fix.
+        """The pairs of an epoch, in an order that seed and epoch determine.
 
-        Files come in another order each time, and each pair is drawn from as many as a pool has.
+        Files are shuffled each time, and pairs go through a shuffle buffer of the size of a pool.
         Lines of running text stay in order, as a block spans several.
         """
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
         corpus = _files_shuffled(self.corpus, self._data.folder, random)
-        pairs = read_pairs(corpus, self._data.folder, self.report.tally)
+        pairs = read_pairs(corpus, self._data.folder, self.report.counts)
         return pairs if is_running(corpus) else _drawn(pairs, self._data.shuffle_buffer, random)
 
     def _pool(self, pairs: Iterator[Pair], number: int) -> Encoded:
@@ -99,12 +101,12 @@ class Stream:
         )
         if share.count == 1:
             return own
-        deque(pairs, maxlen=0)  # the rest of the pool is the others'
+        deque(pairs, maxlen=0)  # other ranks tokenise the rest of the pool
         return _joined([Encoded(**load(part)) for part in share.exchange(save(vars(own)))])
 
 
 def _files_shuffled(corpus: Corpus, folder: str | None, random: np.random.Generator) -> Corpus:
-    """The same corpus with its files in another order; one with a limit has its first pairs."""
+    """The same corpus with its files in another order; one with a limit keeps its first pairs."""
     changed: dict[str, object] = {}
     if corpus.limit is not None:
         return corpus
@@ -123,7 +125,7 @@ def _files_shuffled(corpus: Corpus, folder: str | None, random: np.random.Genera
 
 
 def _drawn(pairs: Iterator[Pair], size: int, random: np.random.Generator) -> Iterator[Pair]:
-    """The pairs, each drawn from `size` that wait: a shuffle buffer."""
+    """Shuffle buffer: each pair is drawn at random from `size` waiting ones."""
     waiting = list(islice(pairs, size))
     while some := list(islice(pairs, DRAWS)):
         places = random.integers(len(waiting), size=len(some)).tolist()
@@ -135,7 +137,7 @@ def _drawn(pairs: Iterator[Pair], size: int, random: np.random.Generator) -> Ite
 
 
 def _joined(parts: list[Encoded]) -> Encoded:
-    """Parts of a pool, one after the other."""
+    """Parts of a pool, concatenated."""
 
     def flat(name: str) -> np.ndarray:
         return np.concatenate([getattr(part, name) for part in parts])

@@ -1,1 +1,1 @@
-"""The cache of tokenised corpora on disk: memory-mapped arrays, and how old ones are evicted."""
+"""The on-disk cache of tokenised corpora: memory-mapped arrays, and eviction of old ones."""

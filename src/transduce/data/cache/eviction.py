@@ -1,4 +1,4 @@
-"""How much the cache of corpora keeps: what was used last, up to a number of bytes."""
+"""Cache eviction: the least recently used corpora are removed above a size limit."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ GB = 10**9
 
 
 def note_use(*paths: Path) -> None:
-    """Remember that files were used just now; a cache that cannot be written to does without."""
+    """Record that files were used just now; does nothing if the cache is not writable."""
     for path in paths:
         with suppress(OSError):
             os.utime(path)
 
 
 def evict(folder: Path) -> list[str]:
-    """Remove what was not used for longest, as far as the cache is too large; a sentence if so.
+    """Remove the least recently used entries while the cache is too large; a sentence if so.
 
-    Nothing that was used within a day goes: another run may be about to read it. A file that is
-    mapped stays readable for its run. Raises DataError where the variable holds no number.
+    Nothing used within a day is removed: another run may be about to read it. A memory-mapped file
+    stays readable for its run. Raises DataError where the variable holds no number.
     """
     most = _most_bytes()
     found = sorted(_entries(folder), reverse=True)
@@ -43,24 +43,24 @@ def evict(folder: Path) -> list[str]:
         return []
     noun = "corpus" if removed == 1 else "corpora"
     return [
-        f"{removed} {noun} ({freed / GB:.1f} GB) that were not used for longest were removed from "
-        f"the cache {folder}, which keeps {most / GB:g} GB; {VARIABLE} says how many it may keep"
+        f"{removed} least recently used {noun} ({freed / GB:.1f} GB) removed from "
+        f"the cache {folder}, which keeps {most / GB:g} GB; set {VARIABLE} to change that"
     ]
 
 
 def _entries(folder: Path) -> list[tuple[float, int, list[Path]]]:
-    """Of each corpus when it was last used, how large it is, and its files."""
+    """Last use, size and files of each corpus in the cache."""
     found = []
     for path in folder.glob("*"):
         if path.suffix == ".safetensors":
             paths = [path]
-        elif path.suffix == ".samples":  # never the facts without the samples
+        elif path.suffix == ".samples":  # the JSON file is removed together with its samples
             paths = [path.with_suffix(".sounds.json"), path]
         else:
             continue
         with suppress(OSError):  # another run has removed it
-            told = path.stat()
-            found.append((told.st_mtime, told.st_size, paths))
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, paths))
     return found
 
 

@@ -1,4 +1,6 @@
-"""Arrays that grow piece by piece: joining pieces at the end would need twice the memory."""
+"""Growing arrays: appended to in pieces, as concatenating at the end would need twice the
+memory.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Growing:
-    """A flat array of whole numbers, of 4 or 8 bytes each."""
+class GrowingArray:
+    """A flat, growing array of int32 or int64."""
 
     def __init__(self, dtype: type[np.int32] | type[np.int64] = np.int64) -> None:
         self._dtype = np.dtype(dtype)
         self._values = array("i" if self._dtype.itemsize == array("i").itemsize else "q")
 
     def add(self, values: Sequence[int] | NDArray[np.int64]) -> None:
-        """Put some more at its end."""
+        """Append values."""
         self._values.frombytes(np.ascontiguousarray(values, self._dtype).data.cast("B"))
 
     def whole(self) -> NDArray[np.int64]:
-        """All of it, without a copy; nothing can be added any more."""
+        """The whole array, without a copy; nothing can be appended any more."""
         if not self._values:
             return np.zeros(0, self._dtype)
         return np.frombuffer(self._values, self._dtype)
 
 
 class Rows:
-    """Rows of ids, one after the other: see `Encoded`."""
+    """Growing rows of ids, stored as flat ids and offsets: see `Encoded`."""
 
     def __init__(self) -> None:
-        self._ids, self._offsets = Growing(np.int32), Growing()
+        self._ids, self._offsets = GrowingArray(np.int32), GrowingArray()
         self._end = 0
         self._offsets.add([0])
 
     def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Put some more rows at the end."""
+        """Append rows."""
         lengths = np.array([len(row) for row in rows], np.int64)
         size = int(lengths.sum())
         self._ids.add(np.fromiter(chain.from_iterable(rows), np.int32, size))
@@ -45,5 +47,5 @@ class Rows:
         self._end += size
 
     def whole(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """All ids, and where each row begins and ends among them."""
+        """All ids, and the offsets of the rows."""
         return self._ids.whole().view(np.int32), self._offsets.whole()

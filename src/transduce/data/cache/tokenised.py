@@ -1,4 +1,4 @@
-"""A tokenised corpus: flat arrays of ids, kept on disk between runs and mapped into memory."""
+"""A tokenised corpus: flat arrays of ids, cached on disk and memory-mapped."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from safetensors import SafetensorError, safe_open
 
 from transduce import recipe
 from transduce.data.cache.eviction import DAY, evict, note_use
-from transduce.data.cache.growing_array import Growing, Rows
+from transduce.data.cache.growing_array import GrowingArray, Rows
 from transduce.data.text.files import locate
 from transduce.data.text.pairs import (
     EXAMPLES,
     Pair,
-    Tally,
-    called,
+    ReadingCounts,
     corpus_files,
+    corpus_name,
     is_running,
     read_pairs,
-    told,
+    warning_of,
 )
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Corpus
 
-FORMAT = 2  # raise when what a cache file holds changes
-AT_ONCE = 4096  # pairs handed to the Rust threads together
+FORMAT = 3  # format version: increase when the content of a cache file changes
+AT_ONCE = 4096  # pairs passed to the Rust tokenizer at a time
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Pairs as ids, without specials; row i of a side is ids[offsets[i] : offsets[i + 1]].
+    """Pairs as ids, without special tokens; row i of a side is ids[offsets[i] : offsets[i + 1]].
 
-    `lines` are the lines in the pairs' files, for messages; `numbers` count, from 0, the pairs that
-    `read_pairs` gives, and so lead back to the text where overlong pairs were skipped.
+    `lines` are line numbers in the pairs' files, for messages; `numbers` are the indices, from 0,
+    of the pairs that `read_pairs` gives, to find the text where overlong pairs were skipped.
     """
 
     source_ids: NDArray[np.int32]
@@ -58,7 +58,7 @@ class Encoded:
     numbers: NDArray[np.int64]
 
     whole: ClassVar[bool] = True
-    """Whether a target is all there is: a piece of running text is not, and has no END."""
+    """Whether targets are complete and end with END; a block of running text is not."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -73,15 +73,15 @@ class Encoded:
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens of every source and of every target, specials not counted."""
+        """Tokens of every source and of every target, without special tokens."""
         return np.diff(self.source_offsets), np.diff(self.target_offsets)
 
 
 @dataclass
 class Report:
-    """What was seen while a corpus was read and tokenised."""
+    """Counts and warnings from reading and tokenising a corpus."""
 
-    tally: Tally = field(default_factory=Tally)
+    counts: ReadingCounts = field(default_factory=ReadingCounts)
     overlong: int = 0
     overlong_examples: list[str] = field(default_factory=list)
     max_length: int = 0
@@ -89,8 +89,8 @@ class Report:
     unit: str = "tokens"
     unaligned: int = 0
     unaligned_examples: list[str] = field(default_factory=list)
-    unheard: int = 0
-    unheard_examples: list[str] = field(default_factory=list)
+    unreadable: int = 0
+    unreadable_examples: list[str] = field(default_factory=list)
     source_tokens: int = 0
     target_tokens: int = 0
     source_unknown: int = 0
@@ -98,15 +98,15 @@ class Report:
     warnings: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
-        """A warning for each oddity, for people."""
-        found = self.tally.sentences()
+        """A warning for each problem, for people."""
+        found = self.counts.sentences()
         what = "with another number of labels than of words skipped"
-        found += told(self.unaligned, what, self.unaligned_examples)
+        found += warning_of(self.unaligned, what, self.unaligned_examples)
         what = "whose audio cannot be used skipped"
-        found += told(self.unheard, what, self.unheard_examples)
+        found += warning_of(self.unreadable, what, self.unreadable_examples)
         done = "skipped" if self.overlong_done == "skip" else "cut"
         what = f"longer than {self.max_length} {self.unit} {done}"
-        found += told(self.overlong, what, self.overlong_examples)
+        found += warning_of(self.overlong, what, self.overlong_examples)
         for side, unknown, count in (
             ("source", self.source_unknown, self.source_tokens),
             ("target", self.target_unknown, self.target_tokens),
@@ -125,12 +125,12 @@ def encode_corpus(
     cache_folder: Path | None,
     aligned: bool = False,
 ) -> tuple[Encoded, Report]:
-    """A corpus as ids, from the cache where the same was tokenised the same way before.
+    """A tokenised corpus, from the cache if the same text was tokenised the same way before.
 
-    Where pairs are to be `aligned`, each token of a source has one of the target; other pairs are
-    skipped and counted. Without `cache_folder` nothing is kept. A cache that cannot be read is made
-    anew; one that cannot be written is told of in the report. Raises DataError if nothing is left
-    to learn from.
+    If `aligned`, each source token needs one target token; other pairs are skipped and counted.
+    Without `cache_folder` nothing is cached. A cache that cannot be read is made again; if it
+    cannot
+    be written, the report says so. Raises DataError if nothing is left to learn from.
     """
     if cache_folder is None:
         return _encode_anew(corpus, data, source_tokens, target_tokens, aligned)
@@ -145,11 +145,11 @@ def encode_corpus(
         _save(path, encoded, report)
     except OSError as error:
         report.warnings.append(
-            f"the tokenised corpus could not be kept in {path.parent} ({error}); it will be "
+            f"the tokenised corpus could not be cached in {path.parent} ({error}); it will be "
             "tokenised again next time"
         )
         return encoded, report
-    # Mapped, it takes no memory that another program could not have.
+    # Memory-mapped, its pages can be evicted when another program needs memory.
     encoded, _ = _load(path, len(source_tokens), len(target_tokens)) or (encoded, report)
     report.warnings += evict(path.parent)
     return encoded, report
@@ -165,13 +165,13 @@ def encode_pairs(
     aligned: bool = False,
     running: bool = False,
 ) -> Encoded:
-    """Tokenise pairs in batches; the overlong are skipped or cut and counted in `report`.
+    """Tokenise pairs in batches; overlong ones are skipped or truncated and counted in `report`.
 
-    Where pairs are to be `aligned`, so are those with other numbers of tokens on the two sides. The
-    targets of `running` text are lines of any length, whose ids joined are the text's.
+    If `aligned`, pairs with different numbers of tokens on the two sides are skipped as well. The
+    targets of `running` text are lines of any length, whose ids are concatenated.
     """
     report.max_length, report.overlong_done = data.max_length, data.overlong
-    source_rows, target_rows, lines, numbers = Rows(), Rows(), Growing(), Growing()
+    source_rows, target_rows, lines, numbers = Rows(), Rows(), GrowingArray(), GrowingArray()
     number = first_number
     remaining: Iterator[Pair] = iter(pairs)
     while some := list(islice(remaining, AT_ONCE)):
@@ -216,7 +216,7 @@ def _encode_anew(
     corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
 ) -> tuple[Encoded, Report]:
     report = Report()
-    pairs = read_pairs(corpus, data.folder, report.tally)
+    pairs = read_pairs(corpus, data.folder, report.counts)
     encode = partial(encode_pairs, aligned=aligned, running=is_running(corpus))
     encoded = encode(pairs, data, source_tokens, target_tokens, report)
     check_some_left(len(encoded), corpus, report)
@@ -230,7 +230,7 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
     reasons = "; ".join(report.sentences()) or "there is none"
     cut = ", or set data.overlong=truncate" if report.unit == "tokens" else ""
     raise DataError(
-        f"no pair of {called(corpus)} is left to use: {reasons}; mend the files, raise "
+        f"no pair of {corpus_name(corpus)} is left to use: {reasons}; correct the files, raise "
         f"data.max_length{cut}"
     )
 
@@ -241,7 +241,7 @@ def check_some_left(count: int, corpus: Corpus, report: Report) -> None:
 def _key(
     corpus: Corpus, data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens, aligned: bool
 ) -> str:
-    """A hash over all that the arrays depend on: contents, not names or dates of files."""
+    """A hash of everything the arrays depend on: contents, not names or dates of files."""
     digest = sha256()
 
     def add(text: str | bytes) -> None:
@@ -269,7 +269,7 @@ def _key(
             add(pair.source)
             add(pair.target)
     for name in corpus_files(corpus, data.folder):
-        # The names too: the report's examples have them.
+        # The names too: the report's examples contain them.
         add(name)
         try:
             with locate(name, data.folder).open("rb") as file:
@@ -281,7 +281,7 @@ def _key(
 
 
 def _save(path: Path, encoded: Encoded, report: Report) -> None:
-    """Write beside, then rename: another run never sees half a file."""
+    """Write to a temporary file, then rename: another run never sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as folder:
@@ -293,7 +293,7 @@ def _save(path: Path, encoded: Encoded, report: Report) -> None:
 def write_arrays(
     path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
 ) -> None:
-    """A safetensors file; the library's own writer would copy all arrays first."""
+    """Write a safetensors file; the library's own writer would copy all arrays first."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     ordered = sorted(arrays.items(), key=lambda entry: (-entry[1].itemsize, entry[0]))
     start = 0
@@ -309,11 +309,11 @@ def write_arrays(
         for _, values in ordered:
             file.write(np.ascontiguousarray(values).data)
         file.flush()
-        os.fsync(file.fileno())  # a power cut would leave a whole name on half a file
+        os.fsync(file.fileno())  # so that a power failure leaves no half file under the final name
 
 
 def _sweep(cache_folder: Path) -> None:
-    """Remove what killed runs have left; what is younger than a day may still be in use."""
+    """Remove temporary files of killed runs; those younger than a day may still be in use."""
     for part in cache_folder.glob(".*.part"):
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > DAY:
@@ -321,13 +321,13 @@ def _sweep(cache_folder: Path) -> None:
 
 
 def _load(path: Path, source_size: int, target_size: int) -> tuple[Encoded, Report] | None:
-    """What `_save` wrote, mapped and not read; None if it is not there or is damaged."""
+    """A cached corpus, memory-mapped; None if it is missing or damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             fields = json.loads(file.metadata()["report"])
             arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         encoded = Encoded(**arrays)
-        report = Report(**(fields | {"tally": Tally(**fields["tally"])}))
+        report = Report(**(fields | {"counts": ReadingCounts(**fields["counts"])}))
     except (OSError, SafetensorError, ValueError, TypeError, KeyError):
         return None
     rows = len(encoded.lines)

@@ -1,1 +1,1 @@
-"""The data doctor behind `transduce check`: finds what is odd in a corpus before training."""
+"""Data checks behind `transduce check`: find problems in a corpus before training."""

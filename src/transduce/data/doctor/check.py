@@ -1,4 +1,4 @@
-"""The doctor: looks a recipe's corpora over before a model is trained on them."""
+"""Check the corpora of a recipe before a model is trained on them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from transduce.data.doctor.findings import (
     text_against,
     text_alone,
 )
-from transduce.data.doctor.survey import Lengths, Survey
+from transduce.data.doctor.statistics import CorpusStatistics, Lengths
 from transduce.data.text.pairs import check_kind
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import DataError, TokensError
 from transduce.recipe import Recipe
-from transduce.recipe.tasks import RULES
+from transduce.recipe.tasks import TASK_RULES
 
 
 @dataclass
 class Diagnosis:
-    """All that was found. `ok` unless there is an error."""
+    """All findings. `ok` unless there is an error."""
 
     pairs: dict[str, int] = field(default_factory=dict)
-    """How many there are in each split; of text, lines."""
+    """Number of pairs in each split; for text, lines."""
     noun: str = "pair"
     lengths: list[Lengths] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -47,36 +47,37 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe) -> Diagnosis:
-    """Read train, valid and test once (and once more for excerpts) and say what is odd in them.
+    """Read train, valid and test once (and once more for excerpts) and list their problems.
 
-    Tokens are trained the recipe's way for lengths and unknowns. Pairs are kept as hashes of eight
-    bytes, not as text. A corpus that cannot be read is an error among the findings, not raised.
+    Tokenizers are trained as the recipe asks, for lengths and unknown tokens. Pairs are kept as
+    hashes of eight bytes, not as text. A corpus that cannot be read is an error among the findings,
+    not an exception.
     """
     data, diagnosis = recipe.data, Diagnosis()
     tokens: tuple[Tokens, Tokens] | None = None
     try:
         tokens = train_tokens(data)
     except DataError:
-        pass  # told below, of the corpus it concerns
+        pass  # reported below, with the corpus it concerns
     except TokensError as error:
         diagnosis.findings.append(Finding("error", str(error), 1, [], "Mend data.tokens."))
     corpora = {"train": data.train, "valid": data.valid, "test": data.test}
-    splits: dict[str, Survey] = {}
+    splits: dict[str, CorpusStatistics] = {}
     for name, corpus in corpora.items():
         if corpus is None:
             continue
-        split = Survey(name, corpus, data.folder, recipe.audio)
+        split = CorpusStatistics(name, corpus, data.folder, recipe.audio)
         try:
             split.read(tokens)
             check_kind(corpus, recipe)
         except (DataError, TokensError) as error:
             diagnosis.findings.append(
-                Finding("error", f"{name}: {error}", 1, [], "Mend the corpus, then check again.")
+                Finding("error", f"{name}: {error}", 1, [], "Correct the corpus, then check again.")
             )
             continue
         splits[name] = split
         diagnosis.noun = split.noun
-        diagnosis.pairs[name] = split.tally.pairs
+        diagnosis.pairs[name] = split.counts.pairs
         diagnosis.lengths += split.length_table()
         alone = text_alone if split.is_text else pairs_alone
         diagnosis.findings += alone(split, recipe)
@@ -85,7 +86,7 @@ def examine(recipe: Recipe) -> Diagnosis:
             if name in splits and splits[name].is_text:
                 diagnosis.findings += text_against(splits["train"], splits[name])
             elif name in splits:
-                labels = RULES[recipe.task].labels != "none"
+                labels = TASK_RULES[recipe.task].labels != "none"
                 diagnosis.findings += pairs_against(splits["train"], splits[name], labels)
     order = ("error", "warning", "note")
     diagnosis.findings.sort(key=lambda finding: order.index(finding.severity))

@@ -1,1 +1,3 @@
-"""Text: lines and columns of files, CoNLL-U, the Hugging Face hub, Unicode forms, source tags."""
+"""Text: lines and columns of files, CoNLL-U, the Hugging Face hub, Unicode normalisation, source
+tags.
+"""

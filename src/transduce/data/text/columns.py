@@ -1,4 +1,4 @@
-"""Files with columns, one the source and one the target: TSV, JSONL, Parquet, CoNLL-U."""
+"""Files with columns for source and target: TSV, JSONL, Parquet, CoNLL-U."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
 PARQUET_ROWS = 8192
 
 Rows = Iterator[tuple[int, list[str]]]
-"""Lines from 1, and the text of each column that is wanted."""
+"""Line numbers from 1, and the text of each wanted column."""
 
 
 def format_of(name: str) -> str:
-    """How its name ends, without what it is packed in. Raises DataError for a format unknown."""
+    """The format by the file name, without .gz or .xz. Raises DataError for an unknown one."""
     packed = Path(name).suffix in (".gz", ".xz")
     suffix = Path(Path(name).stem if packed else name).suffix
     if suffix not in FORMATS:
         raise DataError(
-            f"{name}: cannot tell the format from the name; it must end in {', '.join(FORMATS)} "
+            f"{name}: the format is not clear from the name; it must end in {', '.join(FORMATS)} "
             "(and .gz or .xz where it is compressed)"
         )
     if packed and suffix == ".parquet":
-        raise DataError(f"{name}: Parquet compresses within; unpack the file")
+        raise DataError(f"{name}: Parquet is compressed by itself; decompress the file")
     return suffix
 
 
 def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
-    """Sources, targets and, where the corpus has them, tags, whatever a file's format.
+    """Sources, targets and, where the corpus has them, tags, whatever the format of a file.
 
-    All columns of a row are read at once, so that one look decides whether there is a header.
+    All columns of a row are read at once, so that one check decides whether there is a header.
     Raises DataError.
     """
     kind = format_of(name)
@@ -75,7 +75,7 @@ def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
                 raise DataError(
                     f"{name}:{line}: the line has {len(fields)} "
                     f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
-                    f"column {place} (counted from 0) is asked for; mend the line or the number"
+                    f"column {place} (counted from 0) is asked for; correct the line or the number"
                 )
         yield line, [fields[place] for place in places]
 
@@ -105,15 +105,21 @@ def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise DataError(
                     f"{name}:{line}: the value of {key} holds half of a surrogate pair, which is "
-                    "no character; mend the \\u escape"
+                    "not a character; correct the \\u escape"
                 )
             found.append(value)
         yield line, found
 
 
 def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
-    import pyarrow
-    import pyarrow.parquet
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(
+            f"{name} is a Parquet file, which needs the package pyarrow, and that cannot be loaded "
+            f"here ({error}): pip install 'transduce[parquet]'"
+        ) from None
 
     line = 0
     kinds = pyarrow.types
@@ -137,7 +143,7 @@ def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool)
                     yield line, ["" if value is None else str(value) for value in values]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"{name}: row {line + 1}: this is no Parquet file that can be read, or it is damaged "
+            f"{name}: row {line + 1}: this is not a valid Parquet file, or it is damaged "
             f"({' '.join(str(error).split())})"
         ) from None
     if line == 0:
@@ -145,7 +151,7 @@ def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool)
 
 
 def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
-    """The words of each sentence, and columns of theirs."""
+    """The words of each sentence, and the wanted columns of them."""
     for column in columns:
         _column(name, column, list(COLUMNS))
     for sentence in read_sentences(read_lines(name, folder, table=True), name):
@@ -153,7 +159,9 @@ def _conllu_rows(name: str, folder: str | None, columns: list[str]) -> Rows:
 
 
 def _names(name: str, corpus: Columns, source: str, target: str) -> list[str]:
-    """The columns of a format that has names alone; the numbers that TSV defaults to mean these."""
+    """Column names for a format without column numbers; TSV's default numbers mean the usual
+    names.
+    """
     found = [
         corpus.source if isinstance(corpus.source, str) else source,
         corpus.target if isinstance(corpus.target, str) else target,

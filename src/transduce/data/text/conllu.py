@@ -1,8 +1,7 @@
-"""CoNLL-U: sentences of words with their columns, read and written back with one column filled.
+"""CoNLL-U: sentences of words with columns; read, and written back with one column filled.
 
 https://universaldependencies.org/format.html. Lines of a sentence: comments (#), words (1, 2, …),
-tokens of several words (1-2), empty nodes (1.1). What is tagged is the words; everything else is
-kept as it stands.
+multiword tokens (1-2), empty nodes (1.1). The words are tagged; everything else is kept unchanged.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ class Sentence:
 
     name: str
     line: int
-    """Where it starts, from 1."""
+    """Its first line, from 1."""
     lines: list[str]
     words: list[int]
-    """Places in `lines`."""
+    """Indices into `lines`."""
 
     def column(self, name: str) -> list[str]:
-        """What each word has there, white space within as _. Raises DataError for a missing tag."""
+        """A column of each word, with inner white space as _. Raises DataError for a missing
+        tag.
+        """
         number = COLUMNS.index(name)
         found = []
         for place in self.words:
@@ -47,9 +48,9 @@ class Sentence:
         return found
 
     def filled(self, name: str, values: Sequence[str]) -> str:
-        """The sentence with these values of its words in a column, and the empty line behind it.
+        """The sentence with these values in a column of its words, and an empty line after it.
 
-        Where there are fewer values than words, the rest has none.
+        If there are fewer values than words, the rest stays empty.
         """
         number = COLUMNS.index(name)
         lines = list(self.lines)
@@ -61,7 +62,7 @@ class Sentence:
 
 
 def is_conllu(path: str | Path) -> bool:
-    """Whether a file's name says so, compressed or not."""
+    """Whether the file name says CoNLL-U, compressed or not."""
     return str(path).removesuffix(".gz").removesuffix(".xz").endswith(".conllu")
 
 
@@ -75,7 +76,7 @@ def read_sentences(lines: Iterable[str], name: str) -> Iterator[Sentence]:
         elif held:
             yield _sentence(held, name, number - len(held))
             held = []
-    if held:  # the format wants an empty line at the end; many files lack it
+    if held:  # the format requires an empty line at the end; many files lack it
         yield _sentence(held, name, number - len(held) + 1)
 
 
@@ -98,7 +99,7 @@ def _sentence(lines: list[str], name: str, first: int) -> Sentence:
                     f"an empty line ends a sentence"
                 )
         elif not OTHER.fullmatch(fields[0]):
-            raise DataError(f"{where}: {fields[0]!r} is no number of a word, such as 1, 1-2 or 1.1")
+            raise DataError(f"{where}: {fields[0]!r} is not a word number, such as 1, 1-2 or 1.1")
         if not fields[1].strip():
             raise DataError(f"{where}: the word has no form; write _ where there is none")
     if not words:

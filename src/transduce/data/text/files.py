@@ -1,4 +1,4 @@
-"""Files of a recipe: where they are, and their lines, whatever they are packed in."""
+"""Text files of a recipe: finding them, and reading their lines, compressed or not."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import BinaryIO, cast
 from transduce.errors import DataError
 from transduce.storage import expanded
 
-LONGEST = 100_000  # letters of a line that are read; a longer one is no pair to learn from
-NEAR = 1000  # bytes before the end of what is read, in which a place to cut is looked for
-MOST_BYTES = 1 << 26  # of a table's line, which holds several columns
+LONGEST = 100_000  # characters of a line that are read; a longer one is not a useful pair
+NEAR = 1000  # bytes before the limit in which a space to cut at is searched
+MOST_BYTES = 1 << 26  # longest line of a table, which holds several columns
 
 
 def locate(name: str, folder: str | None) -> Path:
-    """Where a file of a recipe is: relative names start at `folder`, ~ is the home folder."""
+    """The path of a file of a recipe: relative names start at `folder`, ~ is the home folder."""
     return Path(folder or ".") / expanded(name)
 
 
 def find_files(given: str | list[str], folder: str | None) -> list[str]:
-    """Names as given, globs resolved and sorted. Raises DataError for a file that is not there."""
+    """Names as given, globs expanded and sorted. Raises DataError for a missing file."""
     found: list[str] = []
     for name in [given] if isinstance(given, str) else given:
         path = locate(name, folder)
@@ -43,8 +43,8 @@ def find_files(given: str | list[str], folder: str | None) -> list[str]:
             files = sorted(match for match in matches if locate(match, folder).is_file())
             if not files:
                 raise DataError(
-                    f"no file matches {path.absolute()}; mend the pattern, or say where the files "
-                    "are with data.folder=..."
+                    f"no file matches {path.absolute()}; correct the pattern, or say where the "
+                    "files are with data.folder=..."
                 )
             found += files
         else:
@@ -53,31 +53,30 @@ def find_files(given: str | list[str], folder: str | None) -> list[str]:
 
 
 def _other_name(path: Path) -> str:
-    """What to do about a file that is not there: the nearest name beside it, if one is near.
+    """A suggestion for a missing file: the most similar name beside it, if there is one.
 
-    One that ends otherwise is another thing: train.de is not meant by train.en.
+    A different ending does not count as similar: train.de is not meant by train.en.
     """
     there = path.parent.iterdir() if path.parent.is_dir() else ()
     beside = [other.name for other in there if other.suffix == path.suffix]
     near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
     if near:
         return f"did you mean {near[0]}?"
-    return "mend the name, or say where the files are with data.folder=..."
+    return "correct the name, or say where the files are with data.folder=..."
 
 
 def read_lines(
     name: str, folder: str | None, breaks: bool = False, table: bool = False
 ) -> Iterator[str]:
-    """The lines of a text file without their ends, or with a \\n for each. Raises DataError.
+    r"""The lines of a text file without their ends, or with a \n for each. Raises DataError.
 
-    Of a line that is too long, a little more than LONGEST letters are read. With `breaks` it comes
-    in pieces, nothing left out: some texts are one line. A line of a `table` comes whole, or is a
-    DataError.
+    An overlong line is cut a little after LONGEST characters. With `breaks` it comes in pieces,
+    without loss: some texts are one line. A line of a `table` comes whole, or is a DataError.
     """
     line = 0
     try:
         with _open(locate(name, folder)) as file:
-            # A binary file is cut at \n only, and says which byte of which line is wrong.
+            # Read as binary: split at \n only, and decoding errors can name line and byte.
             for line, raw in _raw_lines(file, name, breaks, table):
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
                 bare = bare[:-1] if bare.endswith(b"\r") else bare
@@ -95,14 +94,14 @@ def read_lines(
             f"{name}:{line}: byte {start + 1} of the line (0x{bad:02x}) is not UTF-8; {hint}"
         ) from None
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        if line == 0 and not _is_packed(locate(name, folder)):
+        if line == 0 and not _is_compressed(locate(name, folder)):
             raise DataError(
-                f"{name} is not compressed, whatever its name says: take "
-                f"{Path(name).suffix} off the name, or compress it"
+                f"{name} is not compressed, despite its name: remove "
+                f"{Path(name).suffix} from the name, or compress it"
             ) from None
         raise DataError(
-            f"{name}:{line + 1}: the compressed file is damaged or cut short here ({error}); "
-            "fetch or compress it again"
+            f"{name}:{line + 1}: the compressed file is damaged or truncated here ({error}); "
+            "download or compress it again"
         ) from None
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}") from None
@@ -111,7 +110,7 @@ def read_lines(
 
 
 def _raw_lines(file: BinaryIO, name: str, pieces: bool, table: bool) -> Iterator[tuple[int, bytes]]:
-    """The bytes of each line and its number, in memory that has a bound."""
+    """The bytes of each line and its number, in bounded memory."""
     most = MOST_BYTES if table else 4 * LONGEST + 2 * NEAR
     line = 0
     while raw := file.readline(most):
@@ -121,27 +120,25 @@ def _raw_lines(file: BinaryIO, name: str, pieces: bool, table: bool) -> Iterator
             yield line, raw
             continue
         if table:
-            raise DataError(
-                f"{name}:{line}: the line has more than {most >> 20} MB; cut it into several"
-            )
-        kept, rest = _at_a_letter(raw)
+            raise DataError(f"{name}:{line}: the line has more than {most >> 20} MB; split it")
+        kept, rest = _cut_at_character(raw)
         yield line, kept
         while not ended:
             more = file.readline(most)
             ended = more.endswith(b"\n") or len(more) < most
             if pieces:
-                kept, rest = (rest + more, b"") if ended else _at_a_letter(rest + more)
+                kept, rest = (rest + more, b"") if ended else _cut_at_character(rest + more)
                 if kept:
                     yield line, kept
 
 
-def _at_a_letter(raw: bytes) -> tuple[bytes, bytes]:
-    """Bytes cut before a space if one is near, else where no letter of UTF-8 is cut in two."""
+def _cut_at_character(raw: bytes) -> tuple[bytes, bytes]:
+    """Bytes cut at a nearby space, else at a character boundary of UTF-8."""
     space = raw.rfind(b" ", len(raw) - NEAR)
     if space > 0:
         return raw[:space], raw[space:]
     end = len(raw)
-    # A \r at the end of what is kept would be taken for the line's.
+    # A \r at the end of the first part would be taken for a line ending.
     while end > len(raw) - NEAR and (raw[end - 1] >= 0x80 or raw[end - 1] == 0x0D):
         end -= 1
         if raw[end] >= 0xC0:
@@ -149,8 +146,8 @@ def _at_a_letter(raw: bytes) -> tuple[bytes, bytes]:
     return raw[:end], raw[end:]
 
 
-def _is_packed(path: Path) -> bool:
-    """Whether a file begins as gzip and xz files do."""
+def _is_compressed(path: Path) -> bool:
+    """Whether a file begins with the magic bytes of gzip or xz."""
     with path.open("rb") as file:
         return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))
 

@@ -1,4 +1,4 @@
-"""Pairs from the Hugging Face hub, through the package `datasets`, an extra."""
+"""Datasets from the Hugging Face hub, through the optional package `datasets`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def hub_name(corpus: Hub) -> str:
 
 
 def check_hub(corpus: Hub) -> None:
-    """Raise DataError unless the package is there; nothing is fetched."""
+    """Raise DataError unless the package is installed; nothing is downloaded."""
     if find_spec("datasets") is None:
         raise DataError(
             f"the dataset {corpus.hub} is read by a package that is not installed: "
@@ -26,9 +26,9 @@ def check_hub(corpus: Hub) -> None:
 
 
 def hub_rows(corpus: Hub) -> Iterator[tuple[str, str]]:
-    """Source and target of each row; the package fetches what is not on this machine yet.
+    """Source and target of each row; the package downloads what is not on this machine yet.
 
-    Raises DataError where there is no such dataset, split or column, or a value is not text.
+    Raises DataError if there is no such dataset, split or column, or a value is not text.
     """
     dataset = _load(corpus)
     columns = [_column(corpus, dataset, name) for name in (corpus.source, corpus.target)]
@@ -52,13 +52,13 @@ def _load(corpus: Hub) -> Any:
 
     try:
         return datasets.load_dataset(corpus.hub, corpus.config, split=corpus.split)
-    except Exception as error:  # of many libraries below it, and of many kinds
+    except Exception as error:  # many libraries below raise errors of many kinds
         reason = " ".join((str(error) or type(error).__name__).split())
         raise DataError(f"{hub_name(corpus)} cannot be loaded from the hub: {reason}") from None
 
 
 def _column(corpus: Hub, dataset: Any, name: str) -> tuple[str, Callable[[Any], Any]]:
-    """The column that holds what is asked for, and how it is taken from a value of it."""
+    """The column to read, and the function that extracts the text from its values."""
     there = list(dataset.column_names)
     outer, _, key = (name, "", "") if name in there else name.partition(".")
     if outer not in there:
@@ -66,6 +66,6 @@ def _column(corpus: Hub, dataset: Any, name: str) -> tuple[str, Callable[[Any], 
     if key:
         return outer, lambda value: value.get(key) if isinstance(value, dict) else None
     labels = getattr(dataset.features[outer], "names", None)
-    if labels:  # classes are kept as numbers
+    if labels:  # class labels are stored as integers
         return outer, lambda value: labels[value] if 0 <= value < len(labels) else ""
     return outer, lambda value: "" if value is None else value

@@ -1,4 +1,6 @@
-"""Reading pairs: a stream of source and target text from files, by name, or from the hub."""
+"""Reading pairs: a stream of source and target texts from files, by corpus name, or from the
+hub.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,19 @@ from transduce.recipe import (
 from transduce.storage import expanded
 
 EXAMPLES = 5
-SEPARATOR = re.compile("[;|]")  # of tags in a column, besides white space
+SEPARATOR = re.compile("[;|]")  # separator of tags in a column, besides white space
 
-# What str.splitlines and many editors take for the end of a line; here only \n and \r\n end one,
-# or the two sides would slip against each other.
+# Line separators of str.splitlines and many editors; here only \n and \r\n end a line, otherwise
+# the two sides would get out of step.
 ODD_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source and its target, and where they stand: file as the recipe has it, line from 1.
+    """A source and its target, with their location: file as in the recipe, line from 1.
 
-    A source that has tags begins with them: `<fre> bonjour`. A source of audio is the name of its
-    file, and of its seconds where it is a part: see places.py.
+    A source with tags begins with them: `<fre> bonjour`. An audio source is the name of its file,
+    with start and end for a segment: see audio/segment.py.
     """
 
     source: str
@@ -51,15 +53,15 @@ class Pair:
     file: str
     line: int
     tags: tuple[str, ...] = ()
-    said: str = ""
-    """What is said in a source of audio."""
+    transcript: str = ""
+    """The transcript of an audio source."""
     group: str = ""
-    """By which scores are told apart, where no tags do so."""
+    """The group by which scores are reported separately, if not by tags."""
 
 
 @dataclass
-class Tally:
-    """What was seen while reading, with the first few places of each oddity as file:line."""
+class ReadingCounts:
+    """Counts of problems while reading, with the first few locations of each as file:line."""
 
     pairs: int = 0
     empty_source: int = 0
@@ -76,23 +78,23 @@ class Tally:
             places.append(f"{file}:{line}")
 
     def sentences(self) -> list[str]:
-        """A warning for each oddity that was seen."""
+        """A warning for each kind of problem."""
         oddities = {
             "empty_source": "with an empty source skipped",
             "empty_target": "with an empty target skipped",
             "odd_breaks": "with a line break other than \\n inside kept as they are",
-            "too_long": f"with a side of more than {LONGEST:,} letters, whose rest is not read",
+            "too_long": f"with a side of more than {LONGEST:,} characters, truncated there",
         }
         found = []
         for oddity, what in oddities.items():
-            found += told(getattr(self, oddity), what, self.examples.get(oddity, []))
+            found += warning_of(getattr(self, oddity), what, self.examples.get(oddity, []))
         return found
 
 
 def text_of(corpus: Corpus) -> Text | None:
-    """The text that a corpus is, whether or not it is on this machine; None where it has sources.
+    """The corpus as text, whether or not it is on this machine; None if it has sources.
 
-    A trained model asks this of its recipe, far from what it was trained on.
+    A trained model asks this about its recipe, without access to the training data.
     """
     if isinstance(corpus, Mixture):
         return next(filter(None, map(text_of, corpus.of)), None)
@@ -103,16 +105,14 @@ def text_of(corpus: Corpus) -> Text | None:
 
 
 def audio_of(corpus: Corpus) -> Recordings | None:
-    """The recordings that a corpus is, whether or not they are on this machine.
+    """The corpus as recordings, whether or not they are on this machine.
 
-    Of several, those of the first. Raises DataError where others among them are text.
+    Of several corpora, the first. Raises DataError if others among them are text.
     """
     if isinstance(corpus, Mixture):
         found = [audio_of(one) for one in corpus.of]
         if any(found) and not all(found):
-            raise DataError(
-                f"{called(corpus)} has corpora of audio and of text; give those of one kind"
-            )
+            raise DataError(f"{corpus_name(corpus)} mixes audio and text; give corpora of one kind")
         return found[0]
     if isinstance(corpus, Named) and (listing := FETCHED.get(corpus.name)):
         files = listing.read(corpus.split, listing.example)
@@ -123,27 +123,27 @@ def audio_of(corpus: Corpus) -> Recordings | None:
 
 
 def is_running(corpus: Corpus) -> bool:
-    """Whether the lines of a corpus are one running text, line breaks and empty lines included."""
+    """Whether the lines of a corpus are running text, line breaks and empty lines included."""
     text = text_of(corpus)
     return text is not None and text.running
 
 
 def check_kind(corpus: Corpus, recipe: Recipe) -> None:
-    """Raise DataError if a corpus by name is not what the task of a recipe learns from.
+    """Raise DataError if a corpus given by name does not fit the task of a recipe.
 
-    Of files the recipe knows it by itself.
+    For files, the recipe checks this itself.
     """
     continued = recipe.task == "continue"
     audio = audio_of(corpus)
     if (audio is not None) != (recipe.audio is not None):
         what = "is audio" if audio else "is text"
-        mend = "write audio: {} into the recipe" if audio else "leave audio out of the recipe"
-        raise DataError(f"{called(corpus)} {what}, but the recipe takes it for other: {mend}")
+        remedy = "write audio: {} into the recipe" if audio else "leave audio out of the recipe"
+        raise DataError(f"{corpus_name(corpus)} {what}, but the recipe expects the other: {remedy}")
     parts = [audio_of(one) for one in (corpus.of if isinstance(corpus, Mixture) else [corpus])]
-    said = any(part is not None and part.transcript is not None for part in parts)
-    if said and recipe.data.tokens.both is not None:
+    has_transcripts = any(part is not None and part.transcript is not None for part in parts)
+    if has_transcripts and recipe.data.tokens.both is not None:
         raise DataError(
-            f"{called(corpus)} has one text that is said and another that is written: give each "
+            f"{corpus_name(corpus)} has transcripts that differ from its targets: give each "
             f"its tokens, data.tokens.source and data.tokens.target"
         )
     if continued and text_of(corpus) is None:
@@ -155,11 +155,11 @@ def check_kind(corpus: Corpus, recipe: Recipe) -> None:
         what, wanted = f"has its lines {lines}", "needs them as in data.train"
     else:
         return
-    raise DataError(f"{called(corpus)} {what}, but task: {recipe.task} {wanted}")
+    raise DataError(f"{corpus_name(corpus)} {what}, but task: {recipe.task} {wanted}")
 
 
-def told(count: int, what: str, places: list[str]) -> list[str]:
-    """A warning of so many pairs, and where the first of them are; none of none."""
+def warning_of(count: int, what: str, places: list[str]) -> list[str]:
+    """A warning about `count` pairs, with the locations of the first ones; none for zero."""
     if not count:
         return []
     noun = "pair" if count == 1 else "pairs"
@@ -168,18 +168,20 @@ def told(count: int, what: str, places: list[str]) -> list[str]:
     return [f"{count:,} {noun} {what}{where}"]
 
 
-def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -> Iterator[Pair]:
+def read_pairs(
+    corpus: Corpus, folder: str | None, counts: ReadingCounts | None = None
+) -> Iterator[Pair]:
     """Stream the pairs of a corpus; `folder` is where relative paths start.
 
-    Pairs with an empty side are skipped and counted in `tally`; `corpus.limit` counts the others.
-    A line of text is a target without a source; of running text, with its line break.
-    Raises DataError, with file and line, for all that cannot be read.
+    Pairs with an empty side are skipped and counted in `counts`; `corpus.limit` counts the others.
+    A line of text is a target without a source; of running text, with its line break. Raises
+    DataError, with file and line, for everything that cannot be read.
     """
-    tally = tally if tally is not None else Tally()
+    counts = counts if counts is not None else ReadingCounts()
     limit, own = corpus.limit, tuple(filter(None, [getattr(corpus, "tag", None)]))
     corpus, folder = resolved(corpus, folder)
     if isinstance(corpus, Mixture):
-        turns = _in_turn([read_pairs(one, folder, tally) for one in corpus.of])
+        turns = _interleaved([read_pairs(one, folder, counts) for one in corpus.of])
         yield from islice((_tagged(pair, own) for pair in turns), limit)
         return
     if isinstance(corpus, Text):
@@ -197,17 +199,17 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
     read = 0
     for pair in pairs:
         if not pair.source.strip() and not isinstance(corpus, Text):
-            tally.note("empty_source", pair.file, pair.line)
+            counts.note("empty_source", pair.file, pair.line)
             continue
         if not pair.target.strip() and not is_running(corpus):
-            tally.note("empty_target", pair.file, pair.line)
+            counts.note("empty_target", pair.file, pair.line)
             continue
         if max(len(pair.source), len(pair.target)) > LONGEST and not is_running(corpus):
-            tally.note("too_long", pair.file, pair.line)
+            counts.note("too_long", pair.file, pair.line)
             pair = replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST])
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
-            tally.note("odd_breaks", pair.file, pair.line)
-        tally.pairs += 1
+            counts.note("odd_breaks", pair.file, pair.line)
+        counts.pairs += 1
         read += 1
         yield _tagged(replace(pair, tags=()), (*own, *pair.tags))
         if read == limit:
@@ -215,22 +217,22 @@ def read_pairs(corpus: Corpus, folder: str | None, tally: Tally | None = None) -
 
 
 def _tagged(pair: Pair, tags: tuple[str, ...]) -> Pair:
-    """The pair with tags before its source, and before those that it has."""
+    """The pair with tags before its source, and before those that it has already."""
     if not tags:
         return pair
     return replace(pair, source=with_tags(pair.source, tags), tags=(*tags, *pair.tags))
 
 
 def _tags_in(cell: str, file: str, line: int) -> tuple[str, ...]:
-    """What stands in a column of tags: V;PST;3, or with | or spaces between them."""
+    """The tags in a table cell: V;PST;3, or separated by | or spaces."""
     try:
         return tuple(plain_tag(tag) for tag in SEPARATOR.sub(" ", cell).split())
     except InvalidValue as misfit:
-        raise DataError(f"{file}:{line}: the tag {misfit.said}") from None
+        raise DataError(f"{file}:{line}: the tag {misfit.message}") from None
 
 
-def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
-    """A pair of each, then the next of each, until the last of them ends."""
+def _interleaved(several: list[Iterator[Pair]]) -> Iterator[Pair]:
+    """Interleave: one pair of each corpus in turn, until the last of them ends."""
     while several:
         going_on = []
         for pairs in several:
@@ -241,9 +243,9 @@ def _in_turn(several: list[Iterator[Pair]]) -> Iterator[Pair]:
 
 
 def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
-    """A fetched corpus as the files that it is, and where their names start; others as they are.
+    """A downloaded corpus as its files, and the folder of relative names; others unchanged.
 
-    Raises DataError where there is no such corpus, or it is not on this machine.
+    Raises DataError if there is no such corpus, or it is not on this machine.
     """
     if not isinstance(corpus, Named):
         return corpus, folder
@@ -256,7 +258,7 @@ def resolved(corpus: Corpus, folder: str | None) -> tuple[Corpus, str | None]:
 
 
 def tags_of(corpus: Corpus, folder: str | None) -> list[str]:
-    """Every tag that a source of the corpus begins with; nothing is read where there is none."""
+    """All tags that sources of the corpus begin with; nothing is read where there are none."""
     if not _has_tags(corpus, folder):
         return []
     return sorted({tag for pair in read_pairs(corpus, folder) for tag in pair.tags})
@@ -274,7 +276,7 @@ def _numbered(rows: Iterable[tuple[str, str]], name: str) -> Iterator[Pair]:
 
 
 def check_files(corpus: Corpus, folder: str | None) -> None:
-    """Raise DataError if a file of the corpus is not there; nothing is read."""
+    """Raise DataError if a file of the corpus is missing; nothing is read."""
     if isinstance(corpus, Mixture):
         for one in corpus.of:
             check_files(one, folder)
@@ -292,7 +294,7 @@ def check_files(corpus: Corpus, folder: str | None) -> None:
 
 
 def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
-    """The files that a recipe names, globs resolved, sources first; none of a corpus by name."""
+    """The files that a recipe names, globs expanded, sources first; none for a corpus by name."""
     if isinstance(corpus, ParallelFiles):
         return find_files(corpus.source, folder) + find_files(corpus.target, folder)
     if isinstance(corpus, Text):
@@ -300,10 +302,10 @@ def corpus_files(corpus: Corpus, folder: str | None) -> list[str]:
     return find_files(corpus.file, folder) if isinstance(corpus, Columns | Recordings) else []
 
 
-def called(corpus: Corpus) -> str:
-    """What sentences call a corpus: its files, or its name and split."""
+def corpus_name(corpus: Corpus) -> str:
+    """The name of a corpus in messages: its files, or its name and split."""
     if isinstance(corpus, Mixture):
-        names = list(dict.fromkeys(map(called, corpus.of)))
+        names = list(dict.fromkeys(map(corpus_name, corpus.of)))
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if isinstance(corpus, Named):
         chosen = corpus.pair or corpus.language
@@ -320,7 +322,7 @@ def _listed(names: str | list[str]) -> str:
 
 
 def matched_files(corpus: ParallelFiles, folder: str | None) -> list[tuple[str, str]]:
-    """Each file of sources with its file of targets. Raises DataError where one has none."""
+    """Each source file with its target file. Raises DataError where one has none."""
     sources, targets = find_files(corpus.source, folder), find_files(corpus.target, folder)
     if len(sources) != len(targets):
         raise DataError(
@@ -352,7 +354,7 @@ def _text_pairs(corpus: Text, folder: str | None) -> Iterator[Pair]:
 
 
 def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
-    """With the tags of each row, which are not before its source yet."""
+    """With the tags of each row, not yet put before its source."""
     for name in find_files(corpus.file, folder):
         for line, (source, target, *tags) in read_columns(name, folder, corpus):
             found = _tags_in(tags[0], name, line) if tags else ()
@@ -360,7 +362,7 @@ def _column_pairs(corpus: Columns, folder: str | None) -> Iterator[Pair]:
 
 
 def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
-    """Sound files by their places, and what is written and said of them."""
+    """Audio locations, targets and transcripts."""
     wanted = [corpus.audio, corpus.target]
     optional = [corpus.transcript, corpus.start, corpus.end, corpus.group, corpus.tags]
     wanted += [column for column in optional if column is not None]
@@ -368,14 +370,14 @@ def _recording_pairs(corpus: Recordings, folder: str | None) -> Iterator[Pair]:
         beside = locate(name, folder).absolute().parent
         for line, (audio, target, *others) in read_rows(name, folder, wanted, numbers=True):
             rest = iter(others)
-            said = target if corpus.transcript is None else next(rest)
+            transcript = target if corpus.transcript is None else next(rest)
             start = _seconds(next(rest), name, line) if corpus.start is not None else None
             end = _seconds(next(rest), name, line) if corpus.end is not None else None
             group = "" if corpus.group is None else next(rest)
             tags = () if corpus.tags is None else _tags_in(next(rest), name, line)
             file = beside / expanded(audio)
             source = place_of(file, start, end) if audio.strip() else ""
-            pair = Pair(source, target, name, line, said=said, group=group)
+            pair = Pair(source, target, name, line, transcript=transcript, group=group)
             yield _tagged(pair, tags if source else ())
 
 
@@ -385,5 +387,5 @@ def _seconds(text: str, name: str, line: int) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise DataError(f"{name}:{line}: {text!r} is not a number of seconds; mend the line")
+        raise DataError(f"{name}:{line}: {text!r} is not a number of seconds; correct the line")
     return seconds

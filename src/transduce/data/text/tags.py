@@ -1,4 +1,4 @@
-"""Tags before a source: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token."""
+"""Source tags: `<fre> bonjour`, `<V> <PST> sing`. In the vocabulary each is one token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_tags(source: str, tags: Iterable[str]) -> str:
 
 
 def without_tags(source: str, known: Container[str]) -> tuple[list[str], str]:
-    """The tags that a source begins with, as far as they are known, and what follows them."""
+    """The known tags that a source begins with, and the rest of it."""
     tags: list[str] = []
     while (found := _FIRST.match(source)) and (tag := composed(found[1])) in known:
         tags.append(tag)

@@ -1,17 +1,17 @@
-"""Which data the recipe of a model folder may name.
+"""Security: which data the recipe of a model folder may name.
 
 A model folder may come from anywhere, and its recipe names files: one that says its test set is in
 /etc must not make `transduce evaluate` read that. So the data that a stored recipe names are read
 only if one of these holds:
 
-- this user has trained with them. Training leaves a note of each corpus, with its folder, in the
-  user's own state folder, outside of every model folder: whoever makes a model folder cannot forge
-  it, and a model that is moved or copied on the same machine can still be evaluated.
+- this user has trained with them. Training records each corpus, with its folder, in the user's
+  own state folder, outside of every model folder: the maker of a model folder cannot forge it,
+  and a model that is moved or copied on the same machine can still be evaluated.
 - they are text files inside the model folder itself. Links are followed before that is decided.
-- it is a corpus that transduce knows by name: what that is, the recipe cannot choose.
+- it is a corpus that transduce knows by name: its content is not up to the recipe.
 
-What is named on the command line is always read. With another data.folder that is given there,
-the files that the recipe names must lie inside of it.
+Data named on the command line are always read. With another data.folder given there, the files that
+the recipe names must be inside of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from transduce.data.text.files import locate
-from transduce.data.text.pairs import called, corpus_files
+from transduce.data.text.pairs import corpus_files, corpus_name
 from transduce.errors import CheckpointError, DataError
 from transduce.recipe import (
     Columns,
@@ -39,41 +39,43 @@ from transduce.recipe import (
 from transduce.storage import default_state_folder, make_folder, write_json
 
 
-def remember(recipe: Recipe, say: Callable[[str], object]) -> None:
-    """Note that this user trains with the corpora of a recipe."""
+def record_training_data(recipe: Recipe, print_line: Callable[[str], object]) -> None:
+    """Record that this user trains with the corpora of a recipe."""
     for corpus in _corpora(recipe.data):
         note = _note(corpus, recipe.data.folder)
         if isinstance(corpus, Named) or note.is_file():
             continue
         try:
             make_folder(note.parent)
-            write_json(note, _said(corpus, recipe.data.folder))
+            write_json(note, _description(corpus, recipe.data.folder))
         except CheckpointError as error:
-            say(f"warning: `transduce evaluate` will ask where the data are, as {error}.")
+            print_line(
+                f"warning: `transduce evaluate` will ask for the location of the data, as {error}."
+            )
             return
 
 
 def check_reads(model_folder: Path, stored: Data, data: Data, corpus: Corpus) -> None:
     """Raise DataError for a corpus that the recipe of a model folder may not make us read.
 
-    `stored` is what that recipe says, `data` the same with what was given on the command line.
+    `stored` is the data section of that recipe, `data` the same with options of the command line.
     """
     theirs = {name for one in _corpora(stored) for name in _names(one)}
     for part in _parts(corpus):
         if isinstance(part, Named) or not theirs & set(_names(part)):
-            continue  # known by name, or named by whoever asks
+            continue  # known by name, or named on the command line
         given = None if data.folder == stored.folder else data.folder
         known = _note(part, stored.folder).is_file() if given is None else False
         if not known and not _is_inside(part, data, model_folder, given):
             raise DataError(
-                f"the recipe of {model_folder} names {called(part)} as its data, outside of the "
-                f"model folder, and you have not trained with it here: say where your copy is with "
+                f"the recipe of {model_folder} names {corpus_name(part)} as its data, outside of "
+                f"the model folder, and you have not trained with it here: give your copy with "
                 f"data.folder=FOLDER, or name other data with --source and --target"
             )
 
 
 def _is_inside(corpus: Corpus, data: Data, model_folder: Path, given: str | None) -> bool:
-    """Whether all files are in the folder that was given, or else in the model's own."""
+    """Whether all files are in the folder that was given, or else in the model folder."""
     if isinstance(corpus, Hub):
         return False
     if given is None and isinstance(corpus, Recordings):
@@ -102,7 +104,7 @@ def _parts(corpus: Corpus) -> Iterator[Corpus]:
 
 
 def _names(corpus: Corpus) -> list[str]:
-    """What of a corpus says where it is: its limit, columns and tags do not."""
+    """The part of a corpus that says where it is, without limit, columns and tags."""
     if isinstance(corpus, Hub):
         return [corpus.hub]
     if isinstance(corpus, ParallelFiles):
@@ -116,11 +118,11 @@ def _list(names: str | list[str]) -> list[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _said(corpus: Corpus, folder: str | None) -> dict[str, object]:
+def _description(corpus: Corpus, folder: str | None) -> dict[str, object]:
     return {"folder": folder, "files": _names(corpus)}
 
 
 def _note(corpus: Corpus, folder: str | None) -> Path:
-    said = json.dumps(_said(corpus, folder), sort_keys=True)
-    name = sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+    described = json.dumps(_description(corpus, folder), sort_keys=True)
+    name = sha256(described.encode("utf-8", "surrogatepass")).hexdigest()
     return default_state_folder() / "trained" / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Unicode normal forms: é as one character (NFC), or as e and ´ (NFD). Both are the same text."""
+"""Unicode normalisation forms: é as one character (NFC), or as e and ´ (NFD)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from unicodedata import combining, is_normalized, normalize
 
 Form = Literal["NFC", "NFD"]
 FORMS: tuple[Form, ...] = ("NFC", "NFD")
-ENOUGH = 10_000  # texts that tell one form from the other
+ENOUGH = 10_000  # texts that are enough to tell the form
 
 
 def composed(text: str) -> str:
-    """The text in NFC, in which two texts are compared."""
+    """The text in NFC, for comparisons."""
     return text if text.isascii() else normalize("NFC", text)
 
 
 def form_of(texts: Iterable[str]) -> Form | None:
-    """NFC or NFD, whichever most of the texts are in; None where both forms are alike."""
+    """NFC or NFD, whichever most of the texts are in; None if they do not differ."""
     found: Counter[Form] = Counter()
     for text in texts:
         if text.isascii():
@@ -32,16 +32,16 @@ def form_of(texts: Iterable[str]) -> Form | None:
     return ranked[0] if found else None
 
 
-def settled(text: str) -> str:
-    """The beginning of a text that nothing written after it can change.
+def stable_prefix(text: str) -> str:
+    """The prefix of a text that no following text can change.
 
-    An accent that follows joins the last letter, or is sorted among its accents.
+    A following accent would combine with the last character, or be sorted among its accents.
     """
     return text[: _last_letter(text)]
 
 
 def continued(text: str, rest: str, form: Form | None) -> str:
-    """A text and what follows it, in a form; of the text itself only the end may change."""
+    """A text and its continuation in a normal form; of the text itself only the end may change."""
     if form is None or not rest:
         return text + rest
     end = _last_letter(text)
@@ -49,7 +49,7 @@ def continued(text: str, rest: str, form: Form | None) -> str:
 
 
 def _last_letter(text: str) -> int:
-    """Where the last character is that is no accent."""
+    """The index of the last character that is not a combining accent."""
     for place in range(len(text) - 1, -1, -1):
         if not combining(text[place]):
             return place

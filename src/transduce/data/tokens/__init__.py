@@ -1,1 +1,3 @@
-"""Tokens: characters, subwords, words, bytes or labels as ids, and how vocabularies are learnt."""
+"""Tokenisation: characters, subwords, words, bytes or labels as ids, and training of
+vocabularies.
+"""

@@ -1,8 +1,8 @@
-"""BLEU's tokenizer: which one the targets of a recipe want, and whether it is on this machine.
+"""BLEU's tokenizer: which one fits the targets of a recipe, and whether it is installed.
 
-BLEU counts n-grams of words. 13a, its default, finds words by spaces and punctuation: of a script
-without spaces a whole line is one word, and BLEU is 0. The names are sacrebleu's, and its signature
-has them (Post 2018, https://aclanthology.org/W18-6319).
+BLEU counts n-grams of words. Its default, 13a, splits at spaces and punctuation: in a script
+without spaces a whole line is one word, and BLEU is 0. The names are sacrebleu's, and part of its
+signature (Post 2018, https://aclanthology.org/W18-6319).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "13a"
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko", "flores200": "flores"}
-"""Tokenizers that need further packages, and the extra that has them."""
+"""Tokenizers that need more packages, and the extra that installs them."""
 
 # By ISO 639-1 and 639-3 code.
 OF_LANGUAGES = {
@@ -28,9 +28,9 @@ OF_LANGUAGES = {
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
 }
-LOOKED_AT = 1000  # references, to tell their script
+LOOKED_AT = 1000  # references from which the script is detected
 
-# Letters of scripts that 13a does not cut into words, and what does.
+# Scripts that 13a does not split into words, and a tokenizer that does.
 SCRIPTS = {
     "Japanese kana": ("\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9d", "ja-mecab"),
     "Chinese characters": ("\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff", "zh"),
@@ -40,7 +40,7 @@ SCRIPTS = {
 
 
 def bleu_tokenizer(recipe: Recipe) -> str:
-    """The recipe's own, or by the language of its targets, where the recipe shows it."""
+    """The recipe's own, or chosen by the language of its targets, if the recipe shows it."""
     if recipe.bleu_tokenizer != "auto":
         return recipe.bleu_tokenizer
     found = {OF_LANGUAGES.get(code, DEFAULT) for code in _languages(recipe.data.train)}
@@ -48,7 +48,7 @@ def bleu_tokenizer(recipe: Recipe) -> str:
 
 
 def make_bleu(tokenizer: str, effective_order: bool = False) -> BLEU:
-    """sacrebleu's BLEU. Raises RecipeError where the tokenizer cannot be had on this machine."""
+    """sacrebleu's BLEU. Raises RecipeError if the tokenizer is not available on this machine."""
     from sacrebleu.metrics.bleu import BLEU
 
     try:
@@ -60,13 +60,15 @@ def make_bleu(tokenizer: str, effective_order: bool = False) -> BLEU:
         packages = f"pip install 'transduce[{extra}]'" if extra else "install sacrebleu again"
         fetched = ", and once its model from the internet" if tokenizer == "flores200" else ""
         raise RecipeError(
-            f"BLEU's tokenizer {tokenizer} is not to be had here ({reason[:200]}): it needs "
+            f"BLEU's tokenizer {tokenizer} is not available here ({reason[:200]}): it needs "
             f"{packages}{fetched}; or set bleu_tokenizer to another, such as char"
         ) from None
 
 
 def unfit(tokenizer: str, references: Iterable[str]) -> str:
-    """What to say of references of which this tokenizer makes no words; empty if it does."""
+    """A warning about references that this tokenizer does not split into words; empty if it
+    does.
+    """
     if tokenizer not in (DEFAULT, "intl", "none"):
         return ""
     text = "".join(reference for reference, _ in zip(references, range(LOOKED_AT), strict=False))
@@ -78,13 +80,13 @@ def unfit(tokenizer: str, references: Iterable[str]) -> str:
     japanese = 10 * counts["Japanese kana"] > counts["Chinese characters"] > 0
     script = "Japanese kana" if japanese else max(counts, key=lambda name: counts[name])
     return (
-        f"the references are mostly in {script}, of which BLEU's tokenizer {tokenizer} makes no "
-        f"words: BLEU says little; set bleu_tokenizer: {SCRIPTS[script][1]}"
+        f"the references are mostly in {script}, which BLEU's tokenizer {tokenizer} does not split "
+        f"into words, so BLEU means little: set bleu_tokenizer: {SCRIPTS[script][1]}"
     )
 
 
 def _languages(corpus: Corpus) -> list[str]:
-    """The codes that stand where a corpus tells the language of its targets."""
+    """The language codes of the targets of a corpus."""
     if isinstance(corpus, Mixture):
         return [code for one in corpus.of for code in _languages(one)]
     if isinstance(corpus, Named):

@@ -1,4 +1,6 @@
-"""The tokenizer of each level of tokens: how it cuts a text, and how it is learnt from texts."""
+"""Tokenizers of each level (character, byte pair encoding, unigram, word, ...) and their
+training.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,19 @@ from transduce.errors import TokensError
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-SPACE = "▁"  # U+2581, how SentencePiece writes a space inside a subword
-LONGEST_SUBWORD = 16  # scripts without spaces would otherwise get whole phrases as one subword
+SPACE = "▁"  # U+2581, SentencePiece's symbol for a space inside a subword
+LONGEST_SUBWORD = 16  # otherwise whole phrases become one subword in scripts without spaces
 
-# A text may spell a special out, as web pages do: "<s>". Cutting (or, for symbols, spelling) it
-# apart at the first bracket keeps it text; otherwise a user could end a sentence from within.
+# A text may contain the name of a special token, as web pages do: "<s>". Splitting it after the
+# first bracket keeps it text; otherwise a user could end a sentence from within.
 PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
 _SPELT_SPECIAL = Regex(PATTERNS[0])
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
     [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
 )
-LONGEST_WORD = 1000  # letters without a space that subwords are learnt from
-HALF_CHARACTER = "the text holds half of a surrogate pair, which is no character; leave it out"
+LONGEST_WORD = 1000  # characters without a space from which subwords are learned
+HALF_CHARACTER = "the text holds half of a surrogate pair, which is not a character; remove it"
 
 
 def learn(
@@ -37,14 +39,14 @@ def learn(
     tags: Iterable[str] = (),
     written: Iterable[str] | None = None,
 ) -> Tokenizer:
-    """What `Tokens.train` makes its tokens of. Raises TokensError."""
+    """Train the tokenizer of `Tokens.train`. Raises TokensError."""
     special = [f"<{tag}>" for tag in sorted({composed(tag) for tag in tags})]
     twice = settings.level == "subword" and settings.min_count > 1
     if isinstance(texts, Iterator) and (twice or settings.normalize != "none"):
         texts = list(texts)
     steps = _normalizers(settings)
     if settings.normalize != "none":
-        steps = _to_and_fro(settings, form_of(texts if written is None else written)) + steps
+        steps = _mark_text_form(settings, form_of(texts if written is None else written)) + steps
     if settings.level == "byte":
         tokenizer = _byte_tokenizer(steps)
         tokenizer.add_special_tokens(special)
@@ -76,14 +78,15 @@ def learn(
     if tokenizer.get_vocab_size() > settings.size:
         raise too_small
     unigram = settings.level == "subword" and settings.algorithm == "unigram"
-    tokenizer = _settled(tokenizer) if unigram else tokenizer
+    tokenizer = _deterministic(tokenizer) if unigram else tokenizer
     tokenizer.add_special_tokens(special)
     return tokenizer
 
 
 def _in_short_words(text: str) -> str:
-    """The text with spaces put into what has none for too long: to learn the merges of a word
-    costs the square of its length."""
+    """The text with spaces inserted into very long words: learning BPE merges takes time quadratic
+    in the length of a word.
+    """
     if len(text) <= LONGEST_WORD or max(map(len, text.split())) <= LONGEST_WORD:
         return text
     return " ".join(
@@ -104,11 +107,11 @@ def _normalizers(settings: recipe.Tokens) -> list[Any]:
     return forms[settings.normalize] + ([normalizers.Lowercase()] if settings.lowercase else [])
 
 
-def _to_and_fro(settings: recipe.Tokens, form: Form | None) -> list[Any]:
-    """Where texts have another form than tokens: a step that changes no token, and says so.
+def _mark_text_form(settings: recipe.Tokens, form: Form | None) -> list[Any]:
+    """Marks in the tokenizer file that texts have another Unicode form than tokens.
 
-    After NFC, NFD finds the letters that it finds without it. What is decoded is put into the form
-    of the step before: see `form_of_texts`.
+    A first step normalises to the form of the texts, which does not change any token. Decoded text
+    is put into the form of that step: see `form_of_texts`.
     """
     own = "NFC" if settings.normalize in ("nfc", "nfkc") else "NFD"
     if form is None or form == own:
@@ -117,7 +120,7 @@ def _to_and_fro(settings: recipe.Tokens, form: Form | None) -> list[Any]:
 
 
 def form_of_texts(tokenizer: Tokenizer) -> Form | None:
-    """NFC or NFD, where tokens have the other one, and texts must be put back into theirs."""
+    """NFC or NFD, if tokens have the other one, and decoded texts must be converted back."""
     parts = json.loads(tokenizer.to_str())
     steps = [step["type"] for step in (parts["normalizer"] or {}).get("normalizers", [])]
     if len(steps) < 2 or steps[1] not in ("NFC", "NFKC", "NFD", "NFKD"):
@@ -126,7 +129,7 @@ def form_of_texts(tokenizer: Tokenizer) -> Form | None:
 
 
 def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, Any]:
-    """A tokenizer with an empty vocabulary that normalises by steps, and what trains it."""
+    """A tokenizer with an empty vocabulary and these normalisation steps, and its trainer."""
     common: dict[str, Any] = {
         "vocab_size": settings.size,
         "special_tokens": list(SPECIALS),
@@ -159,14 +162,14 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
     elif settings.level == "symbol":
         steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + JOINER))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        # WordPiece's decoder joins with one space; the prefix is one that no symbol has.
+        # WordPiece's decoder joins with one space; its prefix is one that no symbol has.
         join = decoders.WordPiece(prefix=JOINER * 2, cleanup=False)
         tokenizer.decoder = decoders.Sequence(
             [join, decoders.Fuse(), decoders.Replace("<" + JOINER, "<")]
         )
     else:
-        # SentencePiece's manner spelt out: the Metaspace of this library would take a leading
-        # space of the text for the one that it puts before every text.
+        # SentencePiece's rules written out: Metaspace of this library would mistake a leading space
+        # of the text for the one that it puts before every text.
         steps += [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
@@ -182,10 +185,10 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
 
 
 def _byte_tokenizer(steps: list[Any]) -> Tokenizer:
-    """Byte b has the id b + 4; nothing is learnt."""
+    """Byte b has the id b + 4; nothing is learned."""
     to_letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    # ByteLevel writes each byte as one letter. Those that print stand for themselves, the others,
-    # in their order, for the letters from U+0100 on.
+    # ByteLevel maps each byte to one character. Printable ones represent themselves, the others, in
+    # their order, the characters from U+0100 on.
     printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(0x100, 0x200))
     letters = [chr(byte if byte in printing else next(others)) for byte in range(256)]
@@ -202,7 +205,7 @@ def _byte_tokenizer(steps: list[Any]) -> Tokenizer:
 
 
 def _without_rare(settings: recipe.Tokens, texts: Iterable[str]) -> Iterable[str]:
-    """The texts with characters rarer than min_count made into spaces, so no subword holds one."""
+    """The texts with characters rarer than min_count replaced by spaces, so no subword has one."""
     if settings.min_count == 1:
         return texts
     normal = normalizers.Sequence(_normalizers(settings)).normalize_str
@@ -213,8 +216,8 @@ def _without_rare(settings: recipe.Tokens, texts: Iterable[str]) -> Iterable[str
     return (normal(text).translate(rare) for text in texts)
 
 
-def _settled(tokenizer: Tokenizer) -> Tokenizer:
-    """A unigram tokenizer freed of what differs from one training to the next.
+def _deterministic(tokenizer: Tokenizer) -> Tokenizer:
+    """A unigram tokenizer without the differences from one training to the next.
 
     The library sums in the order of a randomly seeded hash table: scores differ in their last
     digits, and single characters that it adds at the end get scores in that random order.
@@ -234,8 +237,9 @@ def _settled(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def check_patterns(part: Any) -> None:
-    """Raise TokensError for a regular expression in a tokens file that is none of ours: some take
-    for ever, or end the library."""
+    """Raise TokensError for a regular expression in a tokens file that transduce does not write:
+    some take forever, or crash the library.
+    """
     if isinstance(part, dict):
         pattern = part.get("Regex")
         if isinstance(pattern, str) and pattern not in PATTERNS:
@@ -250,13 +254,13 @@ def check_patterns(part: Any) -> None:
 
 
 def joins_subwords(tokenizer: Tokenizer) -> bool:
-    """Whether texts are joined as ours are; a tokenizer from elsewhere may have other rules."""
+    """Whether decoding joins subwords as ours do; other tokenizers may have other rules."""
     decoder = tokenizer.decoder
     return decoder is not None and decoder.__getstate__() == _SUBWORDS_JOINED.__getstate__()
 
 
 def level_of(tokenizer: Tokenizer) -> str:
-    """The level, told by the parts, so that the file alone restores everything."""
+    """The level of a tokenizer, from its components, so that the file alone restores everything."""
     parts = json.loads(tokenizer.to_str())
     cut = json.dumps(parts["pre_tokenizer"])
     if '"ByteLevel"' in cut and parts["model"]["type"] == "WordLevel":

@@ -1,4 +1,4 @@
-"""The tokens of a recipe's two sides: loaded from files, or learnt from its corpus."""
+"""Source and target tokenizers of a recipe: loaded from files, or trained on its corpus."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from transduce.errors import TokensError
 
 
 def train_tokens(
-    data: recipe.Data, say: Callable[[str], None] | None = None
+    data: recipe.Data, print_line: Callable[[str], None] | None = None
 ) -> tuple[Tokens, Tokens]:
-    """Source and target tokens as a recipe asks: loaded from files, or learnt from data.train.
+    """Source and target tokens as a recipe asks: loaded from files, or learned from data.train.
 
-    With `both`, the two are one and the same object. `say` is told where not all of the corpus is
-    learnt from.
+    With `both`, the two are the same object. `print_line` gets a message if only a sample is used.
     """
     drawn: dict[int, float] = {}
-    """The share of the pairs that is learnt from, by `sample`."""
+    """The share of the pairs that is used, by `sample`."""
 
     def share_of(settings: recipe.Tokens) -> float:
         if settings.level != "subword":
@@ -30,27 +29,27 @@ def train_tokens(
         if settings.sample not in drawn:
             count = sum(1 for _ in read_pairs(data.train, data.folder))
             drawn[settings.sample] = settings.sample / max(count, settings.sample)
-            if count > settings.sample and say is not None:
-                say(
-                    f"Subwords are learnt from about {settings.sample:,} of the {count:,} training "
-                    f"pairs: the key sample of data.tokens changes that."
+            if count > settings.sample and print_line is not None:
+                print_line(
+                    f"Subwords are learned from a sample of about {settings.sample:,} of the "
+                    f"{count:,} training pairs; the key sample of data.tokens sets it."
                 )
         return drawn[settings.sample]
 
     tags = tags_of(data.train, data.folder)
-    heard = audio_of(data.train) is not None
+    is_audio = audio_of(data.train) is not None
 
     def of_side(pair: Pair, side: str) -> str:
         if side == "target":
             return pair.target
-        return pair.said if heard else without_tags(pair.source, pair.tags)[1]
+        return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
     def texts(share: float, *sides: str) -> Iterable[str]:
-        if heard:  # where there is one vocabulary, what is said is what is written
+        if is_audio:  # with one vocabulary, transcripts are the targets
             sides = sides[-1:]
 
         def start() -> Iterator[str]:
-            # Not every so-maniest pair: corpora that take turns would be left out by it.
+            # Not every n-th pair: interleaved corpora would be left out by it.
             draw = random.Random(1).random
             for pair in read_pairs(data.train, data.folder):
                 if share >= 1.0 or draw() < share:
@@ -72,7 +71,7 @@ def train_tokens(
         for tag in needed:
             if tag not in loaded.tags:
                 raise TokensError(
-                    f"the tokens file {settings.file} has no tag <{tag}>; train the tokens anew, "
+                    f"the tokens file {settings.file} has no tag <{tag}>; train the tokens again, "
                     f"or leave the tag out of data.train"
                 )
         return loaded
@@ -81,13 +80,13 @@ def train_tokens(
     if sides.both is not None:
         shared = make(sides.both, "source", "target")
         return shared, shared
-    assert sides.source is not None  # the recipe holds this
+    assert sides.source is not None  # checked by the recipe
     assert sides.target is not None
     return make(sides.source, "source"), make(sides.target, "target")
 
 
 class _Texts:
-    """Texts that can be read more than once without being held."""
+    """Texts that can be iterated more than once without being in memory."""
 
     def __init__(self, start: Callable[[], Iterator[str]]) -> None:
         self._start = start

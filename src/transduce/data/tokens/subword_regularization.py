@@ -1,8 +1,8 @@
-"""Subwords taken apart at random, so that no word is always seen in the same pieces.
+"""Subword regularisation, as BPE-dropout: subwords are split at random, so that segmentations vary.
 
-BPE makes a token of two others, over and over. Undoing some of these steps, each time anew, is to a
-model as if its vocabulary were many: the end of BPE dropout (Provilkov et al. 2020,
-https://aclanthology.org/2020.acl-main.170), by ids alone and for a seed always the same.
+BPE builds a token by merging two others, repeatedly. Undoing some of these merges, differently each
+time, exposes the model to many segmentations of a word (Provilkov et al. 2020,
+https://aclanthology.org/2020.acl-main.170). It works on ids alone, and is deterministic for a seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Vary = Callable[[Encoded, np.random.Generator], Encoded]
 
 
 def splitting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -> Vary | None:
-    """What takes subwords of a corpus apart as a recipe asks; None where it does not."""
+    """The function that splits subwords of a corpus as a recipe asks; None if it does not."""
     sides = data.tokens
     shares = {
         "source": (sides.both or sides.source or recipe.Tokens()).bpe_dropout,
@@ -35,7 +35,7 @@ def splitting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -
         for side, share in shares.items():
             if share:
                 ids, offsets = f"{side}_ids", f"{side}_offsets"
-                arrays[ids], arrays[offsets] = taken_apart(
+                arrays[ids], arrays[offsets] = split_subwords(
                     arrays[ids], arrays[offsets], halves[side], share, random, data.max_length
                 )
         return type(encoded)(**arrays)
@@ -43,7 +43,7 @@ def splitting(data: recipe.Data, source_tokens: Tokens, target_tokens: Tokens) -
     return vary
 
 
-def taken_apart(
+def split_subwords(
     ids: NDArray[np.int32],
     offsets: NDArray[np.int64],
     halves_V2: NDArray[np.int32],
@@ -51,10 +51,10 @@ def taken_apart(
     random: np.random.Generator,
     longest: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Each token with probability `share` as the two that it was made of; so are these, and so on.
+    """Each token with probability `share` split into the two that it was merged from, recursively.
 
-    halves_V2 has -1 for a token that was not made of others. A row that would have more than
-    `longest` tokens stays as it was.
+    halves_V2 has -1 for a token that was not merged from others. A row that would have more than
+    `longest` tokens stays unchanged.
     """
     whole_ids, whole_rows = (
         np.asarray(ids),

@@ -1,4 +1,4 @@
-"""Tokens: text to numbers and back, as characters, subwords, words, symbols, bytes or labels."""
+"""Tokenizer: text to ids and back, as characters, subwords, words, symbols, bytes or labels."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ __all__ = ["BEGIN", "END", "PAD", "SPACE", "SPECIALS", "UNKNOWN", "Tokens"]
 
 
 class Tokens:
-    """A vocabulary and the way text is cut into it; the four specials have the ids 0 to 3.
+    """A vocabulary and its tokenizer; the four special tokens have the ids 0 to 3.
 
-    Lossless are characters, subwords and bytes (for characters seen in training; a literal ▁ is
-    read as a space by subwords). Words are not: they come back with one space between any two.
-    Symbols come back with one space between them, however many there were. A label is a whole text,
-    whatever it holds.
+    Characters, subwords and bytes are lossless (for characters seen in training; subwords read a
+    literal ▁ as a space). Words and symbols are not: decoded, they have one space between any two.
+    A label is a whole text, whatever it holds.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -53,26 +52,26 @@ class Tokens:
                 f"the first four tokens are {', '.join(map(str, found))}, but transduce needs "
                 f"{', '.join(SPECIALS)} there; train the tokens with transduce"
             )
-        # Not kept in the file, so it is set here: specials within a text are text.
+        # Not stored in the file, so it is set here: special tokens within a text are text.
         tokenizer.encode_special_tokens = True
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self.level = level_of(tokenizer)
         self.form = form_of_texts(tokenizer)
-        """The Unicode form of texts, where that of tokens is another one."""
+        """The Unicode form of texts, if tokens have another one."""
         self._vocabulary: dict[str, int] = (
             tokenizer.get_vocab() if self.level == "character" else {}
         )
         self._fused = joins_subwords(tokenizer)
-        self._pieces, self._texts = _Known(self._piece), _Known(self._text)
+        self._pieces, self._texts = _TextCache(self._piece), _TextCache(self._text)
         added = tokenizer.get_added_tokens_decoder()
         self.tags: dict[str, int] = {
             token.content[1:-1]: number
             for number, token in sorted(added.items())
             if number >= len(SPECIALS) and token.special
         }
-        """Words that a source may begin with as one token each, such as <fre>; their ids."""
+        """Ids of the tags that a source may begin with, such as <fre>, one token each."""
 
     @classmethod
     def train(
@@ -82,14 +81,14 @@ class Tokens:
         tags: Iterable[str] = (),
         written: Iterable[str] | None = None,
     ) -> Tokens:
-        """Learn a vocabulary from texts; the same texts give the same vocabulary. Tags come on top.
+        """Train a vocabulary on texts; deterministic. Tags are added to it.
 
-        With `size`, the rarest characters, words or symbols are left out; subwords cannot be made
-        with fewer tokens than there are different characters. What is rarer than `min_count` is
+        With `size`, the rarest characters, words or symbols are left out; a subword vocabulary
+        cannot be smaller than the number of different characters. What is rarer than `min_count` is
         unknown. Texts are read twice where `min_count` matters to subwords, or where they are
-        normalised: what is decoded comes back in the Unicode form, NFC or NFD, that most of them
-        have (of `written`, where these are not all of them). Raises TokensError
-        where there is no text, or the size is too small.
+        normalised: decoded text is in the Unicode form, NFC or NFD, that most of them have (of
+        `written`, where these are not all of them). Raises TokensError if there is no text, or the
+        size is too small.
         """
         return cls(learn(settings, texts, tags, written))
 
@@ -109,14 +108,14 @@ class Tokens:
             raise TokensError(f"the tokens file {path} cannot be used: {error}") from None
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise  # only a library in Rust that fails is no Exception
+                raise  # a panic of the Rust library is not an Exception; all else is raised again
             raise TokensError(
                 f"the tokens file {path} is not a tokenizers JSON file, or is damaged ({error}); "
-                "take it from the model folder again, or train it anew"
+                "copy it from the model folder again, or train it again"
             ) from None
 
     def save(self, path: str | Path) -> None:
-        """Write a tokenizers JSON file, whole or not at all."""
+        """Write a tokenizers JSON file, atomically."""
         try:
             write_text(Path(path), self.to_json())
         except CheckpointError as error:
@@ -124,19 +123,19 @@ class Tokens:
 
     @classmethod
     def from_json(cls, text: str) -> Tokens:
-        """What `to_json` gave."""
+        """The inverse of `to_json`."""
         return cls(Tokenizer.from_str(text))
 
     def to_json(self) -> str:
-        """All there is to these tokens, as `save` writes it."""
+        """The whole tokenizer as JSON, as `save` writes it."""
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without specials."""
+        """The ids of a text, without special tokens."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, cut in parallel; tags that they begin with are one id each."""
+        """The ids of many texts, in parallel; tags that they begin with are one id each."""
         if not texts:
             return []
         if self.tags:
@@ -156,19 +155,20 @@ class Tokens:
         return [encoding.ids for encoding in found]
 
     def encode_lines(self, lines: Sequence[tuple[str, bool]]) -> list[list[int]]:
-        """The ids of lines of running text, line breaks included, and whether each begins a text.
+        """The ids of lines of running text, line breaks included; each with whether it begins a
+        text.
 
-        Joined, they are the ids of the joined text: only a text's first line has a space put
-        before it, where tokens are subwords.
+        Concatenated, they are the ids of the whole text: only the first line of a text gets a space
+        put before it, if tokens are subwords.
         """
         whole = self.encode_batch([line for line, begins in lines if begins])
-        following = self._going_on.encode_batch([line for line, begins in lines if not begins])
+        following = self._continuation.encode_batch([line for line, begins in lines if not begins])
         sides = (iter(following), iter(whole))
         return [next(sides[begins]) for _, begins in lines]
 
     @cached_property
-    def _going_on(self) -> Tokens:
-        """The same tokens for what goes on where another text ended."""
+    def _continuation(self) -> Tokens:
+        """The same tokenizer for the continuation of a text, without a space put before it."""
         if self.level != "subword":
             return self
         parts = json.loads(self.to_json())
@@ -179,24 +179,24 @@ class Tokens:
         return Tokens.from_json(json.dumps(parts))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, in the form of texts; the four specials and tags are dropped."""
-        text = self.decode_as_cut(ids)
+        """The text of ids, in the Unicode form of texts; special tokens and tags are dropped."""
+        text = self.decode_incremental(ids)
         return text if self.form is None else normalize(self.form, text)
 
-    def decode_as_cut(self, ids: Iterable[int]) -> str:
-        """The same in the form of tokens, in which the text of more tokens begins with it."""
+    def decode_incremental(self, ids: Iterable[int]) -> str:
+        """The same in the Unicode form of tokens, in which decoding more tokens only appends."""
         if not self._fused:
             return str(self._tokenizer.decode(list(map(int, ids))))
-        # What the tokenizer would say, several times faster.
+        # The same result as the tokenizer's, several times faster.
         text = "".join(map(self._texts.__getitem__, ids))
         return text[1:] if text.startswith(" ") else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as a person would read it in a plot; spaces are ▁, odd bytes like <C3>."""
+        """Each token as shown in a plot; spaces are ▁, bytes that are no character like <C3>."""
         return list(map(self._pieces.__getitem__, ids))
 
     def halves(self) -> NDArray[np.int32]:
-        """[V, 2]: of each token the two that BPE made it of, or -1."""
+        """[V, 2]: the two tokens that BPE merged into each token, or -1."""
         found = np.full((len(self), 2), -1, np.int32)
         merges = json.loads(self.to_json())["model"].get("merges") or []
         numbers = self._tokenizer.get_vocab()
@@ -207,16 +207,16 @@ class Tokens:
         return found
 
     def names(self) -> list[str]:
-        """What the tokens file itself calls each token, by id: no two are the same."""
+        """The name of each token in the tokenizer file, by id: no two are the same."""
         return [self._tokenizer.id_to_token(number) or f"<{number}>" for number in range(len(self))]
 
     def normalized(self, text: str) -> str:
-        """The text as it is before it is cut: lower-cased and so on, as was asked for."""
+        """The text after normalisation (lower case and so on), before it is split."""
         normalizer = self._tokenizer.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
-        """The characters (at the level of words and symbols: the words) that have no token."""
+        """The characters (for words and symbols: the words) that are out of vocabulary."""
         found: Counter[str] = Counter()
         whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
@@ -235,7 +235,9 @@ class Tokens:
         return int(self._tokenizer.get_vocab_size())
 
     def _one_by_one(self, text: str) -> list[int]:
-        """What the tokenizer would say, twenty times faster: one look for each letter or byte."""
+        """The same result as the tokenizer's, twenty times faster: one look-up for each character
+        or byte.
+        """
         text = self.normalized(text)
         if self.level == "character":
             return [self._vocabulary.get(letter, UNKNOWN) for letter in text]
@@ -245,7 +247,7 @@ class Tokens:
             raise TokensError(HALF_CHARACTER) from None
 
     def _text(self, number: int) -> str:
-        """Of a subword, as it stands inside a text."""
+        """The text of a subword inside a text."""
         silent = number < len(SPECIALS) or number in self.tags.values()
         piece = None if silent else self._tokenizer.id_to_token(number)
         return str(piece or "").replace(SPACE, " ")
@@ -264,18 +266,18 @@ class Tokens:
             return SPACE if piece == " " else str(piece)
         if self.level not in ("symbol", "label"):
             return str(piece)
-        whole = str(piece).replace(JOINER, "")  # such as a label, which is read as it was written
+        whole = str(piece).replace(JOINER, "")  # for example a label, which is shown unchanged
         return whole if self.form is None else normalize(self.form, whole)
 
 
-class _Known(dict[int, str]):
-    """What was asked of a token once is known."""
+class _TextCache(dict[int, str]):
+    """A cache of the text of each token, filled on demand."""
 
     def __init__(self, make: Callable[[int], str]) -> None:
         self._make = make
 
     def __missing__(self, number: int) -> str:
-        plain = int(number)  # it may be numpy's or torch's
+        plain = int(number)  # it may be a numpy or torch integer
         if plain not in self:
             self[plain] = self._make(plain)
         return self[plain]

@@ -1,4 +1,4 @@
-"""Many sources of any length through one search: packed, bounded, shaped, in order."""
+"""Batched decoding: many sources of any length, in batches of bounded memory, in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import UNKNOWN
-from transduce.decoding.batch.workers import Found, shares, together, worth_it
+from transduce.decoding.batch.workers import Found, run_in_workers, shares, worth_forking
 from transduce.decoding.constraints.constraint import (
     AllowedTokens,
     Constraint,
@@ -22,7 +22,7 @@ from transduce.decoding.constraints.constraint import (
     NoRepeat,
     OpenEnd,
     Prefix,
-    Watched,
+    WatchableAttention,
 )
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.cuda.pool import CudaSearch
@@ -32,20 +32,20 @@ from transduce.decoding.search.beam import beam
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 
-# Places for tokens in one batch: hypotheses x (source + target). Each holds, in a Transformer of
-# 6 layers and width 512, about 24 kB of keys and values in float32.
+# Batch size in token positions: hypotheses x (source + target). In a Transformer of 6 layers and
+# width 512, the KV cache of each takes about 24 kB in float32.
 PLACES = 1 << 16
-BYTES = 24_000  # that one such place stands for
-# On a CPU about so many: what a step reads then stays in its caches, sources of a batch are nearly
-# of one length, and fresh memory, slow at first, is rarely asked for.
+BYTES = 24_000  # memory of one position
+# On a CPU: what a step reads fits into the caches, sources of a batch have similar lengths, and
+# little new memory is allocated.
 PLACES_ON_CPU = 1 << 13
 
 
 @dataclass(slots=True)
 class Request:
-    """One source, and what is asked of its output, in ids without specials.
+    """One source and the constraints on its output, as ids without special tokens.
 
-    A source of audio is its samples, in an array of 16 bits.
+    A source of audio is an array of int16 samples.
     """
 
     source: Sequence[int]
@@ -54,25 +54,25 @@ class Request:
     include: Sequence[Sequence[int]] = ()
     exclude: Sequence[Sequence[int]] = ()
     states: int | None = None
-    """Of an audio, how many states it becomes; None: one for each token, and one for END."""
+    """For audio, its number of encoder states; None: one for each token, and one for END."""
 
     @property
     def length(self) -> int:
-        """States of the source."""
+        """The number of encoder states of the source."""
         return len(self.source) + 1 if self.states is None else self.states
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is asked but the best output."""
+        """Whether it has no constraints."""
         return not (self.prefix or self.include or self.exclude)
 
     @property
     def included(self) -> int:
-        """Tokens that the phrases take one after the other."""
+        """The total number of tokens of the required phrases."""
         return sum(map(len, self.include))
 
-    def asked(self, least: int) -> int:
-        """Tokens that an output has at least, END not counted."""
+    def min_tokens(self, least: int) -> int:
+        """The minimum number of tokens of an output, without END."""
         if not self.prefix and not self.include:
             return least
         return max(len(self.prefix) + self.included, least)
@@ -80,9 +80,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The longest output, END counted: ratio x source + extra, and never more than `room`.
+    """The maximum output length, including END: ratio x source + extra, and never above `room`.
 
-    With `most`, so many tokens and END instead.
+    With `most`, that many tokens and END instead.
     """
 
     ratio: float
@@ -91,49 +91,49 @@ class Bounds:
     most: int | None = None
 
     def limit(self, request: Request, least: int) -> int:
-        """What is asked for has to fit: it raises the limit, up to the room."""
-        wished = int(request.length * self.ratio) + self.extra
-        asked = request.asked(least)
+        """The maximum length; constraints raise it up to `room`, so that they can be satisfied."""
+        longest = int(request.length * self.ratio) + self.extra
+        required = request.min_tokens(least)
         if self.most is not None:
-            wished = max(self.most, asked) + 1
-        elif asked:
-            wished = max(wished, asked + 1 + self.extra)
-        return max(1, min(wished, self.room))
+            longest = max(self.most, required) + 1
+        elif required:
+            longest = max(longest, required + 1 + self.extra)
+        return max(1, min(longest, self.room))
 
     def fits(self, request: Request, least: int) -> bool:
-        return request.asked(least) < self.room
+        return request.min_tokens(least) < self.room
 
 
 @dataclass(frozen=True)
 class BatchDecoder:
-    """A model and how it is to be searched; settings without None."""
+    """A model with decoding settings, none of which is None."""
 
     model: search.Stepper
     settings: Settings
     bounds: Bounds
     device: torch.device
     allowed: Sequence[int] | None = None
-    """The only tokens to be written; None: all."""
+    """The allowed tokens; None: all."""
     vocabulary: int = 0
-    attention: Watched | None = None
-    """What the coverage penalty watches."""
+    attention: WatchableAttention | None = None
+    """The attention to the source that the coverage penalty reads."""
     workers: int = 1
-    """Processes that share the requests, on a CPU."""
+    """Worker processes, on a CPU."""
     fast: CudaSearch | None = None
-    """Where there is one, it does what needs no constraints."""
+    """The CUDA graph search for requests without constraints, if available."""
     prompted: bool = False
-    """Whether sources are prompts to go on with; those of a batch are then of one length."""
+    """Whether sources are prompts of a language model; those of a batch have equal lengths."""
     endless: bool = False
-    """Whether no output ends by itself."""
+    """Whether outputs never end by themselves."""
     state_bytes: int = 0
-    """What each state of a source takes beside keys and values, however many hypotheses it has."""
+    """Memory per encoder state besides the KV cache, shared by all hypotheses of a source."""
     failed: dict[int, str] = field(default_factory=dict)
-    """Requests that could not be served, by their place, and why."""
+    """Requests that failed, by index, and why."""
 
     def run(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
-        """The hypotheses of each request, in order, best first; none where there can be none."""
-        if self.device.type == "cpu" and worth_it(len(requests), self.workers):
-            return self._run_together(requests)
+        """The hypotheses of each request, in order, best first; none where none is possible."""
+        if self.device.type == "cpu" and worth_forking(len(requests), self.workers):
+            return self._run_in_workers(requests)
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
         possible = self._run_fast(self.possible(requests), requests, found)
         sizes = [self._places(request) for request in requests]
@@ -151,11 +151,11 @@ class BatchDecoder:
         return pack_evenly(places, sizes, several, most=1.5 * PLACES_ON_CPU)
 
     def _kind(self, request: Request) -> tuple[int, int]:
-        """What requests of one batch have in common: a neighbour's phrases must not widen another's
-        beam, and prompts are read together."""
+        """What requests of one batch must share: the beam size, which required phrases may raise,
+        and the length of prompts, which are read in one pass."""
         return self._hypotheses(request), len(request.source) if self.prompted else 0
 
-    def _run_together(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+    def _run_in_workers(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
         def work(places: list[int]) -> Found:
             alone = replace(self, workers=1, failed={})
             found = alone.run([requests[place] for place in places])
@@ -166,7 +166,7 @@ class BatchDecoder:
 
         dealt = shares([self._places(request) for request in requests], self.workers)
         found: list[list[search.Hypothesis]] = [[] for _ in requests]
-        for places, answers in zip(dealt, together(dealt, work), strict=True):
+        for places, answers in zip(dealt, run_in_workers(dealt, work), strict=True):
             for place, (why, hypotheses) in zip(places, answers, strict=True):
                 found[place] = [search.Hypothesis(*hypothesis) for hypothesis in hypotheses]
                 if why is not None:
@@ -179,7 +179,7 @@ class BatchDecoder:
         requests: Sequence[Request],
         found: list[list[search.Hypothesis]],
     ) -> list[int]:
-        """What the fast search can do, done; the places that are left."""
+        """Run the CUDA graph search where it applies; returns the remaining requests."""
         settings = self.settings
         shaped = (
             settings.draws
@@ -197,7 +197,7 @@ class BatchDecoder:
         ]
         power = settings.length_penalty or 0.0
         try:
-            # A text of at least so many tokens has its END after them.
+            # The minimum length includes END here.
             every = self.fast.run(jobs, settings.hypotheses, settings.nbest, power, least + 1)
         except torch.OutOfMemoryError:
             self.fast.free()
@@ -207,7 +207,7 @@ class BatchDecoder:
         return [place for place in places if not requests[place].plain]
 
     def possible(self, requests: Sequence[Request]) -> list[int]:
-        """The places of requests whose wishes fit the model; of the others it notes why not."""
+        """Indices of requests whose constraints fit the model; `failed` says why others do not."""
         possible = []
         for place, request in enumerate(requests):
             if self.bounds.fits(request, self.settings.min_length):
@@ -218,23 +218,23 @@ class BatchDecoder:
 
     def _too_long(self) -> str:
         return (
-            f"what must be in the output is too long for this model, which has positions for "
-            f"{self.bounds.room}, the end counted"
+            f"the constraints need a longer output than this model has positions for "
+            f"({self.bounds.room}, including the end token); shorten them"
         )
 
     def _places(self, request: Request) -> int:
-        """Places that one request takes."""
+        """The token positions that one request takes."""
         length = request.length + self.bounds.limit(request, self.settings.min_length)
         beside = -(-request.length * self.state_bytes // BYTES)
         return length * self._hypotheses(request) + beside
 
     def _hypotheses(self, request: Request) -> int:
         hypotheses = self.settings.hypotheses
-        # A bank each for 0, 1, 2, ... tokens of phrases, with room for one hypothesis or more.
+        # Dynamic beam allocation: a bank for each number of phrase tokens, of one or more each.
         return hypotheses if self.settings.draws else max(hypotheses, 1 + request.included)
 
     def follow(self, request: Request) -> Iterator[int]:
-        """The tokens of one output as they are chosen, the last one END."""
+        """Yield the tokens of one output as they are chosen, the last one END."""
         if not self.bounds.fits(request, self.settings.min_length):
             raise ModelError(self._too_long())
         settings = self.settings
@@ -253,7 +253,7 @@ class BatchDecoder:
         requests: Sequence[Request],
         found: list[list[search.Hypothesis]],
     ) -> None:
-        """Decode a batch; where memory is short, its halves; what is too long alone is given up."""
+        """Decode a batch; out of memory, its halves; a single request that does not fit fails."""
         try:
             for place, hypotheses in zip(
                 places, self._decode([requests[place] for place in places]), strict=True
@@ -263,7 +263,10 @@ class BatchDecoder:
         except torch.OutOfMemoryError:
             if len(places) == 1:
                 length = requests[places[0]].length - 1
-                self.failed[places[0]] = f"{length} tokens do not fit into the device's memory"
+                self.failed[places[0]] = (
+                    f"{length} tokens do not fit into the device's memory; shorten the source or "
+                    f"lower the beam"
+                )
                 return
         half = len(places) // 2
         self._attempt(places[:half], requests, found)
@@ -299,7 +302,7 @@ class BatchDecoder:
     def prepare(
         self, requests: Sequence[Request]
     ) -> tuple[tuple[Tensor, Tensor, Tensor], list[Constraint]]:
-        """Source, lengths and limits of a batch, and the constraints that its requests need."""
+        """Source, lengths and maximum lengths of a batch, and its constraints."""
         settings, device = self.settings, self.device
         batch = collate([request.source for request in requests], None).to(device)
         lengths_B = batch.source_lengths_B
@@ -331,10 +334,9 @@ class BatchDecoder:
 
 
 def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices in batches, each no larger than `budget` with all padded to its largest, unless it
-    is one alone.
+    """Indices in batches of at most `budget`, padding included; a batch of one may be larger.
 
-    Largest first: what does not fit memory shows at once, not after an hour.
+    Largest first, so that out of memory shows at once, not after an hour.
     """
     in_order = sorted(indices, key=lambda i: (-sizes[i], i))
     for cut in cuts([sizes[index] for index in in_order], budget):
@@ -348,13 +350,13 @@ def pack_evenly(
     least: int = 1,
     most: float = math.inf,
 ) -> Iterator[list[int]]:
-    """As `pack`, into so many batches of about the same size: into fewer if they were smaller than
-    `least`, into more if, padded, they were larger than `most`."""
+    """As `pack`, into `several` batches of about the same size: into fewer if they were smaller
+    than `least`, into more if, with padding, they were larger than `most`."""
     largest = sorted((sizes[index] for index in indices), reverse=True)
     total = sum(largest)
     budget = max(least, -(-total // several))
     while budget > most or sum(1 for _ in cuts(largest, budget)) > several:
-        budget += -(-budget // 32)  # padding takes room as well
+        budget += -(-budget // 32)  # padding counts as well
         if budget > most:
             several += 1
             budget = max(least, -(-total // several))
@@ -362,7 +364,7 @@ def pack_evenly(
 
 
 def cuts(sizes: Sequence[int], budget: int) -> Iterator[slice]:
-    """Where `pack` cuts sizes that come largest first."""
+    """The batches of `pack`, for sizes in falling order."""
     start = 0
     while start < len(sizes):
         stop = start + max(1, budget // max(sizes[start], 1))

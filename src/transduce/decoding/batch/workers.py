@@ -1,8 +1,8 @@
-"""Several processes with one thread each search together: on a CPU more than one with them all.
+"""Decoding with several worker processes of one thread each, on a CPU.
 
-A step of search is many small products; threads that share each of them wait for one another more
-than they work. Processes are forked, so that they have the model already and nothing is sent to
-them; what they find comes back through pipes.
+This is faster than one process with several threads: a step of search is many small products, and
+threads that share each of them mostly wait for one another. Workers are forked, so they have the
+model already; results come back through pipes.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-LEAST = 32  # requests for each process; fewer are done before a fork has paid
+MIN_REQUESTS = 32  # requests for each process; fewer are done before a fork has paid
 
 Found = list[Any]
-"""What is found for each request of a share, as JSON can say it."""
+"""The results for each request of a share, as JSON values."""
 
 
 def shares(sizes: Sequence[int], workers: int) -> list[list[int]]:
-    """Places dealt out from the largest on, so that all have about as much to do."""
+    """Distribute indices by size, largest first, so that all workers have similar loads."""
     order = sorted(range(len(sizes)), key=lambda place: (-sizes[place], place))
     return [order[worker::workers] for worker in range(workers)]
 
 
-def worth_it(requests: int, workers: int) -> bool:
-    """Whether there is enough to share, and forking is safe: no thread may ever have been started.
+def worth_forking(requests: int, workers: int) -> bool:
+    """Whether there are enough requests, and forking is safe: no OpenMP thread may be running.
 
-    A process that has lost the threads it is used to waits for them for ever. The command line sees
-    to it that torch has one thread where it asks for workers.
+    A forked process would wait forever for threads that it does not have. The command line sets
+    OMP_NUM_THREADS=1 where it uses workers.
     """
     alone = hasattr(os, "fork") and os.environ.get("OMP_NUM_THREADS") == "1"
-    return alone and workers > 1 and requests >= LEAST * workers
+    return alone and workers > 1 and requests >= MIN_REQUESTS * workers
 
 
-def together(dealt: list[list[int]], work: Callable[[list[int]], Found]) -> list[Found]:
-    """work(places) of every share; the first here, the others in processes of their own.
+def run_in_workers(dealt: list[list[int]], work: Callable[[list[int]], Found]) -> list[Found]:
+    """work(places) for every share: the first in this process, the others in workers.
 
-    A share whose process is lost, for whatever reason, is done here: what is wrong then shows.
+    The share of a worker that dies is done in this process, so that its error is reported.
     """
     started = [_start(places, work) for places in dealt[1:]]
     try:
@@ -48,7 +48,7 @@ def together(dealt: list[list[int]], work: Callable[[list[int]], Found]) -> list
             answer = _answer(*started.pop(0))
             found.append(work(places) if answer is None else answer)
     finally:
-        for process, pipe in started:  # only after an error: nobody will read what they find
+        for process, pipe in started:  # only after an error: their results are not needed
             os.kill(process, signal.SIGKILL)
             _answer(process, pipe)
     return found
@@ -73,6 +73,6 @@ def _start(places: list[int], work: Callable[[list[int]], Found]) -> tuple[int, 
 
 def _answer(process: int, pipe: int) -> Found | None:
     with os.fdopen(pipe, "rb") as reading:
-        said = reading.read()
+        answer = reading.read()
     _, status = os.waitpid(process, 0)
-    return json.loads(said) if status == 0 else None
+    return json.loads(answer) if status == 0 else None

@@ -1,7 +1,7 @@
-"""Several judges of every next token, each with its weight: attention, CTC, a language model.
+"""Joint CTC/attention decoding, and shallow fusion with a language model.
 
-Search takes them for one model. What a token is worth is a weighted sum of log-probabilities, none
-of them above zero: so, as with one model, what is written is never worth more by going on.
+Search sees one model whose score of a token is a weighted sum of log-probabilities. None of them is
+above zero, so the score of a hypothesis never rises as it grows, as with one model.
 
 R rows (hypotheses of all sources), N of them in a row for each of B sources.
 """
@@ -22,8 +22,8 @@ from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.prefix_score import CtcPrefix
 
 
-class Beginner(Protocol):
-    """A decoder's steps from a memory on."""
+class DecoderSteps(Protocol):
+    """A decoder's steps, given encoder states."""
 
     def begin(self, memory: Memory) -> DecoderState: ...
 
@@ -32,7 +32,7 @@ class Beginner(Protocol):
 
 @dataclass
 class CtcState:
-    """A decoder's state, and the CTC probabilities of what each row has written."""
+    """A decoder's state, and the CTC prefix probabilities of each row."""
 
     written: DecoderState
     prefix: CtcPrefix
@@ -41,36 +41,37 @@ class CtcState:
     def reorder(self, index_R: Tensor) -> None:
         self.written.reorder(index_R)
         B, N = self.prefix.last_BN.shape
-        # Waited for, on any device: a source's probabilities of all tokens at all frames, which its
-        # rows share, would take far longer to copy for each of them.
+        # Synchronizes, on any device: the CTC probabilities of all tokens at all frames are shared
+        # by the rows of a source, and copying them for each row would take far longer.
         sources_B, each = shared_rows((index_R // N).cpu(), N, B)
         if sources_B is not None:
             self.prefix = self.prefix.select(sources_B.to(index_R.device))
-        # Of source b's rows, the row that each new one was.
+        # For each new row, its parent among the rows of its source.
         parent_BN = (index_R % N).view(-1, each)
         self.prefix = _rows(self.prefix, parent_BN)
 
 
 def _rows(prefix: CtcPrefix, parent_BN: Tensor) -> CtcPrefix:
-    frames = prefix.said_BNE.shape[-1]
+    frames = prefix.label_BNE.shape[-1]
     parent_BNE = parent_BN[..., None].expand(-1, -1, frames)
     return replace(
         prefix,
-        said_BNE=prefix.said_BNE.gather(1, parent_BNE),
-        paused_BNE=prefix.paused_BNE.gather(1, parent_BNE),
+        label_BNE=prefix.label_BNE.gather(1, parent_BNE),
+        blank_BNE=prefix.blank_BNE.gather(1, parent_BNE),
         last_BN=prefix.last_BN.gather(1, parent_BN),
         total_BN=prefix.total_BN.gather(1, parent_BN),
     )
 
 
 class CtcScorer:
-    """(1 − w) log p by attention + w log p by CTC: Watanabe et al. 2017, section 3.3.
+    """Joint CTC/attention: (1 − w) log p by attention + w log p by CTC.
 
-    With w = 1 nobody asks the decoder: prefix search by CTC alone, Graves et al. 2006, section 3.2.
+    Watanabe et al. 2017, section 3.3. With w = 1 the decoder is not used: CTC prefix search, Graves
+    et al. 2006, section 3.2.
     """
 
-    def __init__(self, network: SpeechEncoderDecoder, steps: Beginner, weight: float) -> None:
-        """`steps` are those of the network's decoder, in whatever way they are computed."""
+    def __init__(self, network: SpeechEncoderDecoder, steps: DecoderSteps, weight: float) -> None:
+        """`steps`: the steps of the network's decoder, in any implementation."""
         self.network, self.steps, self.weight = network, steps, weight
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> CtcState:
@@ -87,11 +88,11 @@ class CtcScorer:
             tokens_BN = tokens_R.view(prefix.last_BN.shape)
             same_BN = torch.arange(tokens_BN.shape[1], device=tokens_R.device)
             prefix = prefix.advance(same_BN.expand_as(tokens_BN), tokens_BN)
-        heard_RV = prefix.next_log_probs().flatten(0, 1)
+        ctc_RV = prefix.next_log_probs().flatten(0, 1)
         if self.weight == 1:
-            return heard_RV, CtcState(state.written, prefix, begun=True)
-        written_RV, written = self.steps.step(tokens_R, state.written)
-        joint_RV = weighted(written_RV, 1 - self.weight, heard_RV, self.weight)
+            return ctc_RV, CtcState(state.written, prefix, begun=True)
+        attention_RV, written = self.steps.step(tokens_R, state.written)
+        joint_RV = weighted(attention_RV, 1 - self.weight, ctc_RV, self.weight)
         return joint_RV, CtcState(written, prefix, begun=True)
 
 
@@ -106,7 +107,7 @@ class ShallowFusionState:
 
 
 class ShallowFusion:
-    """log p + w log p by a language model of the same tokens: shallow fusion.
+    """Shallow fusion: log p + w log p by a language model with the same vocabulary.
 
     Gulcehre et al. 2015, https://arxiv.org/abs/1503.03535.
     """
@@ -114,12 +115,12 @@ class ShallowFusion:
     def __init__(
         self, model: Stepper, language: Stepper, weight: float, endless: bool = False
     ) -> None:
-        """`endless`: the language model knows no end, and has no say in it."""
+        """`endless`: the language model never predicts END, and does not score it."""
         self.model, self.language, self.weight, self.endless = model, language, weight, endless
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> ShallowFusionState:
         own = self.model.start(source_BS, lengths_B)
-        # An empty prompt, as language models are given it: an END alone.
+        # An empty prompt: END alone.
         nothing_B1 = torch.full((len(source_BS), 1), END, device=source_BS.device)
         language = self.language.start(nothing_B1, torch.ones(len(source_BS), dtype=torch.int64))
         return ShallowFusionState(own, language)
@@ -134,5 +135,5 @@ class ShallowFusion:
 
 
 def weighted(one_RV: Tensor, of_one: float, other_RV: Tensor, of_other: float) -> Tensor:
-    """The sum of two judgements; what either finds impossible, −inf or NaN, is so in the sum."""
+    """The weighted sum of two scores; −inf or NaN in either stays so in the sum."""
     return of_one * one_RV + of_other * other_RV

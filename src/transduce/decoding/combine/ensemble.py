@@ -1,4 +1,4 @@
-"""Several models that write one output together."""
+"""Ensembles: several models that predict each token together."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class EnsembleState:
 
 
 class Ensemble:
-    """The mean of the models' next-token probabilities; search takes it for one model.
+    """The mean of the models' next-token probabilities, as one model for search.
 
-    Geometric: the mean of their log-probabilities, made a distribution again.
+    Geometric: the mean of their log-probabilities, renormalized.
     """
 
     def __init__(self, models: Sequence[Stepper], *, geometric: bool = False) -> None:

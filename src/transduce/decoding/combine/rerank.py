@@ -1,4 +1,4 @@
-"""Choosing anew among hypotheses that were found: by expected utility, or by a second model."""
+"""Minimum Bayes risk decoding, and reranking of an n-best list with a second model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transduce.decoding.search.greedy import Hypothesis, penalty
 def minimum_bayes_risk(
     hypotheses: Sequence[Hypothesis], texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
 ) -> list[Hypothesis]:
-    """Samples by expected utility, which becomes their score; each text once, the best first."""
+    """Samples sorted by expected utility, which becomes their score; duplicates are dropped."""
     utilities = expected_utility(texts, metric, tokenizer)
     found: dict[str, Hypothesis] = {}
     for text, utility, hypothesis in zip(texts, utilities, hypotheses, strict=True):
@@ -25,15 +25,14 @@ def minimum_bayes_risk(
 def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT) -> list[float]:
     """For each text its mean chrF or BLEU, from 0 to 100, with every text as the reference.
 
-    Minimum-Bayes-risk decoding, Eikema and Aziz 2020,
-    https://aclanthology.org/2020.coling-main.398: samples stand for what the model believes, so
-    this is the utility that the model expects. BLEU is sacrebleu's for single sentences,
-    with the words of its tokenizer.
+    Minimum Bayes risk decoding, Eikema and Aziz 2020,
+    https://aclanthology.org/2020.coling-main.398: the samples estimate the model's distribution,
+    so this estimates the expected utility. BLEU is sacrebleu's sentence BLEU.
     """
     from sacrebleu.metrics.chrf import CHRF
 
     measure: Any = CHRF() if metric == "chrf" else make_bleu(tokenizer, effective_order=True)
-    counts = Counter(texts)  # what was drawn several times is compared once
+    counts = Counter(texts)  # equal samples are compared once
     utility = {
         text: sum(times * _utility(measure, text, other) for other, times in counts.items())
         for text in counts
@@ -42,7 +41,7 @@ def expected_utility(texts: Sequence[str], metric: str, tokenizer: str = DEFAULT
 
 
 def _utility(measure: Any, text: str, reference: str) -> float:
-    if not text.strip() or not reference.strip():  # sacrebleu gives nothing for nothing
+    if not text.strip() or not reference.strip():  # sacrebleu gives 0 for two empty texts
         return 100.0 if text.split() == reference.split() else 0.0
     return float(measure.sentence_score(text, [reference]).score)
 
@@ -50,12 +49,12 @@ def _utility(measure: Any, text: str, reference: str) -> float:
 def reranked(
     hypotheses: Sequence[Hypothesis], others: Sequence[float], weight: float, power: float
 ) -> list[Hypothesis]:
-    """Hypotheses by log-probability + weight x that of a second model, over the length penalty."""
-    judged = [
+    """Rerank by (log-probability + weight x that of a second model) / length penalty."""
+    rescored = [
         replace(h, score=(h.log_probability + weight * other) / _penalty(h, power))
         for h, other in zip(hypotheses, others, strict=True)
     ]
-    return sorted(judged, key=lambda h: -h.score)
+    return sorted(rescored, key=lambda h: -h.score)
 
 
 def _penalty(hypothesis: Hypothesis, power: float) -> float:

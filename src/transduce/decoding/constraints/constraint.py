@@ -1,8 +1,8 @@
-"""Constraints of a search: what may come next, and what an end is worth beyond its probability.
+"""Constraints of search: which tokens may come next, and penalties at the end of a hypothesis.
 
-A part holds one row for each hypothesis, as a decoder's state does, and is reordered with it. It
-bans tokens: it never changes the probability of those that stay, so that a hypothesis found under
-any constraints has the log-probability that the model gives it. All work is on whole tensors.
+A constraint has one row for each hypothesis, as a decoder's state has, and is reordered with it. It
+bans tokens and never changes the probability of the others, so a hypothesis found under any
+constraints has the log-probability that the model assigns to it. All work is on whole tensors.
 
 R rows (hypotheses of all sources), P phrases, L the longest of them, S source, T written so far.
 """
@@ -19,21 +19,21 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 
 NEVER = float("-inf")
-ANY = -1  # in a phrase: fits every token
+ANY = -1  # in a phrase: matches every token
 
 
 class Constraint:
-    """Bans nothing and adds nothing: what a part does unless it says otherwise."""
+    """Base class: bans nothing and adds nothing."""
 
     def reorder(self, index_R: Tensor) -> None:
-        """Row i becomes what row index_R[i] was."""
+        """Row i becomes a copy of row index_R[i]."""
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         """Set banned_RV True where a token may not follow written_RT. PAD is banned already."""
 
     def closing(self) -> Tensor | None:
-        """What a hypothesis that ends at this step gets on top, row by row: never above zero, or
-        search would stop too early."""
+        """The penalty of a hypothesis that ends at this step, row by row: at most zero, or search
+        would stop too early."""
         return None
 
 
@@ -41,7 +41,7 @@ class Constraints:
     """All constraints of one search."""
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
-        # A prefix that was given stands, whatever else is asked for: it has the last word.
+        # The prefix comes last: it overrides the other constraints.
         self.constraints = sorted(constraints, key=lambda part: isinstance(part, Prefix))
         self.closes = any(isinstance(part, Coverage) for part in constraints)
         self.open = any(isinstance(part, OpenEnd) for part in constraints)
@@ -51,10 +51,10 @@ class Constraints:
             part.reorder(index_R)
 
     def permitted(self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None) -> Tensor:
-        """The log-probabilities with NEVER for what is banned; on its last step a row must end.
+        """The log-probabilities with NEVER for banned tokens; at its maximum length a row must end.
 
-        All that a search is told passes here, whoever says it: what is NaN or above every number
-        is never written. Nobody knows what follows the impossible; such rows have lost already.
+        The scores of every search pass here: NaN and infinite values become NEVER, so that such
+        tokens are never chosen.
         """
         log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
         if self.constraints:
@@ -65,7 +65,7 @@ class Constraints:
                 part.ban(banned_RV, written_RT)
             log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
         else:
-            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # the two of them in one call
+            log_probs_RV[:, PAD : BEGIN + 1 : BEGIN - PAD] = NEVER  # both in one call
         if last_R is not None:
             going_on_V = torch.arange(log_probs_RV.shape[1], device=last_R.device) != END
             log_probs_RV = log_probs_RV.masked_fill(last_R[:, None] & going_on_V, NEVER)
@@ -82,7 +82,7 @@ class Constraints:
 
 
 class AllowedTokens(Constraint):
-    """Only some tokens are ever written; END always may be."""
+    """Vocabulary constraint: only some tokens are allowed, and END."""
 
     def __init__(self, allowed_V: Tensor) -> None:
         self.banned_V = ~allowed_V
@@ -104,9 +104,9 @@ class MinLength(Constraint):
 
 
 class OpenEnd(Constraint):
-    """A text that goes on beyond the limit has no end there: to cut it costs nothing.
+    """Continuations of prompts: stopping at the maximum length does not cost END's probability.
 
-    With `endless` it has none before either.
+    With `endless`, END is banned before it as well.
     """
 
     def __init__(self, endless: bool) -> None:
@@ -118,7 +118,7 @@ class OpenEnd(Constraint):
 
 
 class NoRepeat(Constraint):
-    """No n-gram is written twice (Paulus et al. 2018, https://arxiv.org/abs/1705.04304)."""
+    """No repeated n-grams (Paulus et al. 2018, https://arxiv.org/abs/1705.04304)."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -153,7 +153,7 @@ class Exclude(Constraint):
 
 
 class Prefix(Constraint):
-    """Each output begins with given tokens."""
+    """Prefix constraint: each output begins with given tokens."""
 
     def __init__(self, prefixes: Sequence[Sequence[int]], device: torch.device) -> None:
         self.longest = max(map(len, prefixes))
@@ -174,12 +174,12 @@ class Prefix(Constraint):
 
 
 def _ban_where(banned_RV: Tensor, where_RP: Tensor, tokens_RP: Tensor) -> None:
-    # PAD is never written anyway: it stands in for "none".
+    # PAD is always banned: it stands for "none".
     banned_RV.scatter_(1, tokens_RP.masked_fill(~where_RP, PAD).long(), True)
 
 
 def last_tokens(written_RT: Tensor, count: int) -> Tensor:
-    """The last `count` tokens of each row, PAD where there are not so many."""
+    """The last `count` tokens of each row, padded with PAD on the left."""
     missing = max(count - written_RT.shape[1], 0)
     padded_RT = torch.nn.functional.pad(written_RT, (missing, 0), value=PAD)
     return padded_RT[:, padded_RT.shape[1] - count :]
@@ -191,7 +191,7 @@ def padded_phrases(
     fill: int = PAD,
     right: bool = False,
 ) -> Tensor:
-    """Phrases of each source as one tensor [sources, phrases, tokens]."""
+    """The phrases of each source as one tensor [sources, phrases, tokens]."""
     most = max(map(len, phrases), default=0)
     longest = max((len(phrase) for of_one in phrases for phrase in of_one), default=1)
     filled = torch.full((len(phrases), most, longest), fill)
@@ -205,23 +205,23 @@ def padded_phrases(
 # ---------------------------------------------------------------------------------- coverage
 
 
-class Watched(Protocol):
-    """Attention that can be watched: `watch`, where set, is called with weights_RHTS."""
+class WatchableAttention(Protocol):
+    """An attention module: `watch`, where set, is called with its weights_RHTS."""
 
     watch: Callable[[Tensor], None] | None
 
 
 class Coverage(Constraint):
-    """β Σ_i log min(Σ_t a_ti, 1) over source tokens i (Wu et al. 2016, equation 14).
+    """Coverage penalty: β Σ_i log min(Σ_t a_ti, 1) over source tokens i.
 
-    https://arxiv.org/abs/1609.08144. A hypothesis that ends pays for source tokens it did not
-    attend to. The weights are the mean over heads; END of the source need not be covered. It
-    watches an attention while it is entered (`with`), which is then computed unfused.
+    Wu et al. 2016, equation 14, https://arxiv.org/abs/1609.08144. A hypothesis that ends is
+    penalized for source tokens with little attention. The weights are the mean over heads; END of
+    the source is not counted. While it is entered (`with`), the attention is computed unfused.
     """
 
-    least = 1e-6  # a token without any attention costs much, but not everything
+    least = 1e-6  # a token without any attention has a large but finite penalty
 
-    def __init__(self, attention: Watched, lengths_B: Tensor, strength: float) -> None:
+    def __init__(self, attention: WatchableAttention, lengths_B: Tensor, strength: float) -> None:
         """lengths_B count the END of each source."""
         self.attention = attention
         self.words_R = lengths_B - 1
@@ -243,7 +243,7 @@ class Coverage(Constraint):
 
     def _add(self, weights_RHTS: Tensor) -> None:
         if self.before is not None:
-            self.before(weights_RHTS)  # a lens sees them too
+            self.before(weights_RHTS)  # such as a lens
         weights_RS = weights_RHTS[:, :, -1].mean(dim=1).float()
         self.covered_RS = weights_RS if self.covered_RS is None else self.covered_RS + weights_RS
 

@@ -1,13 +1,13 @@
-"""Phrases that every output must contain, by dynamic beam allocation.
+"""Lexically constrained decoding: required phrases, by dynamic beam allocation.
 
-Post and Vilar 2018, https://aclanthology.org/N18-1119. Two things make it work:
+Post and Vilar 2018, https://aclanthology.org/N18-1119.
 
-- A hypothesis may end only when it holds all its phrases, and may write only what leaves room for
-  those it still lacks. From the start the phrases fit; whenever they fit, going on with the phrase
-  that is furthest on keeps them fitting. So every hypothesis that ends holds all of them, in
+- A hypothesis may end only when it contains all its phrases, and may add only tokens that leave
+  room for the missing ones. The phrases fit at the start; whenever they fit, continuing the phrase
+  that is furthest along keeps them fitting. So every finished hypothesis contains all of them, in
   greedy search and sampling too.
-- A beam would fill with hypotheses that put the phrases off. So it is shared out: hypotheses with
-  as many phrase tokens written are a bank, and banks take turns in naming their best.
+- A plain beam would fill with hypotheses that postpone the phrases. So it is divided: hypotheses
+  with equally many phrase tokens form a bank, and banks take turns in naming their best.
 
 Rows R, phrases P, tokens of phrases U, longest phrase L.
 """
@@ -43,7 +43,7 @@ class Include(Constraint):
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         missing_RP = ~self._contained(written_RT)
         sizes_RP = self._sizes()
-        # A token of no phrase starts every phrase anew; one of a phrase may take some further.
+        # A token outside all phrases resets their progress; a token of a phrase may advance some.
         self.lack_R = (missing_RP * sizes_RP).sum(dim=1)
         progress_RUP = self._progress(written_RT)
         missing_RUP = missing_RP[:, None] & (progress_RUP < sizes_RP[:, None])
@@ -58,7 +58,7 @@ class Include(Constraint):
         banned_RV[:, END] |= self.lack_R > 0
 
     def prefer(self, reached_BNV: Tensor, count: int) -> Tensor:
-        """Of each row `count` candidates, banks taking turns: places_BC in its N x V."""
+        """For each row `count` candidates, banks taking turns: indices_BC into its N x V."""
         B, N, V = reached_BNV.shape
         tokens_BNU = self.tokens_RU.view(B, N, -1)
         rest_BNV = reached_BNV.scatter(2, tokens_BNU, NEVER)  # none is a candidate twice
@@ -75,7 +75,7 @@ class Include(Constraint):
         return (self.phrases_RPL != PAD).sum(dim=2)
 
     def _contained(self, written_RT: Tensor) -> Tensor:
-        """Which phrases_RP have been written; no phrase counts as written."""
+        """Which phrases_RP the text contains; padding counts as contained."""
         L = self.phrases_RPL.shape[2]
         padded_RT = torch.nn.functional.pad(written_RT, (0, L), value=PAD)
         windows_RT1L = padded_RT.unfold(1, L, 1)[:, :, None]
@@ -84,7 +84,7 @@ class Include(Constraint):
         return same_RTP.any(dim=1)
 
     def _progress(self, written_RT: Tensor) -> Tensor:
-        """How many first tokens of each phrase the text ends with, after each token_RU."""
+        """The length of the longest start of each phrase that the text plus token_RU ends with."""
         L, U = self.phrases_RPL.shape[2], self.tokens_RU.shape[1]
         tail_RUL = last_tokens(written_RT, L - 1)[:, None].expand(-1, U, -1)
         tail_RU1L = torch.cat([tail_RUL, self.tokens_RU[:, :, None]], dim=2)[:, :, None]

@@ -1,4 +1,4 @@
-"""What a person asks of outputs in words, as ids for each source: prefixes and phrases."""
+"""Read constraints: prefixes, required and banned phrases, from text to token ids per source."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import ModelError
 
-MOST = 1000  # tokens of a prefix or a phrase
+MAX_TOKENS = 1000  # tokens of a prefix or a phrase
 
 Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
-"""Phrases of every source, or a list of them for each."""
+"""Phrases for every source, or a list with the phrases of each source."""
 
 
 def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
-    """The tokens that each output begins with: one text for all, or one for each source."""
+    """Prefix constraints: the ids that each output begins with, one for all or one per source."""
     if not given:
         return [[]] * count
     texts = [given] * count if isinstance(given, str) else list(given)
@@ -28,7 +28,7 @@ def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -
 
 
 def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
-    """The phrases that each output must contain."""
+    """Required phrases: those that each output must contain."""
     if given is None:
         return [[]] * count
     listed = _phrases("include", given, count)
@@ -40,7 +40,7 @@ def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
 
 
 def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
-    """The phrases that no output may contain; what cannot be written need not be forbidden."""
+    """Banned phrases: those that no output may contain; phrases with unknown tokens are dropped."""
     if given is None:
         return [[]] * count
     listed = _phrases("exclude", given, count)
@@ -51,14 +51,14 @@ def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
 
 
 def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:
-    """Every token of these texts; None where any may be written."""
+    """Vocabulary constraint: every token of these texts; None: all tokens are allowed."""
     if only is None:
         return None
     for text in only:
         _check_text("only", text)
     found = {number for ids in tokens.encode_batch(list(only)) for number in ids} - {UNKNOWN}
     if not found:
-        raise ModelError("only names no token of this model: nothing could be written")
+        raise ModelError("only has no token of this model's vocabulary; give other texts")
     return sorted(found)
 
 
@@ -66,9 +66,9 @@ def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, li
     phrases = list(dict.fromkeys(phrase for of_one in listed for phrase in of_one))
     known = dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
     for phrase, ids in known.items():
-        if len(ids) > MOST:
+        if len(ids) > MAX_TOKENS:
             raise ModelError(
-                f"{name} {phrase[:40]!r}… has {len(ids):,} tokens; {MOST:,} are the most"
+                f"{name} {phrase[:40]!r}… has {len(ids):,} tokens; the maximum is {MAX_TOKENS:,}"
             )
     return known
 
@@ -92,16 +92,16 @@ def _phrases(
 
 def _check_count(name: str, given: Sequence[object], count: int) -> None:
     if len(given) != count:
-        raise ModelError(f"{name} is given for {len(given)} sources, but there are {count}")
+        raise ModelError(f"{name} has {len(given)} entries, but there are {count} sources")
 
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise ModelError(f"{name} is text, not {type(text).__name__}: {text!r:.40}")
+        raise ModelError(f"{name} must be a string, not {type(text).__name__}: {text!r:.40}")
 
 
 def _check_known(name: str, text: str, ids: list[int]) -> None:
     if UNKNOWN in ids:
         raise ModelError(
-            f"{name} {text[:40]!r} has what this model has no token for: it cannot write it"
+            f"{name} {text[:40]!r} has tokens that are not in this model's vocabulary; leave it out"
         )

@@ -1,4 +1,4 @@
-"""Plain search at a GPU's speed: pools of slots over a copy of the network in bfloat16."""
+"""Search on a GPU with CUDA graphs: pools of slots over a copy of the network in bfloat16."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned
+from transduce.nn.torch_private import copy_all
 
-MOST_PLACES = 2**20  # rows x positions of one pool
-SHARE = 4  # a pool takes at most this part of the memory that is free
-MOST_POOLS = 6
+MAX_PLACES = 2**20  # rows x positions of one pool
+SHARE = 4  # a pool takes at most one part in SHARE of the free memory
+MAX_POOLS = 6
 
 
 def has_cuda_search(network: EncoderDecoder) -> bool:
-    """Whether a network's steps can be recorded: Transformers as recipes ask for, on a GPU."""
+    """Whether its steps can be recorded as CUDA graphs: unchanged Transformers, on a GPU."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
     transformers = (TransformerEncoder, TransformerDecoder)
@@ -33,10 +34,10 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
 
 @dataclass
 class CudaSearch:
-    """Greedy and beam search over slots; pools and their recorded steps are kept for the next call.
+    """Greedy and beam search over slots; pools and their CUDA graphs are kept between calls.
 
-    The network given is the one that counts: its weights are copied into the one that searches
-    at every call. On a GPU that costs less than to find out whether they have changed.
+    The weights are copied into the search network at every call: on a GPU that takes less time
+    than checking whether they have changed.
     """
 
     network: EncoderDecoder
@@ -46,8 +47,8 @@ class CudaSearch:
     def __post_init__(self) -> None:
         self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
         self._copied: list[Tensor] = list(self._copy.parameters())
-        self._source_room = _positions(self.network.front)
-        self._target_room = _positions(self.network.decoder.embedding)
+        self._max_source = _positions(self.network.front)
+        self._max_target = _positions(self.network.decoder.embedding)
 
     def run(
         self,
@@ -63,12 +64,12 @@ class CudaSearch:
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
             size = (
-                round_up(len(job.source) + 1, self._source_room),
-                round_up(job.limit, self._target_room),
+                round_up(len(job.source) + 1, self._max_source),
+                round_up(job.limit, self._max_target),
             )
             classes.setdefault(size, []).append(place)
         rows = max(beam, nbest)
-        # The longest first: it has the fewest slots, and shows at once whether memory is enough.
+        # The longest first: out of memory shows at once.
         for (source, target), places in sorted(classes.items(), reverse=True):
             wanted = next((count for count in (1, 8, 64) if len(places) <= count), 512)
             shape = Shape(wanted, rows, source, target, nbest, length_penalty, least)
@@ -80,42 +81,42 @@ class CudaSearch:
 
     def _copy_weights(self) -> None:
         with torch.no_grad():
-            torch._foreach_copy_(self._copied, list(self.network.parameters()))
+            copy_all(self._copied, list(self.network.parameters()))
 
     def free(self) -> None:
-        """Give back the memory of all pools."""
+        """Free the memory of all pools."""
         self._pools.clear()
         torch.cuda.empty_cache()
 
     def _room(self) -> int:
-        """Places that the stores of one pool may hold."""
+        """The positions that the KV cache of one pool may hold."""
         if not self.network.head.weight.is_cuda:
-            return MOST_PLACES
+            return MAX_PLACES
         assert isinstance(self._copy.decoder, TransformerDecoder)
         width = self._copy.decoder.stack[0].self_attention.width
         bytes_of_place = 2 * width * len(self._copy.decoder.stack) * self.precision.itemsize
         free, _ = torch.cuda.mem_get_info(self.network.head.weight.device)
-        return min(MOST_PLACES, free // SHARE // bytes_of_place)
+        return min(MAX_PLACES, free // SHARE // bytes_of_place)
 
     def _pool(self, shape: Shape) -> Slots:
         pool = self._pools.pop(shape, None)
         if pool is None:
-            while len(self._pools) >= MOST_POOLS:
+            while len(self._pools) >= MAX_POOLS:
                 del self._pools[next(iter(self._pools))]
             pool = Slots(self._copy, shape)
-        self._pools[shape] = pool  # the one used last comes last
+        self._pools[shape] = pool  # the most recently used comes last
         return pool
 
 
 def _work(
     pool: Slots, jobs: Sequence[Job], places: list[int], found: list[list[Hypothesis]]
 ) -> None:
-    """All jobs at these places through one pool, whose slots are filled again as they come free."""
+    """Continuous batching: all jobs at these indices through one pool of slots."""
     waiting = sorted(places, key=lambda place: -len(jobs[place].source))
     free = list(range(pool.shape.slots))
     held: dict[int, int] = {}
     while waiting or held:
-        # New ones enter together: each entry costs a pass through the encoder.
+        # New jobs enter together: each entry costs a pass through the encoder.
         if waiting and (not held or 8 * len(free) >= pool.shape.slots):
             count = min(len(free), len(waiting))
             entering, waiting = waiting[:count], waiting[count:]
@@ -132,13 +133,12 @@ def _work(
 
 
 def round_up(length: int, most: int) -> int:
-    """Few different lengths, so that pools are used again: powers of two from 32 on, or `most`, of
-    which no length is longer."""
+    """Round a length up to a power of two from 32 on, at most `most`, so that pools are reused."""
     return min(max(32, 1 << (length - 1).bit_length()), most)
 
 
 def _positions(embedding: TokenEmbedding) -> int:
-    """How many there are, where they were learned; of others there are always enough."""
+    """The number of learned positions; other kinds have no limit."""
     table = None if embedding.positions is None else embedding.positions.positions
     return table.max_length if isinstance(table, Learned) else sys.maxsize
 

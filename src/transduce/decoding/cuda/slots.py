@@ -1,9 +1,9 @@
-"""Search at the speed of a GPU: sentences take slots of a fixed size, and each step is one graph.
+"""Continuous batching on a GPU: sentences take slots of a fixed size; steps are CUDA graphs.
 
-Every row has a step of its own, so a sentence that ends leaves its slot, and the next one that
-waits takes it while the neighbours go on. All that a step does, network and search, is recorded as
-a CUDA graph and started by one call; the host looks up only now and then to see who has ended.
-Hypotheses are those of search.py and beams.py; what they offer beyond plain search is done there.
+Every row has its own step count, so when a sentence ends, the next one takes its slot while the
+others continue. Everything that a step does, network and search, is recorded as a CUDA graph and
+launched by one call; the host checks only now and then which sentences have ended. The hypotheses
+are those of search/greedy.py and search/beam.py, which also handle constraints.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from transduce.nn.attention.short import LONGEST
 from transduce.nn.masks import Mask, Segments, padding
 from transduce.nn.triton import early, kernels
 
-# Logits that one program searches, and its warps: one finds the best of many together with others,
-# and many of few by itself.
+# Logits per Triton program, and its warps: for the best token alone, and for several tokens.
 ONE_OF, MANY_OF = (4096, 8), (512, 1)
-# Where one program computes its logits itself: rows, tokens, what they are the sum of at a time.
+# Tiles of the kernel that also computes the logits: rows, tokens, inner block.
 FEW_ROWS = {"ROWS": 16, "COLUMNS": 64, "BLOCK": 128, "num_warps": 4, "num_stages": 3}
 SOME_ROWS = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 64, "num_warps": 4, "num_stages": 4}
 MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stages": 3}
-STEPS = 8  # between two looks of the host
+STEPS = 8  # between two checks by the host
 
 
 @dataclass(frozen=True)
 class Job:
-    """A source and the most tokens its output may have, END counted."""
+    """A source and the maximum length of its output, including END."""
 
     source: Sequence[int]
     limit: int
@@ -47,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pool of slots is made for: this many sentences, so many hypotheses of each."""
+    """The shape of a pool of slots: sentences, hypotheses of each, lengths."""
 
     slots: int
     beam: int
@@ -59,7 +58,7 @@ class Shape:
 
 
 class Recorded:
-    """Work on tensors that stay in place; on a GPU its second call records it as a CUDA graph."""
+    """Work on tensors at fixed addresses; on a GPU the second call records it as a CUDA graph."""
 
     def __init__(self, work: Callable[[], None], network: EncoderDecoder) -> None:
         self.work, self.network = work, network
@@ -70,7 +69,7 @@ class Recorded:
     def __call__(self) -> None:
         self._calls += 1
         device = self.network.head.weight.device
-        if device.type != "cuda" or self._calls == 1:  # the first call makes the kernels
+        if device.type != "cuda" or self._calls == 1:  # the first call compiles the kernels
             self.work()
             return
         if self._graph is None:
@@ -78,13 +77,13 @@ class Recorded:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph):
                 self.work()
-            # A table of positions that grows is replaced; the graph goes on reading the old one.
+            # A position table that grows is replaced; the graph still reads the old one.
             self._read = list(self.network.buffers())
         self._graph.replay()
 
 
 class Slots:
-    """A pool of slots and the step that moves all of them on."""
+    """A pool of slots, and the step that advances all of them."""
 
     def __init__(self, network: EncoderDecoder, shape: Shape) -> None:
         decoder = network.decoder
@@ -112,23 +111,23 @@ class Slots:
         self.written_BNT = torch.full((B, N, T), PAD, device=device)
         self.reached_BN = torch.full((B, N), NEVER, device=device)
         self.ended_BN = torch.full((B, shape.nbest), NEVER, device=device)
-        # Greedy search writes one text and ends with it.
+        # Greedy search has one text, open or ended.
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
         self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
-        self._seen = np.zeros(self.report_BNE.shape)
+        self._last_report = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
 
     # ------------------------------------------------------------------------------ in and out
 
     def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
-        """New sentences into these slots, whatever was there before."""
+        """Put new sentences into these slots."""
         count = 1 << (len(jobs) - 1).bit_length()
-        # As few different sizes as may be; what is left over says the last one again.
+        # Powers of two, for few different graphs; the rest repeats the last sentence.
         rows = np.zeros((count, 3 + self.shape.source), np.int64)
         lengths = np.array([len(job.source) for job in jobs])
         rows[: len(jobs), 0] = slots
@@ -150,7 +149,7 @@ class Slots:
         enter()
 
     def _enter(self, rows_BE: Tensor) -> None:
-        """Slot, limit, length and tokens of each sentence: encoded, and all set to begin."""
+        """Encode sentences, given slot, limit, length and tokens, and reset their slots."""
         slots_B, limits_B, lengths_B, source_BS = torch.split(
             rows_BE, [1, 1, 1, self.shape.source], dim=1
         )
@@ -170,14 +169,14 @@ class Slots:
         self.ended_BN.index_fill_(0, slots_B, NEVER)
 
     def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
-        """The encoder's states; what comes after a source's end does not matter."""
+        """The encoder's states; those after a source's end are not used."""
         B, S = source_BS.shape
         network, x_BSD = self.network, self.network.front(source_BS)
         half = x_BSD.is_cuda and x_BSD.dtype == torch.bfloat16
         if not half or S > LONGEST or not network.packs(S):
             memory = network.encoder(x_BSD, lengths_B, padding(lengths_B, S))
             return memory.states_BSD  # type: ignore[no-any-return]
-        # All in one row, for the kernels of short sequences: each source, then its padding.
+        # Packed into one row, for the kernels of short sequences: each source, then its padding.
         starts_B = torch.arange(0, B * S, S, device=self.device)
         ends_2B = torch.stack([starts_B + lengths_B, starts_B + S], dim=1).flatten()
         offsets = torch.cat([starts_B[:1], ends_2B]).int()
@@ -186,19 +185,19 @@ class Slots:
         return memory.states_BSD.view(B, S, -1)  # type: ignore[no-any-return]
 
     def go(self) -> list[bool]:
-        """A few steps on; whether each slot still has work."""
+        """Advance by STEPS steps; whether each slot still has work."""
         self._advance()
-        self._seen = self.report_BNE.cpu().numpy()
-        working: list[bool] = (self._seen[:, 0, 0] != 0).tolist()
+        self._last_report = self.report_BNE.cpu().numpy()
+        working: list[bool] = (self._last_report[:, 0, 0] != 0).tolist()
         return working
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
-        """What the sentences in these slots have come to, best first."""
-        seen = self._seen[slots]
+        """The hypotheses of the sentences in these slots, best first."""
+        seen = self._last_report[slots]
         tokens = seen[:, :, 3:].astype(np.int64)
         sizes = (tokens == END).argmax(axis=2)
         texts = tokens.reshape(-1, tokens.shape[2])
-        # As lists: numbers of numpy's, one by one, take several times as long.
+        # As lists: iterating over numpy values takes several times as long.
         columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
         each = [
             Hypothesis(ids[:end], score, total)
@@ -216,7 +215,7 @@ class Slots:
     def _steps(self) -> None:
         for _ in range(STEPS):
             self._step()
-        # All that the host wants to see in one piece: each look at the device is waited for.
+        # Everything the host reads is in one tensor: each copy from the device synchronizes.
         open_BN = self.open_B[:, None].expand_as(self.ended_BN)
         values_BN3 = torch.stack([open_BN.float(), self.ended_BN, self.total_BN], dim=2)
         self.report_BNE[:, :, :3] = values_BN3
@@ -230,16 +229,16 @@ class Slots:
             self._beam(features_RD)
 
     def _greedy(self, features_RD: Tensor) -> None:
-        """The best token of each row; where a row has ended, nothing more happens."""
+        """The best token of each row; rows that have ended do not change."""
         found = self._top(features_RD, 1)
         if self.device.type == "cuda":
             self._settle(*found)
             return
-        worth_BC, tokens_BC, masses_BC = found
-        best_B1 = worth_BC.argmax(dim=-1, keepdim=True)
-        worth_B = worth_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
+        scores_BC, tokens_BC, masses_BC = found
+        best_B1 = scores_BC.argmax(dim=-1, keepdim=True)
+        scores_B = scores_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
         tokens_B, reached_B = tokens_BC.gather(1, best_B1).squeeze(1), self.reached_BN[:, 0]
-        reached_B += torch.where(self.open_B, worth_B, 0.0)
+        reached_B += torch.where(self.open_B, scores_B, 0.0)
         open_B = self.open_B.nonzero().squeeze(1)
         self.written_BNT[open_B, 0, self.steps_R[open_B].long()] = tokens_B[open_B]
         self.tokens_R[open_B] = tokens_B[open_B]
@@ -250,10 +249,10 @@ class Slots:
         self.open_B &= ~ends_B
         self._count()
 
-    def _settle(self, worth_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
-        """The same in one kernel."""
+    def _settle(self, scores_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
+        """The rest of a greedy step in one kernel."""
         kernels().settle[(self.shape.slots,)](
-            worth_BC,
+            scores_BC,
             tokens_BC,
             masses_BC,
             self.tokens_R,
@@ -263,19 +262,19 @@ class Slots:
             self.reached_BN,
             self.ended_BN,
             self.total_BN,
-            worth_BC.shape[1],
+            scores_BC.shape[1],
             self.shape.target,
             self.shape.length_penalty,
             END=END,
-            WIDTH=1 << (worth_BC.shape[1] - 1).bit_length(),
+            WIDTH=1 << (scores_BC.shape[1] - 1).bit_length(),
             num_warps=1,
             **early(self.device),
         )
 
     def _top(self, features_RD: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits and tokens, among which are the `count` likeliest of each row that may come next.
+        """Logits and tokens that include the `count` most likely allowed tokens of each row.
 
-        The third are constraints of each row's log-sum of exponentials, over all tokens.
+        The third result holds partial log-sum-exps of each row, over all tokens.
         """
         head, shape = self.network.head, self.shape
         if count == 1 and features_RD.is_cuda and head.weight.dtype == torch.bfloat16:
@@ -306,7 +305,7 @@ class Slots:
         return found.values, found.indices, masses_R1
 
     def _best(self, narrow_RE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same of one token each, by a kernel that never writes the logits down."""
+        """The same for the best token alone, by a kernel that never stores the logits."""
         head, (R, E) = self.network.head, narrow_RE.shape
         V = len(head.weight)
         tile = FEW_ROWS if R <= 16 else SOME_ROWS if R <= 64 else MANY_ROWS
@@ -321,23 +320,23 @@ class Slots:
         return values_RC, tokens_RC, masses_RC
 
     def _count(self) -> None:
-        """One step more where there is work; elsewhere rows stand still, and nothing overflows."""
+        """Increment the step of open rows; others stay, so that nothing overflows."""
         self.steps_R += self.open_B.repeat_interleave(
             self.shape.beam, output_size=len(self.steps_R)
         )
 
     def _beam(self, features_RD: Tensor) -> None:
-        """As in beams.beam, each row at its own step."""
+        """As in search.beam, each row at its own step."""
         shape = self.shape
         B, N = shape.slots, shape.beam
         step_B = self.steps_R.view(B, N)[:, 0].long()
         last_B = step_B + 1 >= self.limits_B
-        # The 2N best of all are among the 2N best of each.
-        worth_RC, token_RC, masses_RC = self._top(features_RD, 2 * N)
-        worth_RC = worth_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
-        count = worth_RC.shape[1]
-        worth_BNC = worth_RC.view(B, N, count) + self.reached_BN[:, :, None]
-        candidate_BC, index_BC = worth_BNC.flatten(1).topk(2 * N, dim=1)
+        # The 2N best of a sentence are among the 2N best of each hypothesis.
+        scores_RC, token_RC, masses_RC = self._top(features_RD, 2 * N)
+        scores_RC = scores_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
+        count = scores_RC.shape[1]
+        scores_BNC = scores_RC.view(B, N, count) + self.reached_BN[:, :, None]
+        candidate_BC, index_BC = scores_BNC.flatten(1).topk(2 * N, dim=1)
         token_BC = token_RC.view(B, -1).gather(1, index_BC)
         parent_BC = index_BC // count
         ends_BC = token_BC == END
@@ -375,7 +374,7 @@ class Slots:
         self._count()
 
     def _move(self, parent_BN: Tensor, step_B: Tensor) -> None:
-        """Hypotheses go on from their parents: a table says where each step of a past lies."""
+        """Reorder the KV cache by table: it says in which row each step of a hypothesis is."""
         assert self.origin_RT is not None
         B, N = parent_BN.shape
         rows_R = torch.arange(B * N, device=self.device)
@@ -386,7 +385,7 @@ class Slots:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """The same bytes as eight at a time: torch copies rows by single numbers."""
+    """A view as int64: torch copies rows element by element."""
     return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
 
 

@@ -1,1 +1,1 @@
-"""Scores of given targets: what a model thinks of texts that it did not write."""
+"""Scores of given targets (teacher forcing), language model windows, label probabilities."""

@@ -1,10 +1,10 @@
-"""A language model as search sees it: a prompt read in one pass, and a context that has an end.
+"""The sliding context window of a language model; prompts are read in one pass.
 
-A model was trained on blocks of `size` tokens, each after BEGIN, and is asked about no more. The
-first `size` tokens of a text are one window; each further window begins half a size later than the
-one before it, and says what follows the tokens that the one before it has said. So every token is
-predicted once, from at least half a size of tokens before it, or from all there are. Search and
-scores of given texts (reading.py) go by the same windows, and so give the same numbers.
+A model was trained on blocks of `size` tokens, each after BEGIN, and never sees more. The first
+`size` tokens of a text are one window; each further window begins size/2 tokens after the previous
+one, and predicts the tokens that follow those already predicted. So every token is predicted once,
+from at least size/2 tokens before it, or from all there are. Search and scores of given texts
+(language_model.py) use the same windows, and so give the same log-probabilities.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 def stride(size: int) -> int:
-    """How much later each window begins."""
+    """The distance between the starts of two windows."""
     return max(1, size // 2)
 
 
@@ -43,14 +43,14 @@ def windows(length: int, size: int) -> Iterator[Window]:
 
 
 def window_of(position: int, size: int) -> int:
-    """Where the window begins in which the token at a position is predicted."""
+    """The start of the window that predicts the token at a position."""
     if position < size:
         return 0
     return stride(size) * ((position - size) // stride(size) + 1)
 
 
 class Reader(Protocol):
-    """What a context needs of a network."""
+    """The interface of a network that a sliding window needs."""
 
     def read(self, tokens_BT: Tensor) -> DecoderState: ...
 
@@ -58,14 +58,14 @@ class Reader(Protocol):
 
 
 @dataclass
-class Context:
-    """The window that each row stands in."""
+class WindowState:
+    """The current window of each row."""
 
     state: DecoderState
     window_BT: Tensor
-    """Its tokens, BEGIN not among them."""
+    """Its tokens, without BEGIN."""
     waiting_B: Tensor | None
-    """The last one, where the network has not read it yet."""
+    """The last token, if the network has not read it yet."""
 
     def reorder(self, index_B: Tensor) -> None:
         self.state.reorder(index_B)
@@ -74,38 +74,38 @@ class Context:
             self.waiting_B = self.waiting_B[index_B]
 
 
-class Continued:
-    """A network that goes on with prompts; search takes it for any other model."""
+class SlidingWindow:
+    """A language model that continues prompts, with the interface that search needs."""
 
     def __init__(self, network: Reader, size: int) -> None:
         self.network = network
         self.size = size
 
-    def start(self, source_BS: Tensor, lengths_B: Tensor) -> Context:
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> WindowState:
         """Prompts, END after each, all of one length."""
         if int(lengths_B.min()) != source_BS.shape[1]:
             raise ValueError("Prompts of one batch must be of one length.")
         prompt_BT = source_BS[:, :-1]
         return self._open(prompt_BT[:, window_of(prompt_BT.shape[1], self.size) :])
 
-    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, Context]:
+    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, WindowState]:
         """Log-probabilities_BV of the next token.
 
-        The first tokens that a search gives, BEGIN, stand for the prompt that was read.
+        The first tokens of a search, BEGIN, stand for the prompt, which has been read.
         """
-        assert isinstance(state, Context)
+        assert isinstance(state, WindowState)
         if state.waiting_B is None:
             window_BT = torch.cat([state.window_BT, tokens_B[:, None]], dim=1)
             if window_BT.shape[1] < self.size:
-                state = Context(state.state, window_BT, tokens_B)
+                state = WindowState(state.state, window_BT, tokens_B)
             else:
                 state = self._open(window_BT[:, stride(self.size) :])
         assert state.waiting_B is not None
         log_probs_BV, after = self.network.step(state.waiting_B, state.state)
-        return log_probs_BV, Context(after, state.window_BT, None)
+        return log_probs_BV, WindowState(after, state.window_BT, None)
 
-    def _open(self, window_BT: Tensor) -> Context:
-        """A window that has been read but for its last token."""
+    def _open(self, window_BT: Tensor) -> WindowState:
+        """Read a new window, except its last token."""
         begin_B1 = window_BT.new_full((len(window_BT), 1), BEGIN)
         read_BT = torch.cat([begin_B1, window_BT], dim=1)
-        return Context(self.network.read(read_BT[:, :-1]), window_BT, read_BT[:, -1])
+        return WindowState(self.network.read(read_BT[:, :-1]), window_BT, read_BT[:, -1])

@@ -1,4 +1,4 @@
-"""Given targets through a network in one pass: what they are worth, and what they attend to."""
+"""Teacher forcing: log-probabilities and attention weights of given targets, in one pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source, side_of
 
 ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
-LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 
 Rows = Sequence[Sequence[int]]
 
@@ -49,14 +49,14 @@ def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> 
 def attention_to_source(
     network: EncoderDecoder, sources: Rows, targets: Rows
 ) -> list[NDArray[np.float32]] | None:
-    """What each target attends to, [layers, heads, target, source], END included on both sides.
+    """Attention to the source, [layers, heads, target, source], END included on both sides.
 
     None where the network has no attention to the source.
     """
     names = [name for name in attentions(network) if is_to_source(name)]
     if not names:
         return None
-    # Layers may differ in heads only by kind of decoder, never inside one: they stack.
+    # All layers of a decoder have the same number of heads, so they can be stacked.
     return [
         np.stack(list(reading.parts.values()))
         for reading in read_given(network, names, sources, targets)

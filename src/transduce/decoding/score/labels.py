@@ -1,4 +1,4 @@
-"""Labels of given sources in one pass: nothing is searched for."""
+"""Label probabilities and pooling weights of classifiers and taggers, in one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOLING = "pool.attention"
 def label_probabilities(
     network: Labeller, sources: Sequence[Sequence[int]]
 ) -> list[LogProbabilities]:
-    """The log-probabilities of all labels, [tokens, labels] of each source; pooled, of one row."""
+    """Log-probabilities of all labels, [tokens, labels] for each source; [1, labels] if pooled."""
     found: list[LogProbabilities] = [np.zeros((0, 0), np.float32)] * len(sources)
     device = network.head.bias.device
     sizes = [network.states_of(len(source)) for source in sources]
@@ -36,7 +36,7 @@ def label_probabilities(
 def pooling_weights(
     network: Labeller, sources: Sequence[Sequence[int]]
 ) -> list[NDArray[np.float32]] | None:
-    """How much of what is pooled each token is, [tokens] of each source; None without attention."""
+    """The pooling weight of each token, [tokens] for each source; None without attention."""
     found: dict[int, NDArray[np.float32]] = {}
     device = network.head.bias.device
     sizes = [network.states_of(len(source)) for source in sources]

@@ -1,4 +1,4 @@
-"""Given texts through a language model: what their tokens are worth, and what else might follow."""
+"""Scores of given texts by a language model: log-probabilities, distributions, attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transduce.decoding.batch.decode import PLACES, pack
 from transduce.decoding.score.context import Window, windows
 from transduce.models.language_model import LanguageModelNetwork
 
-LOGITS_AT_ONCE = 1024  # positions whose whole distributions exist at a time
+LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 
 Rows = Sequence[Sequence[int] | NDArray[np.int32]]
 
@@ -24,32 +24,34 @@ Rows = Sequence[Sequence[int] | NDArray[np.int32]]
 def log_probabilities(
     network: LanguageModelNetwork, texts: Rows, size: int
 ) -> list[NDArray[np.float64]]:
-    """The log-probability of each token of each text, after the tokens before it in its window.
+    """The log-probability of each token of each text, given the tokens before it in its window.
 
-    Texts are ids without BEGIN; an END that is to be counted is among them.
+    Texts are ids without BEGIN; END, if it is to be scored, is included.
     """
     found = [np.zeros(len(text)) for text in texts]
     for piece, features_XD, wanted_X in _predictions(network, texts, size):
-        worth_X = _worth(network, features_XD, wanted_X)
-        found[piece.text][piece.window.first : piece.window.end] = worth_X.cpu().numpy()
+        log_probs_X = _token_log_probs(network, features_XD, wanted_X)
+        found[piece.text][piece.window.first : piece.window.end] = log_probs_X.cpu().numpy()
     return found
 
 
-def surprise(
+def negative_log_likelihood(
     network: LanguageModelNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
 ) -> tuple[float, int]:
-    """−Σ log p of texts, and how many tokens it is of; of every count-th window from `rank` on."""
+    """−Σ log p of texts, and the number of tokens; over every count-th window from `rank` on."""
     total = torch.zeros((), dtype=torch.float64, device=network.head.bias.device)
     tokens = 0
     for _, features_XD, wanted_X in _predictions(network, texts, size, rank, count):
-        total -= _worth(network, features_XD, wanted_X).double().sum()
+        total -= _token_log_probs(network, features_XD, wanted_X).double().sum()
         tokens += len(wanted_X)
     return float(total), tokens
 
 
-def _worth(network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor) -> Tensor:
-    """log p of the tokens wanted, in float32 or better."""
-    worth = []
+def _token_log_probs(
+    network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor
+) -> Tensor:
+    """log p of the wanted tokens, in float32 or better."""
+    found = []
     for some_XD, wanted in zip(
         torch.split(features_XD, LOGITS_AT_ONCE),
         torch.split(wanted_X, LOGITS_AT_ONCE),
@@ -58,15 +60,14 @@ def _worth(network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor)
         logits_XV = network.head(some_XD)
         exact = torch.promote_types(logits_XV.dtype, torch.float32)
         log_probs_XV = torch.log_softmax(logits_XV.to(exact), dim=-1)
-        worth.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
-    return torch.cat(worth)
+        found.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
+    return torch.cat(found)
 
 
 def distributions(
     network: LanguageModelNetwork, texts: Rows, starts: Sequence[int], size: int
 ) -> list[NDArray[np.float64]]:
-    """The log-probabilities [tokens, vocabulary] of what could stand in place of each token of a
-    text from its start on."""
+    """Log-probabilities [tokens, vocabulary] at each position of a text, from its start on."""
     found: list[list[Tensor]] = [[] for _ in texts]
     pieces = sorted(_predictions(network, texts, size), key=lambda found: found[0].window.first)
     for piece, features_XD, _ in pieces:
@@ -109,7 +110,7 @@ class _Piece(NamedTuple):
 def _predictions(
     network: LanguageModelNetwork, texts: Rows, size: int, rank: int = 0, count: int = 1
 ) -> Iterator[tuple[_Piece, Tensor, Tensor]]:
-    """Every window's features_XD of the X tokens it predicts, and these tokens."""
+    """For every window, features_XD of the X tokens that it predicts, and these tokens."""
     pieces = [
         _Piece(number, window)
         for number, text in enumerate(texts)
@@ -127,6 +128,6 @@ def _predictions(
         tokens_BT = torch.from_numpy(rows).to(device)
         features_BTD = network(tokens_BT[:, :-1])
         for row_number, (text, window) in enumerate(some):
-            said = slice(window.first - window.start, window.end - window.start)
-            wanted_X = tokens_BT[row_number, 1:][said]
-            yield _Piece(text, window), features_BTD[row_number, said], wanted_X
+            predicted = slice(window.first - window.start, window.end - window.start)
+            wanted_X = tokens_BT[row_number, 1:][predicted]
+            yield _Piece(text, window), features_BTD[row_number, predicted], wanted_X

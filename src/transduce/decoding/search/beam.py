@@ -1,6 +1,6 @@
-"""Beam search, batched: the best hypotheses of each row side by side, in groups if so asked.
+"""Beam search and diverse beam search, batched.
 
-It knows of a model and of constraints what search.py knows.
+The interface of models and constraints is that of greedy.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from transduce.decoding.search.greedy import (
 )
 
 Ways = tuple[Tensor, Tensor, Tensor]
-"""To go on, of each row: what they reach_BC, from which hypothesis_BC, by which token_BC."""
+"""Candidates of each row: their score_BC, parent hypothesis_BC and token_BC."""
 
 
 def beam(
@@ -42,13 +42,13 @@ def beam(
 ) -> list[list[Hypothesis]]:
     """The nbest hypotheses of each row, best first, from a beam of `size`.
 
-    A row stops only when no open hypothesis can still come among its nbest: log-probabilities
-    only fall and constraints add nothing above zero, so an open one never scores above what it has
-    now over the mildest penalty ahead.
+    A row stops only when no open hypothesis can still enter its n-best list: log-probabilities
+    only fall and constraints add nothing above zero, so the score of an open hypothesis is at most
+    its log-probability now, divided by the largest length penalty ahead.
 
-    Groups (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424) share the beam and the
-    nbest: each searches for itself, but at every step dislikes, by `diversity`, the tokens that
-    the groups before it have just taken. What two groups have found counts once.
+    Diverse beam search (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424): groups share
+    the beam and the n-best list; at every step, each group penalizes the tokens that earlier groups
+    have just chosen by `diversity`. A hypothesis found by two groups is kept once.
     """
     device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
     shortest = int(limits_B.min())
@@ -57,7 +57,7 @@ def beam(
     shaped = Constraints(constraints)
     include = next((part for part in constraints if isinstance(part, Include)), None)
 
-    # From here on a row is one group of one source. All its `size` hypotheses begin as one.
+    # From here on a row is one group of one source. It begins with a single hypothesis.
     rows_B = torch.arange(batch * groups, device=device)
     state = model.start(source_BS, lengths_B)
     if groups > 1:
@@ -82,7 +82,7 @@ def beam(
         last_R = last_B.repeat_interleave(N) if step + 1 >= shortest else None
         log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
 
-        # Twice as many candidates as stay open, in the order of preference: half of them may end.
+        # Twice as many candidates as stay open, best first: half of them may end.
         if include is None and groups == 1:
             ways = _best_ways(log_probs_RV, open_BN, 2 * size)
         else:
@@ -90,10 +90,10 @@ def beam(
         candidate_BC, parent_BC, token_BC = _filled_up(ways, 2 * size)
         ends_BC = token_BC == END
 
-        # Where it costs nothing to ask, nothing is done for an END that nobody has written.
+        # On a CPU the check is cheap: skip the rest where no candidate ends.
         some_end = device.type != "cpu" or bool(ends_BC.any())
 
-        # An END ends a hypothesis only in the better half: a beam of one does as greedy search.
+        # END counts only in the better half, so that a beam of 1 equals greedy search.
         if some_end:
             last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
             score_BN = last_BN / penalties[step]
@@ -122,11 +122,11 @@ def beam(
         done_B = (ended_BN[:, -1] >= hope_B) | last_B
         open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
 
-        # The groups of a source stay side by side: all leave, or none.
+        # The groups of a source stay together: all leave the batch, or none.
         waiting_B = ~done_B
         if groups > 1:
             waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
-        left = int(waiting_B.sum())  # the one wait for the device in a step
+        left = int(waiting_B.sum())  # the only synchronization with the device in a step
         if left == 0 or shrinks(left, len(rows_B), device):
             for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
                 whole[rows_B] = part
@@ -147,12 +147,12 @@ def beam(
 
 
 def _best_ways(log_probs_RV: Tensor, open_BN: Tensor, count: int) -> Ways:
-    """Each row's best ways to go on. Only each hypothesis' best tokens are added up: the others
+    """Each row's best candidates. Only the best tokens of each hypothesis are considered: others
     cannot be among them."""
     (B, N), V = open_BN.shape, log_probs_RV.shape[1]
     each = min(count, V)
-    worth_RC, token_RC = best(log_probs_RV, each)
-    reached_BC = (worth_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
+    log_probs_RC, token_RC = best(log_probs_RV, each)
+    reached_BC = (log_probs_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
     candidate_BC, place_BC = best(reached_BC, min(count, N * each))
     return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)
 
@@ -165,7 +165,7 @@ def _preferred_ways(
     groups: int,
     diversity: float,
 ) -> Ways:
-    """Each row's ways to go on, in the order in which they are asked for."""
+    """Each row's candidates in the order of required phrases or diverse groups."""
     V = log_probs_RV.shape[1]
     reached_BNV = log_probs_RV.view(*open_BN.shape, V).add_(open_BN[:, :, None])
     if include is not None:
@@ -176,7 +176,7 @@ def _preferred_ways(
 
 
 def _filled_up(ways: Ways, count: int) -> Ways:
-    """With ways that lead nowhere, where a tiny vocabulary has too few."""
+    """Pad with impossible candidates, where a tiny vocabulary has too few."""
     if not (missing := count - ways[0].shape[1]):
         return ways
     candidate_BC, parent_BC, token_BC = (pad(of_ways, (0, missing)) for of_ways in ways)
@@ -185,25 +185,25 @@ def _filled_up(ways: Ways, count: int) -> Ways:
 
 
 def _in_groups(reached_BNV: Tensor, size: int, groups: int, diversity: float) -> Tensor:
-    """Each row's best places_BC in its N x V, disliking what the groups before it have taken."""
+    """Each row's best indices_BC into its N x V, penalizing the tokens of earlier groups."""
     B, N, V = reached_BNV.shape
     count = min(2 * size, N * V)
     reached_BGNV = reached_BNV.view(-1, groups, N, V)
     taken_BV = reached_BNV.new_zeros(B // groups, V)
     chosen = []
     for group in range(groups):
-        wished_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
-        index_BC = best(wished_BNV.flatten(1), count)[1]
+        penalized_BNV = reached_BGNV[:, group] - diversity * taken_BV[:, None]
+        index_BC = best(penalized_BNV.flatten(1), count)[1]
         first_BN = index_BC[:, :size]
         alive_BN = reached_BGNV[:, group].flatten(1).gather(1, first_BN) > NEVER
         taken_BV.scatter_add_(1, first_BN % V, alive_BN.to(taken_BV.dtype))
-        taken_BV[:, END] = 0.0  # ending at the same length is no lack of variety
+        taken_BV[:, END] = 0.0  # ending at the same length is not penalized
         chosen.append(index_BC)
     return torch.stack(chosen, dim=1).flatten(0, 1)
 
 
 def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
-    """Of each row, the items at its indices."""
+    """The items of each row at its indices."""
     return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))
 
 

@@ -1,9 +1,9 @@
-"""Greedy search and sampling, batched, for whatever can start and step; beams are in beams.py.
+"""Greedy search and sampling, batched, for any model that can start and step.
 
-A hypothesis' score is its log-probability divided by ((5 + length) / 6) ** length_penalty
-(Wu et al. 2016), its length counting the END token, plus what the constraints add at its end. Rows
-never influence each other. Constraints (see decoding/constraints) say what may come next; they
-never change what it is worth.
+The score of a hypothesis is its log-probability divided by ((5 + length) / 6) ** length_penalty
+(Wu et al. 2016), where length includes END, plus the penalties of constraints at its end. Rows
+never influence each other. Constraints (see decoding/constraints) say which tokens may come next;
+they never change log-probabilities. Beam search is in beam.py.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
 from transduce.models.decoders import DecoderState
-from transduce.runtime.c import best_places
+from transduce.runtime.c import top_k_scores
 
-BLOCK = 64  # scores of which the highest is found first,
-MANY = 1 << 15  # where there are so many in all
+BLOCK = 64  # scores per block, of which the maximum is found first,
+MANY = 1 << 15  # from this many scores on
 
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 Following = Generator[Tensor, None, list[list["Hypothesis"]]]
 
 
 class Stepper(Protocol):
-    """All that search knows of a model."""
+    """The interface of a model that search needs."""
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState: ...
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Log-probabilities_BV of the next token; search, or the next step, may write over them."""
+        """Log-probabilities_BV of the next token; search or the next step may overwrite them."""
 
 
 @dataclass(slots=True)
 class Hypothesis:
-    """One output: its tokens without BEGIN and END, and what they are worth."""
+    """One hypothesis: its tokens without BEGIN and END, its score and log-probability."""
 
     tokens: list[int]
     score: float
@@ -61,7 +61,7 @@ def greedy(
     length_penalty: float = 1.0,
     constraints: Sequence[Constraint] = (),
 ) -> list[list[Hypothesis]]:
-    """The best token at every step. Row b has at most limits_B[b] ≥ 1 tokens, END among them."""
+    """The best token at every step. Row b has at most limits_B[b] ≥ 1 tokens, including END."""
     source = (source_BS, lengths_B, limits_B)
     return _finish(
         follow(model, *source, best_token, length_penalty=length_penalty, constraints=constraints)
@@ -69,17 +69,17 @@ def greedy(
 
 
 def best_token(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    worth_R1, tokens_R1 = best(log_probs_RV, 1)
-    return tokens_R1.squeeze(1), worth_R1.squeeze(1)
+    log_probs_R1, tokens_R1 = best(log_probs_RV, 1)
+    return tokens_R1.squeeze(1), log_probs_R1.squeeze(1)
 
 
 def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Each row's highest scores_RC and their places_RC, the highest first.
+    """Top k: each row's highest scores_RC and their indices_RC, the highest first.
 
-    On a CPU, of equals the one that stands first; NaN counts as NEVER. It is the same whether the
-    library in C finds them or torch does.
+    On a CPU, ties go to the lowest index; NaN counts as NEVER. The C library and torch give the
+    same result.
     """
-    found = best_places(scores_RX, count)
+    found = top_k_scores(scores_RX, count)
     if found is not None:
         return found
     if scores_RX.device.type == "cpu":
@@ -89,19 +89,19 @@ def best(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def best_by_torch(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """What `best` gives on a CPU.
+    """The result of `best` on a CPU, by torch.
 
-    The highest score is found several times as fast as its place: of many scores only the blocks
-    that have the highest ones are looked into.
+    Finding a maximum is several times as fast as finding its index: so only the blocks with the
+    highest maxima are searched.
     """
     R, X = scores_RX.shape
     whole = X - X % BLOCK
     if scores_RX.numel() < MANY or whole <= 4 * count * BLOCK:
         return _first_highest(scores_RX, count)
     highest_RN = scores_RX[:, :whole].reshape(R, -1, BLOCK).amax(dim=-1)
-    if bool(highest_RN.isnan().any()):  # the highest of a block beside a NaN is not known
+    if bool(highest_RN.isnan().any()):  # the maximum of a block with NaN is NaN
         return _first_highest(scores_RX, count)
-    # In the order in which they stand: so do the scores inside, and of equals the first is known.
+    # In index order, so that the first of equal scores is found.
     block_RC = _first_highest(highest_RN, count)[1].sort(dim=-1).values
     inside_RX = (block_RC[:, :, None] * BLOCK + torch.arange(BLOCK)).flatten(1)
     place_RX = torch.cat([inside_RX, torch.arange(whole, X).expand(R, -1)], dim=1)
@@ -110,12 +110,12 @@ def best_by_torch(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """By torch alone, whose topk takes any of equals, and NaN for the highest of all."""
+    """Top k by torch alone, whose topk breaks ties arbitrarily and takes NaN for the maximum."""
     if count == 1:  # by max, several times as fast as argmax; it takes the first of equals
         found_R1, place_R1 = scores_RX.max(dim=-1, keepdim=True)
         tied = False
     else:
-        # One more: if it equals the last, more of its equals may stand anywhere.
+        # One more: if it equals the last, there may be further ties anywhere.
         more = min(count + 1, scores_RX.shape[1])
         found_RC, place_RC = scores_RX.topk(more, dim=-1)
         found_R1 = found_RC[:, :1]
@@ -128,7 +128,7 @@ def _first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     found_RC, place_RC = found_RC[:, :count].contiguous(), place_RC[:, :count].contiguous()
     if not tied:
         return found_RC, place_RC
-    # Which places hold the lowest score found: the first that do. Above it all are found already.
+    # The first indices that hold the lowest score found; all scores above it are found already.
     lowest_R1 = found_RC[:, -1:]
     X = scores_RX.shape[1]
     order_X = torch.arange(X, 0, -1, dtype=torch.int32)
@@ -136,7 +136,7 @@ def _first_highest(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor]:
     above_RC = found_RC > lowest_R1
     rank_RC = torch.arange(count) - above_RC.sum(dim=-1, keepdim=True)
     place_RC = torch.where(above_RC, place_RC, place_RX.gather(1, rank_RC.clamp(min=0)))
-    # Among equals the one that stands first comes first.
+    # Ties in index order.
     place_RC, first_RC = place_RC.sort(dim=-1)
     found_RC, rank_RC = found_RC.gather(1, first_RC).sort(dim=-1, descending=True, stable=True)
     return found_RC, place_RC.gather(1, rank_RC)
@@ -158,7 +158,7 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """`copies` independent samples of each source, best first.
 
-    Each token is drawn from the top_k likeliest (0: all) that hold top_p of the mass.
+    Each token is drawn from the top_k most likely (0: all) within probability mass top_p (nucleus).
     """
     longest = int(limits_B.max())
     choose = random_token(seeds, longest, source_BS.device, copies, temperature, top_k, top_p)
@@ -184,8 +184,8 @@ def random_token(
     top_k: int = 0,
     top_p: float = 1.0,
 ) -> Choose:
-    """Draws a token a row. Sample i of a source has a generator of its own, seeded by seed + i:
-    what is drawn depends on no neighbour, and the first samples not on how many follow."""
+    """Draws one token per row. Sample i of a source has its own generator, seeded by seed + i, so
+    samples depend neither on other sources nor on the number of samples."""
     draws_RT = torch.stack(
         [
             torch.rand(longest, generator=torch.Generator().manual_seed(seed + copy))
@@ -195,7 +195,7 @@ def random_token(
     ).to(device)
 
     def choose(log_probs_RV: Tensor, rows_R: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        # From the best downwards: the best stays finite, however low the temperature.
+        # Relative to the best, which stays finite at any temperature.
         below_RV = log_probs_RV - log_probs_RV.amax(dim=-1, keepdim=True)
         likely_RV, order_RV = _nucleus(below_RV / temperature, top_k, top_p)
         draw_R1 = draws_RT[rows_R, step, None].to(likely_RV.dtype)
@@ -209,7 +209,7 @@ def random_token(
 
 
 def _nucleus(log_probs_RV: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor]:
-    """Probabilities in falling order, zero outside top_k and top_p, and the tokens they are of."""
+    """Probabilities in falling order, zero outside top_k and top_p, and their tokens."""
     keep = min(top_k, log_probs_RV.shape[1]) if top_k else log_probs_RV.shape[1]
     logits_RV, order_RV = log_probs_RV.topk(keep, dim=-1)
     probs_RV = logits_RV.softmax(dim=-1)
@@ -228,11 +228,11 @@ def follow(
     length_penalty: float = 1.0,
     constraints: Sequence[Constraint] = (),
 ) -> Following:
-    """One path a row, `copies` rows a source; each token by `choose(log_probs_RV, rows_R, step)`,
-    which gives the tokens_R and what they are worth.
+    """One hypothesis per row, `copies` rows per source; `choose(log_probs_RV, rows_R, step)` gives
+    the next tokens_R and their log-probabilities.
 
     Yields the tokens_R of each step; returns the hypotheses of each source, best first. A source
-    has fewer than `copies` where the constraints left nothing to write.
+    has fewer than `copies` where the constraints allow no token.
     """
     device, batch = source_BS.device, len(source_BS)
     longest, shortest = int(limits_B.max()), int(limits_B.min())
@@ -255,20 +255,20 @@ def follow(
         last_R = limits_R == step + 1 if step + 1 >= shortest else None
         before_RT = written_RT[:, :step] if shaped.constraints else written_RT
         log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R)
-        tokens_R, worth_R = choose(log_probs_RV, rows_R, step)
+        tokens_R, log_probs_R = choose(log_probs_RV, rows_R, step)
         if left < len(rows_R):
             tokens_R = tokens_R.masked_fill(~open_R, PAD)
-            worth_R = worth_R.masked_fill(~open_R, 0.0)
+            log_probs_R = log_probs_R.masked_fill(~open_R, 0.0)
         written_RT[:, step] = tokens_R
-        total_R += worth_R
+        total_R += log_probs_R
         if shaped.closes:
             closing_R = torch.where(open_R, shaped.closing(), closing_R)
         yield tokens_R
-        # In most steps nothing ends. The one wait for the device in a step.
+        # In most steps no row ends. The only synchronization with the device in a step.
         if not shaped.constraints and END not in tokens_R.tolist():
             continue
-        # Constraints can leave a row nothing to write.
-        ended_R = (tokens_R == END) | ~(worth_R > NEVER)
+        # Constraints may leave a row without an allowed token.
+        ended_R = (tokens_R == END) | ~(log_probs_R > NEVER)
         ended = int(ended_R.sum())
         if not ended:
             continue
@@ -294,9 +294,9 @@ def follow(
     return [sorted(of_one, key=lambda h: -h.score) for of_one in each]
 
 
-def _put(wholes: Sequence[Tensor], rows_R: Tensor, constraints: Sequence[Tensor]) -> None:
-    """What is known of some rows, into what is kept of all."""
-    for whole, part in zip(wholes, constraints, strict=True):
+def _put(wholes: Sequence[Tensor], rows_R: Tensor, parts: Sequence[Tensor]) -> None:
+    """Copy the values of some rows into the tensors of all rows."""
+    for whole, part in zip(wholes, parts, strict=True):
         whole[rows_R] = part
 
 
@@ -309,14 +309,14 @@ def _finish(following: Following) -> list[list[Hypothesis]]:
 
 
 def shrinks(left: int, rows: int, device: torch.device) -> bool:
-    """Whether those that ended leave the batch now. On a CPU every row costs, but a new number of
-    rows costs too; on a GPU a row costs hardly anything: there it happens when half are done."""
+    """Whether to drop finished rows from the batch now. On a CPU every row costs time, but so does
+    a new batch size; on a GPU rows are cheap, so it waits until half are done."""
     return 8 * left <= 7 * rows if device.type == "cpu" else 2 * left <= rows
 
 
 def remaining(open_R: Tensor, left: int) -> Tensor:
-    """The rows still open: the last of them in the places of those that ended, so that as few
-    as may be have to be moved."""
+    """The indices of open rows, the last of them in place of finished ones, so that few rows have
+    to move."""
     still_R = open_R.nonzero().squeeze(1)
     index_R = torch.arange(left, device=open_R.device)
     index_R[~open_R[:left]] = still_R[still_R >= left]
@@ -324,7 +324,7 @@ def remaining(open_R: Tensor, left: int) -> Tensor:
 
 
 def hypotheses_of(score_BN: Tensor, tokens_BNT: Tensor, total_BN: Tensor) -> list[list[Hypothesis]]:
-    """What each row has found; a score of NEVER is an empty place."""
+    """The hypotheses of each row; a score of NEVER marks an empty place."""
     return [
         [
             Hypothesis(tokens[: tokens.index(END)], score, total)

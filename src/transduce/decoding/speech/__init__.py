@@ -1,1 +1,1 @@
-"""What is particular to transcripts: word times, confidence, warnings, subtitles."""
+"""Transcripts of speech: word timestamps, confidence, warnings, subtitles."""

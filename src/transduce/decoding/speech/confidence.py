@@ -1,8 +1,8 @@
-"""How sure a model is of what it made of audio, and when that is unusually little.
+"""Confidence of outputs for audio, and when it is unusually low.
 
-A model writes something whatever it hears: noise, music, another language. What it writes then is
-less probable than what it writes of audio like that it has learnt. How sure it is of the latter,
-validation tells while it trains; the model's weights carry it.
+A model outputs text for any audio: noise, music, another language. Such outputs have a lower
+probability than those for audio like its training data. The usual confidence is measured on the
+validation set during training and saved with the weights.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any, Self
 
-ENOUGH = 10  # outputs by which to tell what is usual
-WELL_BELOW = 0.8  # of the median
-KEY = "confidence"  # under which a file of weights has it
+MIN_OUTPUTS = 10  # for a calibration
+LOW = 0.8  # of the median
+KEY = "confidence"  # in the metadata of the weights
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What confidence is usual, and below which it is unusual."""
+    """The usual confidence, and the threshold below which it is unusually low."""
 
     usual: float
     least: float
 
     @classmethod
     def of(cls, confidences: Sequence[float]) -> Self | None:
-        """Of outputs on validation data; None where these are too few to tell.
+        """From the confidences of validation outputs; None where these are too few.
 
-        Unusual is what is well below the median, and below all but the lowest twentieth.
+        The threshold is the lower of 0.8 times the median and the 5th percentile.
         """
-        if len(confidences) < ENOUGH:
+        if len(confidences) < MIN_OUTPUTS:
             return None
         usual = median(confidences)
-        return cls(usual, min(WELL_BELOW * usual, quantiles(confidences, n=20)[0]))
+        return cls(usual, min(LOW * usual, quantiles(confidences, n=20)[0]))
 
     def warning(self, confidence: float) -> str:
-        """What to say of an output, after its name; nothing of a usual one."""
+        """The warning for an output of low confidence; empty otherwise."""
         if confidence >= self.least:
             return ""
         return (
-            f"the model is unsure of it (confidence {confidence:.2f}, usually {self.usual:.2f}): "
-            f"this does not sound like what the model learnt"
+            f"low confidence ({confidence:.2f}, usually {self.usual:.2f}); this audio differs from "
+            f"the training data"
         )
 
     def facts(self) -> dict[str, list[float]]:
-        """As a file of weights carries it."""
+        """As metadata of the weights."""
         return {KEY: [round(self.usual, 6), round(self.least, 6)]}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self | None:
-        """What a file of weights carries; None where that is nothing that makes sense."""
+        """From the metadata of the weights; None where it is absent or invalid."""
         try:
             usual, least = (float(value) for value in facts[KEY])
         except (KeyError, ValueError, TypeError):
@@ -60,7 +60,7 @@ class Calibration:
 
 
 def geometric_mean(log_probability: float, tokens: int) -> float:
-    """Of the probabilities of so many tokens, END counted; 0 where nothing was found."""
+    """The geometric mean of the probabilities of tokens, including END; 0 without an output."""
     if not math.isfinite(log_probability):
         return 0.0
     return math.exp(min(0.0, log_probability / max(tokens, 1)))

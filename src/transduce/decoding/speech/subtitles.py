@@ -1,4 +1,4 @@
-"""What was heard, as other programs read it: subtitles, and Praat's TextGrid."""
+"""Transcripts as SRT or WebVTT subtitles, or as a Praat TextGrid."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from transduce.decoding.output import Output, TimedWord
 
 FORMATS = ("srt", "vtt", "textgrid")
 ENDINGS = {"srt": ".srt", "vtt": ".vtt", "textgrid": ".TextGrid"}
-LETTERS = 84  # of one subtitle: two lines
-SECONDS = 7.0  # that it stays
+LETTERS = 84  # maximum characters of one subtitle: two lines
+SECONDS = 7.0  # maximum duration of one subtitle
 
 
 def transcript(output: Output, kind: str, seconds: float, phones: bool = False) -> str:
-    """An output with times as text of one of FORMATS; `seconds` is how long the recording is."""
+    """An output with times as text in one of FORMATS; `seconds`: the length of the recording."""
     if kind == "textgrid":
         return _textgrid(output, seconds, phones)
     cues = list(_cues(output))
@@ -24,12 +24,12 @@ def transcript(output: Output, kind: str, seconds: float, phones: bool = False) 
 
 
 def _cues(output: Output) -> Iterator[Interval]:
-    """A subtitle for each stretch; for a long one several, where its words have times."""
-    for stretch in output.stretches:
-        words = [word for word in output.words if stretch.start <= word.start < stretch.end]
-        fits = len(stretch.text) <= LETTERS and stretch.end - stretch.start <= SECONDS
+    """One subtitle per segment; several for a long one, if its words have timestamps."""
+    for segment in output.segments:
+        words = [word for word in output.words if segment.start <= word.start < segment.end]
+        fits = len(segment.text) <= LETTERS and segment.end - segment.start <= SECONDS
         if fits or not words:
-            yield Interval(stretch.start, stretch.end, stretch.text)
+            yield Interval(segment.start, segment.end, segment.text)
         else:
             yield from _lines(words)
 
@@ -51,17 +51,17 @@ def _cue(words: list[TimedWord]) -> Interval:
 
 
 def _textgrid(output: Output, seconds: float, phones: bool) -> str:
-    end = max([seconds, *(one.end for one in (*output.stretches, *output.words))])
-    tiers = [Tier("utterances", _apart(output.stretches))]
+    end = max([seconds, *(one.end for one in (*output.segments, *output.words))])
+    tiers = [Tier("utterances", _without_overlap(output.segments))]
     if output.words:
-        tiers.append(Tier("phones" if phones else "words", _apart(output.words)))
+        tiers.append(Tier("phones" if phones else "words", _without_overlap(output.words)))
     return format_textgrid(TextGrid(0.0, end, tuple(tiers)))
 
 
-def _apart(spoken: list[TimedWord]) -> tuple[Interval, ...]:
-    """Praat wants that none begins before the one before it has ended."""
+def _without_overlap(timed: list[TimedWord]) -> tuple[Interval, ...]:
+    """Praat requires that intervals do not overlap."""
     found: list[Interval] = []
-    for one in spoken:
+    for one in timed:
         start = max(one.start, found[-1].end) if found else one.start
         found.append(Interval(start, max(start, one.end), one.text))
     return tuple(found)

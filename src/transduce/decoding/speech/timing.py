@@ -1,4 +1,4 @@
-"""When each token was said and how surely: what was found goes once more through the network."""
+"""Word timestamps and confidence: forced alignment of outputs by CTC or attention."""
 
 from __future__ import annotations
 
@@ -20,106 +20,110 @@ from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.alignment import align
 
-TO_SOUND = ("decoder.*.cross_attention", "decoder.attention")  # names of parts that attend to it
-DIAGONAL = 0.2  # attention that moves along the audio has more
-ENOUGH = 10  # tokens, to tell
-HEARD = 0.5  # of a token: its mean probability by CTC, at least
-WHOLE_TOKENS = ("symbol", "word", "label")  # of which each is a word, or a phone, by itself
+ATTENTION_TO_AUDIO = ("decoder.*.cross_attention", "decoder.attention")  # names of modules
+MIN_DIAGONALITY = 0.2  # of attention that moves along the audio
+MIN_TOKENS = 10  # for a warning
+MIN_CTC_PROBABILITY = 0.5  # mean over the tokens of a text that CTC supports
+WHOLE_TOKENS = ("symbol", "word", "label")  # levels at which each token is a word or a phone
 
 
 @dataclass(frozen=True)
-class Account:
-    """What attention and CTC think of one output, token by token."""
+class TokenTiming:
+    """The probability and timing of each token of one output, by attention and CTC."""
 
     attention: list[float]
-    """log p of each token, END the last."""
+    """log p of each token by the decoder, END the last."""
     ctc: float | None
-    """log p of all of them; None without CTC."""
+    """log p of the text by CTC; None without CTC."""
     first: list[int]
-    """The state at which each token begins to be said, by CTC, else by attention where that moves
-    along the audio; empty where neither can tell."""
+    """The encoder state at which each token begins, by CTC, else by attention where it is
+    monotonic; empty where neither can tell."""
     last: list[int]
-    heard: list[float]
-    """How probable each is by CTC, at those states."""
+    ctc_probabilities: list[float]
+    """The probability of each token by CTC, at those states."""
     diagonal: float | None = None
-    """How far the head that does so most moves along the audio; None where nothing attends."""
+    """Diagonality of the most monotonic attention head; None without attention."""
 
     @property
-    def lost(self) -> bool:
-        """Whether attention did not move along the audio, nor did CTC hear what was written."""
+    def is_lost(self) -> bool:
+        """Whether attention did not move along the audio, and CTC does not support the text."""
         tokens = len(self.attention) - 1
-        heard = bool(self.heard) and sum(self.heard) >= HEARD * tokens
-        strayed = self.diagonal is not None and self.diagonal < DIAGONAL
-        return strayed and not heard and tokens >= ENOUGH
+        total = sum(self.ctc_probabilities)
+        supported = bool(self.ctc_probabilities) and total >= MIN_CTC_PROBABILITY * tokens
+        strayed = self.diagonal is not None and self.diagonal < MIN_DIAGONALITY
+        return strayed and not supported and tokens >= MIN_TOKENS
 
     def confidence(self, start: int, end: int, share: float) -> float:
-        """Of tokens start … end − 1: the geometric mean of their probabilities, a share CTC's."""
-        said = self.attention[start:end]
-        if not said:
+        """Confidence of tokens start … end − 1: the geometric mean of their probabilities, with
+        weight `share` for CTC's."""
+        by_attention = self.attention[start:end]
+        if not by_attention:
             return 0.0
-        logs = sum(said) / len(said)
-        heard = [math.log(max(one, 1e-9)) for one in self.heard[start:end]]
-        if heard:  # not of END, which attention alone says
-            logs = (1 - share) * logs + share * sum(heard) / len(heard)
+        logs = sum(by_attention) / len(by_attention)
+        by_ctc = [math.log(max(one, 1e-9)) for one in self.ctc_probabilities[start:end]]
+        if by_ctc:  # END has attention alone
+            logs = (1 - share) * logs + share * sum(by_ctc) / len(by_ctc)
         return math.exp(logs)
 
 
-def accounts(
+def time_tokens(
     network: SpeechEncoderDecoder, sources: Rows, targets: Rows, *, ctc: bool, follows: bool = True
-) -> list[Account]:
-    """Of each audio's output.
+) -> list[TokenTiming]:
+    """The token timing of each output.
 
-    ctc: whether CTC knows the tokens that are written. follows: whether these follow the audio, so
-    that attention can tell their times; a translation need not.
+    ctc: whether CTC has the tokens of the output. follows: whether the output follows the audio, so
+    that attention gives times; a translation need not.
     """
-    found: dict[int, Account] = {}
-    for told in _passes(network, sources, targets):
-        log_probs_BTV = torch.log_softmax(network.head(told.features_BTD).float(), dim=-1)
-        worth = log_probs_BTV.gather(2, told.wanted_BT[..., None].long())[..., 0].tolist()
-        heard_BSV = network.ctc_log_probs(told.memory) if ctc else None
-        for row, index in enumerate(told.indices):
-            heads = told.heads(row)
-            account = Account(worth[row][: len(targets[index]) + 1], None, [], [], [])
+    found: dict[int, TokenTiming] = {}
+    for batch in _passes(network, sources, targets):
+        log_probs_BTV = torch.log_softmax(network.head(batch.features_BTD).float(), dim=-1)
+        log_probs = log_probs_BTV.gather(2, batch.wanted_BT[..., None].long())[..., 0].tolist()
+        ctc_BSV = network.ctc_log_probs(batch.memory) if ctc else None
+        for row, index in enumerate(batch.indices):
+            heads = batch.heads(row)
+            timing = TokenTiming(log_probs[row][: len(targets[index]) + 1], None, [], [], [])
             if heads is not None:
                 weights_HTS, moved_H = heads
-                account = replace(account, diagonal=float(moved_H.max()))
-                if heard_BSV is None and follows:
-                    account = _looked(account, weights_HTS[int(moved_H.argmax()), :-1])
-            if heard_BSV is not None:
-                heard_SV = heard_BSV[row, : int(told.memory.lengths_B[row])]
-                account = _heard(account, heard_SV, targets[index])
-            found[index] = account
+                timing = replace(timing, diagonal=float(moved_H.max()))
+                if ctc_BSV is None and follows:
+                    timing = _timed_by_attention(timing, weights_HTS[int(moved_H.argmax()), :-1])
+            if ctc_BSV is not None:
+                ctc_SV = ctc_BSV[row, : int(batch.memory.lengths_B[row])]
+                timing = _timed_by_ctc(timing, ctc_SV, targets[index])
+            found[index] = timing
     return [found[index] for index in range(len(sources))]
 
 
-def moved_along(network: SpeechEncoderDecoder, sources: Rows, targets: Rows) -> float | None:
-    """How far attention moves along the sounds as their texts grow, at most 1.
+def attention_diagonality(
+    network: SpeechEncoderDecoder, sources: Rows, targets: Rows
+) -> float | None:
+    """Diagonality of attention: how monotonically it moves along the audio, at most 1.
 
-    Of the head that does so most, the mean over the sounds; None where nothing attends.
+    The mean over recordings, for the head with the highest; None without attention.
     """
     moved = []
-    for told in _passes(network, sources, targets):
-        for row in range(len(told.indices)):
-            if (heads := told.heads(row)) is not None:
+    for batch in _passes(network, sources, targets):
+        for row in range(len(batch.indices)):
+            if (heads := batch.heads(row)) is not None:
                 moved.append(heads[1])
     return float(torch.stack(moved).mean(dim=0).max()) if moved else None
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """Some of the sounds and their texts, and what became of them in the network."""
+    """A batch of recordings and texts after a teacher-forced pass."""
 
     indices: list[int]
     memory: Memory
     features_BTD: Tensor
     wanted_BT: Tensor
-    """Their tokens, END the last, padded."""
+    """The tokens of the texts, END the last, padded."""
     lengths_B: Tensor
     layers: list[Tensor]
-    """The weights_BHTS of those that attend to the audio."""
+    """The weights_BHTS of attention to the audio, layer by layer."""
 
     def heads(self, row: int) -> tuple[Tensor, Tensor] | None:
-        """The weights_HTS of an audio, of all layers, and how far each head moved along it."""
+        """The weights_HTS of a recording in all layers, and the diagonality of each head."""
         if not self.layers:
             return None
         T, S = int(self.lengths_B[row]), int(self.memory.lengths_B[row])
@@ -136,52 +140,52 @@ def _passes(network: SpeechEncoderDecoder, sources: Rows, targets: Rows) -> Iter
         assert batch.target_BT is not None
         assert batch.target_lengths_B is not None
         memory = network.encode(batch.source_BS, batch.source_lengths_B)
-        with Lens(network, *TO_SOUND) as lens:
+        with Lens(network, *ATTENTION_TO_AUDIO) as lens:
             features_BTD = network.decoder(batch.target_BT[:, :-1], memory)
         wanted_BT, lengths_B = batch.target_BT[:, 1:], batch.target_lengths_B
         layers = list(lens.weights.values())
         yield _Pass(indices, memory, features_BTD, wanted_BT, lengths_B, layers)
 
 
-def _looked(account: Account, weights_TS: Tensor) -> Account:
-    """When each token was said, by where attention looked as it was written, if it moved along.
+def _timed_by_attention(timing: TokenTiming, weights_TS: Tensor) -> TokenTiming:
+    """Token times by attention, if it is monotonic.
 
-    As if each token were a label of CTC's, as probable at a state as attention to it is strong, and
-    the blank as probable as where attention looks everywhere: tokens follow each other.
+    A forced alignment as with CTC, where the probability of a token at a state is its attention
+    weight, and that of the blank is uniform attention: so tokens follow each other in time.
     """
-    if account.diagonal is None or account.diagonal < DIAGONAL:
-        return account
+    if timing.diagonal is None or timing.diagonal < MIN_DIAGONALITY:
+        return timing
     T, S = weights_TS.shape
     everywhere_1S = weights_TS.new_full((1, S), 1.0 / S)
     seen_SV = torch.cat([everywhere_1S, weights_TS]).clamp(min=1e-9).log().T.cpu()
     try:
-        told = align(seen_SV, torch.arange(1, T + 1), 0)
+        alignment = align(seen_SV, torch.arange(1, T + 1), 0)
     except ValueError:  # more tokens than states
-        return account
-    return replace(account, first=told.first_U.tolist(), last=told.last_U.tolist())
+        return timing
+    return replace(timing, first=alignment.first_U.tolist(), last=alignment.last_U.tolist())
 
 
-def _heard(account: Account, heard_SV: Tensor, target: Sequence[int]) -> Account:
-    """When each token was said, and how surely, by CTC."""
-    heard_SV = heard_SV.cpu()  # a step for every state, each too small for a GPU
+def _timed_by_ctc(timing: TokenTiming, ctc_SV: Tensor, target: Sequence[int]) -> TokenTiming:
+    """Token times and probabilities by CTC forced alignment."""
+    ctc_SV = ctc_SV.cpu()  # one small step per state: too small for a GPU
     tokens_U = torch.tensor(list(target), dtype=torch.int64)
-    lengths = torch.tensor([len(heard_SV)]), torch.tensor([len(target)])
-    loss = F.ctc_loss(heard_SV[:, None], tokens_U[None], *lengths, PAD, "sum")
-    account = replace(account, ctc=-float(loss))
+    lengths = torch.tensor([len(ctc_SV)]), torch.tensor([len(target)])
+    loss = F.ctc_loss(ctc_SV[:, None], tokens_U[None], *lengths, PAD, "sum")
+    timing = replace(timing, ctc=-float(loss))
     try:
-        told = align(heard_SV, tokens_U, PAD)
+        alignment = align(ctc_SV, tokens_U, PAD)
     except ValueError:  # more tokens than states
-        return account
+        return timing
     return replace(
-        account,
-        first=told.first_U.tolist(),
-        last=told.last_U.tolist(),
-        heard=told.confidence_U.tolist(),
+        timing,
+        first=alignment.first_U.tolist(),
+        last=alignment.last_U.tolist(),
+        ctc_probabilities=alignment.confidence_U.tolist(),
     )
 
 
 def words_of(tokens: Tokens, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Where words begin and end among tokens; of phones, each by itself."""
+    """The start and end of each word among tokens; each phone is one word."""
     if tokens.level in WHOLE_TOKENS:
         return [(place, place + 1) for place in range(len(ids))]
     found: list[list[int]] = []

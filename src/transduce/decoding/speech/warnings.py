@@ -1,7 +1,7 @@
-"""Signs that a transcript went wrong, from the hypothesis and from where it looked.
+"""Warnings for transcripts: repetition loops, skipped speech, attention that is not monotonic.
 
-A decoder that attends can lose its place: it says one phrase over and over, leaps over a stretch of
-speech, or never learned to move along the audio at all. None of this shows in its own score.
+A decoder with attention can lose its place: it repeats a phrase, skips a stretch of speech, or does
+not move along the audio at all. Its own score does not show this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Loop(NamedTuple):
-    """tokens[start : start + length] comes `times` times in a row; the last time may be cut off."""
+    """tokens[start : start + length] occurs `times` times in a row; the last may be incomplete."""
 
     start: int
     length: int
@@ -24,10 +24,10 @@ class Loop(NamedTuple):
 def find_loop(
     tokens: Sequence[int], times: int = 3, total: int = 12, longest: int = 50
 ) -> Loop | None:
-    """The repetition that covers most tokens, if any; of equals, the shortest phrase.
+    """The repetition that covers most tokens, if any; among ties, the shortest phrase.
 
-    A phrase of up to `longest` tokens must come at least `times` times and cover at least `total`
-    tokens: people do say "no, no, no", and read "zero zero zero" from a list.
+    A phrase of up to `longest` tokens must occur at least `times` times and cover at least `total`
+    tokens: "no, no, no" and "zero zero zero" do occur in speech.
     """
     best, covered = None, 0
     for length in range(1, min(longest, len(tokens) // times) + 1):
@@ -42,12 +42,10 @@ def find_loop(
     return best
 
 
-def skipped_stretches(
-    visited_S: Tensor, sounding_S: Tensor, most: int = 50
-) -> list[tuple[int, int]]:
-    """Stretches of frames that were never visited and hold more than `most` frames of audio.
+def skipped_spans(visited_S: Tensor, sounding_S: Tensor, most: int = 50) -> list[tuple[int, int]]:
+    """Skipped speech: unvisited spans of frames with more than `most` frames of sound.
 
-    Both are bool; which frames audio is for the loudness to say, since silence may be leapt over.
+    Both tensors are bool; sounding frames are found by loudness, as silence may be skipped.
     """
     visited = torch.cat((torch.tensor([True]), visited_S.cpu(), torch.tensor([True])))
     places = visited.nonzero().flatten() - 1
@@ -60,9 +58,9 @@ def skipped_stretches(
 
 
 def visited_by_tokens(first_U: Tensor, last_U: Tensor, frames: int, reach: int = 12) -> Tensor:
-    """bool [S]: frames at most `reach` from a token of an alignment; tokens at −1 are nowhere.
+    """bool [S]: frames within `reach` of a token of an alignment; tokens at −1 are not aligned.
 
-    A token of CTC stands at one frame of those in which it is heard.
+    CTC emits a token at one of the frames in which it is spoken, hence `reach`.
     """
     spoken = first_U >= 0
     visited_S = torch.zeros(frames, dtype=torch.bool)
@@ -72,11 +70,12 @@ def visited_by_tokens(first_U: Tensor, last_U: Tensor, frames: int, reach: int =
 
 
 def diagonality(weights_BHTS: Tensor, target_lengths_B: Tensor, source_lengths_B: Tensor) -> Tensor:
-    """How far attention moves along the source as the target grows: [B, H], from −1 to 1.
+    """Diagonality of attention: [B, H], from −1 to 1.
 
-    The correlation of the two places, with the weights as their joint distribution. A sharp
-    diagonal, bent or not, has nearly 1; attention to one place or to all of them 0; one that runs
-    backwards less. With fewer than two tokens or frames there is nothing to tell, and it is 1.
+    The correlation of target and source position under the attention weights as joint
+    distribution. Sharp monotonic attention has nearly 1; attention to one position or to all
+    equally 0; attention that runs backwards is negative. With fewer than two tokens or frames it
+    is 1.
     """
     T, S = weights_BHTS.shape[2:]
     device = weights_BHTS.device

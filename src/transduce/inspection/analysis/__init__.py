@@ -19,7 +19,6 @@ from transduce.inspection.analysis.attention import (
     encoder_decoder_rollout,
     rollout,
 )
-from transduce.inspection.analysis.attribute import Attribution, attribute
 from transduce.inspection.analysis.attribution import (
     erasure,
     gradient_norm,
@@ -27,6 +26,7 @@ from transduce.inspection.analysis.attribution import (
     integrated_gradients,
 )
 from transduce.inspection.analysis.heads import Alignments, Head, HeadScore, align_words, best_heads
+from transduce.inspection.analysis.model_attribution import Attribution, attribute
 
 __all__ = [
     "Alignments",

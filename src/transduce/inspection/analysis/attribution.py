@@ -2,7 +2,7 @@
 
 These functions know no model. A function takes inputs [N, ...], N rows that have nothing to do with
 each other, and gives a value for each row [N]; attributions have the shape of the inputs.
-`attribute.py` uses them for models.
+`model_attribution.py` uses them for models.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def gradient_x_input(
 
 
 def gradient_norm(function: Function, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """‖∂f/∂x‖ over the last axis: how strongly a value hangs on a vector, without a sign.
+    """‖∂f/∂x‖ over the last axis: how strongly a value depends on a vector, without a sign.
 
     Simonyan et al. 2013, https://arxiv.org/abs/1312.6034.
     """

@@ -235,10 +235,10 @@ def _heard(
     model: AudioInputModel, source: Any, settings: Mapping[str, Any], held: ExitStack
 ) -> tuple[list[int], list[float]]:
     """The samples of a recording, and the second at which each state begins."""
-    (recording,) = model.listen_to([source], settings.get("rate"), settings.get("tags", ()))
-    ((wave, trouble, _),) = model.waves_of([recording.source])
-    if recording.trouble or wave is None:
-        raise DataError(recording.trouble or trouble)
+    (recording,) = model.split_recordings([source], settings.get("rate"), settings.get("tags", ()))
+    ((wave, remark, _),) = model.waves_of([recording.source])
+    if recording.error or wave is None:
+        raise DataError(recording.error or remark)
     known = list(model.source_tokens.tags)
     front = model.network.front
     held.enter_context(front.tagged([known.index(tag) for tag in recording.tags]))

@@ -1,4 +1,4 @@
-"""One page that shows what a model attended to and what it nearly said: `transduce look`."""
+"""`transduce look`: an HTML page of attention, next-token alternatives and the beam."""
 
 from transduce.inspection.look.show import Look, look
 

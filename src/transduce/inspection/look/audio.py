@@ -16,31 +16,33 @@ from transduce.data.audio.corpus import FULL_SCALE
 from transduce.errors import DataError
 from transduce.inspection.look.arrays import packed
 from transduce.tasks import AudioInputModel
-from transduce.tasks.audio_input import Piece
-from transduce.tasks.model import ready
+from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.model import inference
 
 MOST_PLAYED = 60.0  # seconds of audio that a page carries to play
 DARKEST, BRIGHTEST = 0.05, 0.998  # quantiles of log-mel energy
 
 
 def check_audio(model: AudioInputModel, source: Any, tags: Sequence[str]) -> None:
-    """Raise DataError for audio that cannot be used, or that is heard in several pieces."""
-    (recording,) = model.listen_to([source], None, tags)
-    if recording.trouble or (isinstance(recording.source, Piece) and recording.source.silent):
-        raise DataError(recording.trouble or f"{source} has nothing but silence: give another")
-    if len(recording.pieces) > 1 or not recording.whole:
+    """Raise DataError for audio that cannot be used, or that is too long for one segment."""
+    (recording,) = model.split_recordings([source], None, tags)
+    if recording.error or (isinstance(recording.source, AudioSegment) and recording.source.silent):
         raise DataError(
-            f"{source} is longer than the {model.longest:g} s that this model hears at once: give "
+            recording.error or f"{source} contains only silence; give another recording"
+        )
+    if len(recording.segments) > 1 or not recording.whole:
+        raise DataError(
+            f"{source} is longer than the {model.longest:g} s that this model reads at once; give "
             f"a part of it, such as {source}#t=0,{model.longest:g}"
         )
 
 
 def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[str, Any]:
     """The spectrogram [mel bands, frames] of a recording, and up to a minute of it as WAV."""
-    (recording,) = model.listen_to([source], None, tags)
-    ((samples, trouble, _),) = model.waves_of([recording.source])
+    (recording,) = model.split_recordings([source], None, tags)
+    ((samples, remark, _),) = model.waves_of([recording.source])
     if samples is None:
-        raise DataError(trouble)
+        raise DataError(remark)
     rate = model.audio.sample_rate
     seconds = len(samples) / rate
     mel_FM = _log_mel(model, samples)
@@ -57,7 +59,7 @@ def audio_of(model: AudioInputModel, source: Any, tags: Sequence[str]) -> dict[s
 
 def _log_mel(model: AudioInputModel, samples: NDArray[np.int16]) -> NDArray[np.float32]:
     samples_BW = torch.from_numpy(samples[None]).to(model.device).float() / FULL_SCALE
-    with ready(model):
+    with inference(model):
         mel_BFM, _ = model.network.front.mel(
             samples_BW, torch.tensor([len(samples)], device=model.device)
         )

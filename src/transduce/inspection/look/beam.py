@@ -1,7 +1,7 @@
-"""The beam as a tree: what search followed, what it dropped at each step, and why.
+"""The beam as a tree: which hypotheses were kept and pruned at each step, and why.
 
-Search is left as it is. It steps through a model that also notes what it is asked; the prefixes
-that it goes on with are those it has kept.
+The search itself is unchanged. It calls a wrapped model that records every step: the prefixes that
+it is called with are those that search has kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Trace:
-    """All steps of the search for one source; nothing where it did not step through the model."""
+    """All steps of the search for one source; empty where search did not call the model's steps."""
 
     steps: list[Asked] = field(default_factory=list)
     size: int = 0
@@ -46,31 +46,31 @@ class Trace:
 
 @contextmanager
 def traced(model: Model) -> Iterator[Trace]:
-    """Within, the beam search of one source by this model is noted."""
+    """Record the beam search for one source while it is entered."""
     trace = Trace()
     if not isinstance(model, GenerativeModel):
         yield trace
         return
     made = model._task
 
-    def noted(*given: Any, **named: Any) -> BatchDecoder:
+    def recorded(*given: Any, **named: Any) -> BatchDecoder:
         task = made(*given, **named)
         settings = task.settings
         if task.fast is not None or settings.draws or settings.groups > 1:
             return task
         trace.size = max(settings.beam or 1, settings.nbest)
         trace.length_penalty = settings.length_penalty or 0.0
-        return replace(task, model=cast(Stepper, _Noting(task.model, trace)))
+        return replace(task, model=cast(Stepper, _Recording(task.model, trace)))
 
-    vars(model)["_task"] = noted
+    vars(model)["_task"] = recorded
     try:
         yield trace
     finally:
         del vars(model)["_task"]
 
 
-class _Noting:
-    """A model that notes what it is asked."""
+class _Recording:
+    """A model that records its steps."""
 
     def __init__(self, model: Stepper, trace: Trace) -> None:
         self.model = model

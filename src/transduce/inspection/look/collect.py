@@ -1,4 +1,4 @@
-"""A model and one input become a plain dict of all that a page shows; JSON can hold it."""
+"""Collects all that a page shows, for one model and one input, as a JSON-serializable dict."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from transduce.inspection.look.beam import beam_tree, traced
 from transduce.inspection.look.embedding import embeddings_of
 from transduce.models.lens.parts import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.classify import Classifier
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model
-from transduce.tasks.source_limit import NOT_READ
+from transduce.tasks.source_limit import TRUNCATED
 from transduce.tasks.tag import Tagger
 
 TOP = 8  # alternatives at each step
@@ -48,9 +48,9 @@ def collect(
 ) -> Page:
     """What a model computed for one input: its output, alternatives, attention, n-best list.
 
-    target: look at this text instead of what the model itself would write. attribution: also what
-    each output token hangs on, by integrated gradients, which costs some dozen passes a token. tags
-    and rate are of audio, the rate of samples. The settings are those of `model.run`. Raises
+    target: a given output, instead of the model's own. attribution: also the integrated gradients
+    of each output token, which take dozens of passes per token. tags, rate: for audio; the rate is
+    the sample rate of samples. The settings are those of `model.run`. Raises
     DataError where the input is empty or longer than the model reads, ModelError where the model
     does not show what it computes.
     """
@@ -58,10 +58,10 @@ def collect(
     if not audio and not isinstance(source, str):
         raise DataError(f"a model of text looks at text, not at {type(source).__name__}")
     if not audio and not source.strip() and not isinstance(model, LanguageModel):
-        raise DataError("the input is empty: give a text to look at")
+        raise DataError("the input is empty; give a text")
     if isinstance(model, AudioInputModel):
         if rate is not None:
-            source = Piece.of_samples(source, rate, model.audio.sample_rate)
+            source = AudioSegment.of_samples(source, rate, model.audio.sample_rate)
         check_audio(model, source, tags)
     lens = _lens(model)
     asked: dict[str, Any] = {"tags": list(tags)} if audio and tags else {}
@@ -72,9 +72,9 @@ def collect(
             model.score([source], [target], **asked)
             output = lens[0].output
     if output.failed or not len(lens):
-        raise DataError(output.warning or "nothing was written for this input: there is no output")
-    if NOT_READ in output.warning:
-        raise DataError(f"{output.warning}; give a shorter input to look at")
+        raise DataError(output.warning or "the model has no output for this input")
+    if TRUNCATED in output.warning:
+        raise DataError(f"{output.warning}; give a shorter input")
     seen = lens[0]
     page: Page = {
         "model": model.origin.folder.name if model.origin else model.recipe.name,
@@ -112,7 +112,7 @@ def collect(
 
 
 def _lens(model: Model) -> RunLens:
-    """All attention, the gates and states of recurrent cells, and what might have come."""
+    """All attention, the gates and states of recurrent cells, and next-token alternatives."""
     names = [
         part.name
         for part in model.parts()
@@ -122,10 +122,10 @@ def _lens(model: Model) -> RunLens:
 
 
 def _search(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with all hypotheses that its beam has in the end."""
+    """The settings of the run; nbest is the beam size unless given."""
     asked = {name: value for name, value in settings.items() if value is not None}
     if not isinstance(model, GenerativeModel):
-        model.refuse(asked)
+        model.reject_settings(asked)
         return {}
     if not asked.get("sample"):
         asked.setdefault("nbest", asked.get("beam") or model.recipe.decode.beam)
@@ -150,7 +150,7 @@ def _number(value: float) -> float | None:
 
 
 def _axes(seen: Seen) -> dict[str, list[str]]:
-    """What positions are called; by their times where the source is audio."""
+    """Labels of positions: tokens, or times where the source is audio."""
     named = seen.named
     tokens = {"source": named.source_tokens, "target": named.target_tokens}
     tokens["prefix"] = named.prefix_tokens
@@ -222,7 +222,7 @@ def _cell(name: str) -> str:
 
 
 def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:
-    """Each predicted token: its log-probability, what else might have come, the entropy."""
+    """Each step: the log-probability of its token, the alternatives, the entropy."""
     nearly = seen.next_tokens
     if nearly is None or seen.logits is None:
         return []
@@ -256,7 +256,7 @@ def _steps(model: Model, seen: Seen) -> list[dict[str, Any]]:
 def _attribution(
     model: Model, source: Any, text: str, asked: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """What each output token hangs on: of the source, and of what is written already."""
+    """Integrated gradients of each output token, by source token and by prefix token."""
     if isinstance(model, LanguageModel):
         text = text[len(source) :] if text.startswith(source) else text
     why = attribute(model, source, text, **asked)

@@ -15,7 +15,7 @@ from transduce.inspection.figures import visible
 from transduce.inspection.look.arrays import packed_signed
 from transduce.nn.positions import Positioned
 from transduce.tasks import LanguageModel
-from transduce.tasks.model import Model, ready
+from transduce.tasks.model import Model, inference
 
 NEAREST = 6
 ON_THE_MAP = 300  # tokens
@@ -95,7 +95,7 @@ def _positions(model: Model, module: nn.Module | None, count: int) -> dict[str, 
     if not isinstance(positioned, Positioned):
         return None
     most = getattr(positioned.positions, "max_length", count)
-    with ready(model):
+    with inference(model):
         vectors_TD = positioned.positions(min(count, most)).double().cpu().numpy()
     return {
         "kind": type(positioned.positions).__name__.lower(),

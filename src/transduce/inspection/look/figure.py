@@ -13,7 +13,7 @@ from transduce.errors import ModelError
 from transduce.inspection.figures import attention_grid
 from transduce.inspection.look.arrays import unpacked
 from transduce.inspection.look.collect import Page
-from transduce.inspection.speech_figure import heard_map
+from transduce.inspection.speech_figure import speech_attention_map
 
 ORDER = ("cross", "decoder", "pool", "encoder")
 """Which attention is drawn: the first kind that a model has."""
@@ -45,7 +45,7 @@ def _draw_audio(one: Page, path: Path) -> bool:
         TimedWord(word["text"], word["start"] - start, word["end"] - start, word["confidence"])
         for word in one["words"]
     ]
-    heard_map(
+    speech_attention_map(
         unpacked(last[0]["weights"]).mean(axis=0),
         [*begins, begins[-1] + step],
         one["axes"]["target"],
@@ -65,7 +65,7 @@ def mean_attention(one: Page) -> tuple[NDArray[np.float64], list[str], list[str]
     kind = next((kind for kind in ORDER if kind in kinds), None)
     if kind is None:
         raise ModelError(
-            f"the model {one['model']} has no attention to draw: write a .html instead"
+            f"the model {one['model']} has no attention to draw; write a .html page instead"
         )
     parts = [part for part in one["attention"] if part["kind"] == kind]
     mean_TS = np.mean([unpacked(part["weights"]).mean(axis=0) for part in parts], axis=0)

@@ -1,9 +1,9 @@
 """The page: one HTML file with its data, script and style inside; it loads and sends nothing.
 
-Inputs, outputs and vocabularies are anybody's. They are data in a JSON block, in which no character
-can end the block, and the script writes them as text alone. The Content-Security-Policy names the
-one script and the one style by their hashes and forbids everything else, so that even markup that
-got in would neither run nor load anything.
+Inputs, outputs and vocabularies are untrusted. They are data in a JSON block, escaped so that
+nothing can end the block, and the script inserts them as text only. The Content-Security-Policy
+allows the one script and the one style by their hashes and nothing else: injected markup would
+neither run nor load anything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAGE = """<!DOCTYPE html>
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws with JavaScript, all of which is inside this file.</noscript>
+<noscript>This page needs JavaScript; all of it is inside this file.</noscript>
 <div id="look"></div>
 <script id="data" type="application/json">{data}</script>
 <script>{script}</script>
@@ -78,7 +78,7 @@ def page(data: dict[str, Any], title: str) -> str:
 
 
 def as_json(data: dict[str, Any]) -> str:
-    """JSON that nothing inside can end, whatever element it stands in."""
+    """JSON escaped for a <script> element."""
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     written = written.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair
     for sign, escaped in UNSAFE.items():

@@ -69,15 +69,15 @@ def look(
     attribution: bool = False,
     **settings: Any,
 ) -> Look:
-    """Look at what a model does with an input, or with each of a list of them.
+    """Collect what a model computes for an input, or for each of a list of inputs.
 
-    target: look at this text instead of the model's own output. against: another model, shown
-    beside it on the same inputs. attribution: also what each output token hangs on. The settings
-    are those of `model.run`, such as beam=5. Raises DataError and ModelError as `collect` does.
+    target: a given output, instead of the model's own. against: another model, shown side by side
+    on the same inputs. attribution: also integrated gradients. The settings are those of
+    `model.run`, such as beam=5. Raises DataError and ModelError as `collect` does.
     """
     some: Sequence[Any] = inputs if isinstance(inputs, list | tuple) else [inputs]
     if not some:
-        raise DataError("there is no input to look at: give at least one")
+        raise DataError("there is no input; give at least one")
     models = [model] if against is None else [model, against]
     asked = {"target": target, "attribution": attribution, **settings}
     return Look([[collect(one, source, **asked) for one in models] for source in some])
@@ -87,4 +87,4 @@ def check_suffix(path: Path) -> None:
     """Raise DataError for a name that says neither page nor figure."""
     if path.suffix.lower() not in (*PAGES, *FIGURES):
         known = ", ".join((*PAGES[:1], *FIGURES[:-1]))
-        raise DataError(f"{path} cannot be written: let its name end in {known} or {FIGURES[-1]}")
+        raise DataError(f"{path} cannot be written; its name must end in {known} or {FIGURES[-1]}")

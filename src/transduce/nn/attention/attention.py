@@ -1,4 +1,6 @@
-"""Attention with one head: the scores, their softmax, the weighted sum of values, pooling by it."""
+"""Single-head attention: score functions, masked softmax, weighted sum of values, attention
+pooling.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ from torch.nn.attention.varlen import varlen_attn
 from transduce.nn.attention.watchable import Watchable
 from transduce.nn.masks import Mask
 
-# Not cuDNN's: it plans each size it has not met, and batches of sequences have no two alike.
+# Not cuDNN's kernel: it makes a new plan for each size, and hardly two batches of sequences have
+# the same size.
 PLANLESS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class Score(nn.Module):
-    """How well queries fit keys; `prepare` does the keys' share of the work, once."""
+    """An attention score function: how well queries match keys.
+
+    `prepare` does the part of the work that depends on the keys alone, once.
+    """
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -27,7 +33,7 @@ class Score(nn.Module):
         self.key_width = key_width
 
     def prepare(self, keys_BSD: Tensor) -> Tensor:
-        """What `forward` takes in place of the keys; a decoder makes it once and steps with it."""
+        """Prepared keys, which `forward` takes; a decoder computes them once for all its steps."""
         return keys_BSD
 
     def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
@@ -166,10 +172,10 @@ SCORES: dict[str, type[Score]] = {
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the last axis among visible positions; the others get weight and gradient zero.
+    """Softmax over the last axis with a mask; masked positions get weight and gradient zero.
 
-    A row that sees nothing gives zeros. Filling with −∞ would give NaN there, so the fill is the
-    least finite number and what it leaves behind is wiped.
+    A fully masked row gives zeros. Filling with −∞ would give NaN there, so masked scores are set
+    to the least finite number and their weights to zero afterwards.
     """
     if visible is None:
         return scores.softmax(dim=-1)
@@ -185,10 +191,10 @@ def fused_attention(
     mask: Mask | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(QKᵀ/√K) V in one kernel, the weights never stored; returns context [B, H, T, K].
+    """Scaled dot-product attention softmax(QKᵀ/√K) V in one fused kernel; context [B, H, T, K].
 
-    A wholly masked row gives zeros with zero gradient, as in `masked_softmax`: torch's kernels do
-    so by themselves, and a test holds them to it.
+    The attention weights are never stored. A fully masked row gives zeros with zero gradient, as in
+    `masked_softmax`: torch's kernels do this by themselves, and a test checks it.
     """
     T, S = query_BHTK.shape[-2], keys_BHSK.shape[-2]
     half = query_BHTK.is_cuda and query_BHTK.dtype in (torch.bfloat16, torch.float16)
@@ -209,7 +215,9 @@ def _kernel(
     dropout: float,
     is_causal: bool = False,
 ) -> Tensor:
-    """torch's, in float32 where a CPU trains in bfloat16, whose way back is seven times as slow."""
+    """torch's kernel; in float32 when training in bfloat16 on a CPU, where the bfloat16 backward
+    pass is seven times as slow.
+    """
     inputs = (query_BHTK, keys_BHSK, values_BHSK)
     dtype = query_BHTK.dtype
     how = {"attn_mask": visible_B1TS, "dropout_p": dropout, "is_causal": is_causal}
@@ -226,7 +234,7 @@ def _kernel(
 def _segmented_attention(
     query_1HTK: Tensor, keys_1HSK: Tensor, values_1HSK: Tensor, mask: Mask
 ) -> Tensor:
-    """The same for sequences in one row, by torch's kernel for that."""
+    """Attention over packed sequences (several in one row), with torch's variable-length kernel."""
     assert mask.segments is not None
     query_THK, keys_SHK, values_SHK = (
         x_1HTK.squeeze(0).transpose(0, 1) for x_1HTK in (query_1HTK, keys_1HSK, values_1HSK)
@@ -288,9 +296,10 @@ def attend(
 
 
 class Attention(Watchable):
-    """Attention by a given score, with the keys' share of the work done once.
+    """Single-head attention with a given score function; keys are prepared once.
 
-    While `watch` is set, it is called with the weights [B, 1, T, S] of every forward pass.
+    While `watch` is set, it is called with the attention weights [B, 1, T, S] of every forward
+    pass.
     """
 
     def __init__(self, score: Score) -> None:
@@ -298,7 +307,7 @@ class Attention(Watchable):
         self.score = score
 
     def prepare(self, keys_BSD: Tensor) -> Tensor:
-        """What `forward` takes in place of the keys."""
+        """Prepared keys, which `forward` takes."""
         return self.score.prepare(keys_BSD)
 
     def forward(
@@ -329,10 +338,10 @@ def attention_pool(
     mask: Mask | None = None,
     query_mask: Mask | None = None,
 ) -> Tensor:
-    """Two sequences to one vector [B, 2D] by dot-product attention.
+    """Attention pooling of two sequences into one vector [B, 2D], by dot-product attention.
 
-    `mask` says which values a query may see; `query_mask` (as from `padding`) which queries are
-    real and count in the averages.
+    `mask` says which values a query may attend to; `query_mask` (from `padding`) which queries are
+    not padding and count in the means.
     """
     scores_BTS = query_BTD @ values_BSD.mT
     weights_BTS = masked_softmax(scores_BTS, _visible(mask, scores_BTS))

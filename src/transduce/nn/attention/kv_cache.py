@@ -1,4 +1,4 @@
-"""The keys and values of the steps already decoded, so that a step costs one step."""
+"""KV cache: the keys and values of past decoding steps, so that each step computes only its own."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 class KVCache:
-    """Grows by doubling, so that n appended steps copy O(n) and not O(n²) numbers.
+    """A KV cache that grows by doubling, so that n appended steps copy O(n) and not O(n²) values.
 
     It is written in place: decode under `torch.no_grad()` or `torch.inference_mode()`. `append`
-    returns views of the store, not copies.
+    returns views of the buffers, not copies.
     """
 
     smallest_capacity = 16
@@ -52,7 +52,7 @@ def _with_room(buffer_BHCK: Tensor | None, new_BHTK: Tensor, start: int) -> Tens
         return new_BHTK.new_empty(B, H, max(start + T, KVCache.smallest_capacity), K)
     if buffer_BHCK.shape[0] != B:
         raise ValueError(
-            f"The cache holds {buffer_BHCK.shape[0]} sequences, but the step has {B}: call "
+            f"The KV cache holds {buffer_BHCK.shape[0]} sequences, but the step has {B}: call "
             f"reorder(index_B) first to make the batch grow or shrink."
         )
     capacity = buffer_BHCK.shape[2]

@@ -1,7 +1,7 @@
-"""What a decoding step attends to: keys and values in stores of a fixed size.
+"""KV cache of fixed size, for decoding with CUDA graphs and continuous batching.
 
-As no shape changes from step to step, a step can be recorded as a CUDA graph. As every row has a
-length of its own, a sentence that ends makes room for the next one while its neighbours go on.
+No shape changes from step to step, so a step can be captured as a CUDA graph. Every row has its own
+length, so a finished sentence is replaced by the next one while the other rows continue.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from transduce.nn.attention.attention import fused_attention
 from transduce.nn.masks import Mask
 from transduce.nn.triton import early, kernels
 
-BLOCK = 16  # positions that a program reads at a time
+BLOCK = 16  # positions that a Triton program reads at a time
 
 
 @dataclass
 class SelfAttentionSlots:
-    """The steps that each row has written so far.
+    """Keys and values of the past steps of each row, for self-attention.
 
-    Row r's step t lies in store_RTE[origin_RT[r, t], t], keys and then values: when hypotheses
-    change places in a beam the small table changes, not the store. Without the table, in row r.
+    The keys and then values of step t of row r are in store_RTE[origin_RT[r, t], t]: when beam
+    search reorders hypotheses, this small table of back-pointers changes, not the store. Without
+    the table they are in row r.
     """
 
     store_RTE: Tensor
     lengths_R: Tensor
-    """Steps written, int32; whoever advances the rows adds to it, once all layers have stepped."""
+    """Steps written, int32; incremented by the caller after all layers have done the step."""
     origin_RT: Tensor | None = None
 
     def attend(self, projected_R1E: Tensor, heads: int) -> Tensor:
-        """Queries, keys and values [R, 1, 3D] of one more step: context [R, 1, D]; written down."""
+        """Append one step, given its queries, keys and values [R, 1, 3D]; returns context [R, 1,
+        D].
+        """
         if projected_R1E.is_cuda:
             return _launch(projected_R1E, self.store_RTE, self.lengths_R, self.origin_RT, 1, heads)
         R, T, E = self.store_RTE.shape
@@ -48,7 +51,7 @@ class SelfAttentionSlots:
 
 @dataclass
 class CrossAttentionSlots:
-    """The source of each sentence, projected once; `each` rows in a row are of one sentence."""
+    """Projected encoder outputs, for cross-attention; `each` consecutive rows share one source."""
 
     store_BSE: Tensor
     lengths_B: Tensor

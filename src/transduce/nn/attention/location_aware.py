@@ -1,8 +1,8 @@
-"""Attention that knows where it has just been.
+"""Location-aware attention: the score also sees the attention weights of the step before.
 
-Chorowski et al. 2015, https://arxiv.org/abs/1506.07503. In speech, sounds that are alike come again
-and again, and content alone cannot tell which of them is next; where attention was at the step
-before can. Not to be confused with Luong's location score, which knows the target state alone.
+Chorowski et al. 2015, https://arxiv.org/abs/1506.07503. In speech, similar sounds recur, and
+content alone cannot tell which of them is next; the previous weights can. Not to be confused with
+Luong's location score, which depends on the target state alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from transduce.nn.masks import Mask
 class LocationAware(Additive):
     """wᵀ tanh(W s_t + V h_i + U f_{t,i} + b), where f_t = F ∗ α_{t−1}: equations 8 and 9.
 
-    F is `filters` filters of `kernel` places over the weights of the step before.
+    F is `filters` convolution filters of width `kernel` over the attention weights of the step
+    before.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class LocationAware(Additive):
         super().__init__(query_width, key_width, hidden=hidden)
         if kernel % 2 == 0:
             raise ValueError(
-                f"A kernel of {kernel} places has no middle: make it {kernel - 1} or {kernel + 1}."
+                f"A kernel must be odd, not {kernel}: make it {kernel - 1} or {kernel + 1}."
             )
         hidden = self.energy.in_features
         self.filters = nn.Conv1d(1, filters, kernel, padding=kernel // 2, bias=False)
@@ -41,9 +42,10 @@ class LocationAware(Additive):
     def forward(
         self, query_BTD: Tensor, prepared_BSD: Tensor, before_BS: Tensor | None = None
     ) -> Tensor:
-        """Queries of one step [B, 1, ·] to scores [B, 1, S]; before_BS: its weights at the last.
+        """Queries of one step [B, 1, ·] to scores [B, 1, S]; before_BS: the weights of the step
+        before.
 
-        Without them nothing has been attended to yet: all are zero.
+        Without before_BS, at the first step, they count as zero.
         """
         if before_BS is None:
             before_BS = prepared_BSD.new_zeros(prepared_BSD.shape[:2])
@@ -54,7 +56,7 @@ class LocationAware(Additive):
 
 
 class LocationAwareAttention(Attention):
-    """Attention by that score; each step needs the weights of the one before it."""
+    """Location-aware attention; each step needs the weights of the one before it."""
 
     def __init__(self, score: LocationAware) -> None:
         super().__init__(score)
@@ -67,9 +69,9 @@ class LocationAwareAttention(Attention):
         mask: Mask | None = None,
         before_BS: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Steps one after the other: context [B, T, D], and the weights_BS of the last of them.
+        """Attend step by step: context [B, T, D], and the weights_BS of the last step.
 
-        before_BS are the weights of the step before the first, None at the beginning.
+        before_BS are the weights of the step before the first; None at the beginning of a sequence.
         """
         S = values_BSD.shape[1]
         visible_BTS = None if mask is None else mask.dense(1, S, query_BTD.device)

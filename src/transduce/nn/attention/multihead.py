@@ -1,4 +1,4 @@
-"""Attention with several heads: several weighted averages at once, each in its own subspace."""
+"""Multi-head attention: several attention heads, each in its own subspace, side by side."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from transduce.nn.positions import Places, Rotary
 
 
 def packs(head_width: int, longest: int, dropout: float) -> bool:
-    """Whether sequences in one row can be attended to without a mask of all their places."""
+    """Whether attention over packed sequences (several in one row) needs no dense mask."""
     by_ours = longest <= LONGEST and head_width in HEAD_WIDTHS
     by_torch = head_width % 8 == 0 and dropout == 0.0
     return by_ours or by_torch
 
 
 class MultiHeadAttention(Watchable):
-    """[h_1, …, h_H] W^O with h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V.
+    """Multi-head attention: [h_1, …, h_H] W^O with h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V.
 
-    Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762. `in_projection.weight`
-    [3D, D] holds W^Q, then W^K, then W^V, so that self-attention is one product.
+    Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762. `in_projection.weight` [3D,
+    D] holds W^Q, then W^K, then W^V, so that self-attention is one matrix product.
 
-    While `watch` is None, all heads run in one fused kernel and no weights exist; while it is set,
-    the weights [B, H, T, S] are computed and `watch` is called with them. `gate` may scale heads,
-    positions and the output (nn/gate.py).
+    While `watch` is None, all heads run in one fused kernel and the attention weights are never
+    stored; while it is set, the weights [B, H, T, S] are computed and `watch` is called with them.
+    `gate` may scale heads, positions and the output (nn/gate.py).
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class MultiHeadAttention(Watchable):
         super().__init__()
         if heads < 1 or width % heads:
             raise ValueError(
-                f"A width of {width} cannot be split evenly over {heads} heads: choose a number of "
+                f"A width of {width} cannot be divided among {heads} heads: choose a number of "
                 f"heads that divides the width."
             )
         if rotary is not None and rotary.width != width // heads:
@@ -74,9 +74,9 @@ class MultiHeadAttention(Watchable):
     ) -> Tensor:
         """Queries [B, T, D] to outputs [B, T, D].
 
-        Without keys it is self-attention; without values the keys are the values. With a cache,
-        self-attention adds the T steps to it and attends to all that it holds. With a memory, made
-        by `project`, it is `attend`.
+        Without keys this is self-attention; without values the keys are the values. With a KV
+        cache, self-attention appends the T steps to it and attends to all it holds. With a memory,
+        from `project`, this is `attend`.
         """
         if memory_BS2D is not None:
             return self.attend(query_BTD, memory_BS2D, mask)
@@ -88,14 +88,14 @@ class MultiHeadAttention(Watchable):
             start: int | Places = 0 if cache is None else cache.length
             if mask is not None and mask.segments is not None:
                 start = mask.segments.places(query_BTD.shape[1])
-            projected_BT3D = self._turn(projected_BT3D, self.rotary, start)
+            projected_BT3D = self._rotate(projected_BT3D, self.rotary, start)
         return self._context(projected_BT3D, None, mask, cache)
 
     def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> Tensor:
-        """Keys, then values, side by side [B, S, 2D]: the memory of `attend`, made once."""
+        """Projected keys and values, side by side [B, S, 2D]: the memory that `attend` takes."""
         if self.rotary is not None:
             raise ValueError(
-                "Rotary positions compare places in one sequence, so attention between two cannot "
+                "Rotary positions compare positions in one sequence, so cross-attention cannot "
                 "use them: build this attention with rotary=None, or call it without keys."
             )
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
@@ -109,16 +109,16 @@ class MultiHeadAttention(Watchable):
         return torch.cat((keys_BSD, values_BSD), dim=-1)
 
     def attend(self, query_BTD: Tensor, memory_BS2D: Tensor, mask: Mask | None = None) -> Tensor:
-        """Queries [B, T, D] to outputs [B, T, D] over memory that `project` has projected.
+        """Cross-attention: queries [B, T, D] to outputs [B, T, D] over a memory from `project`.
 
-        The rows of single steps may be several for one row of the memory, side by side: they are
-        then that row's queries, and the memory is read once for all of them.
+        In single steps, several consecutive rows (a beam) may share one row of the memory: they are
+        treated as queries of that row, and the memory is read once for all of them.
         """
         rows, sources = query_BTD.shape[0], memory_BS2D.shape[0]
         if rows != sources and self.watch is None:
             together_BND = query_BTD.view(sources, -1, self.width)
             return self.attend(together_BND, memory_BS2D, mask).view(rows, -1, self.width)
-        if rows != sources:  # whoever watches wants to see each row
+        if rows != sources:  # a watcher gets the weights of each row
             memory_BS2D = memory_BS2D.repeat_interleave(rows // sources, dim=0)
             mask = None if mask is None else mask.repeat(rows // sources)
         bias = self.in_projection.bias
@@ -127,14 +127,14 @@ class MultiHeadAttention(Watchable):
         return self._context(query_BTD, memory_BS2D, mask)
 
     def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
-        """One more step [R, 1, D] over what it remembers of its own, or over a projected source."""
+        """One decoding step [R, 1, D] with a KV cache: its own past, or a projected source."""
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
         rows = 3 * self.width if isinstance(past, SelfAttentionSlots) else self.width
         bias = None if bias_3D is None else bias_3D[:rows]
         projected_R1E = linear(x_R1D, weight_3DD[:rows], bias)
         if self.rotary is not None and isinstance(past, SelfAttentionSlots):
             places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
-            projected_R1E = self._turn(projected_R1E, self.rotary, places)
+            projected_R1E = self._rotate(projected_R1E, self.rotary, places)
         context_R1D = past.attend(projected_R1E, self.heads)
         if self.gate is None:
             return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
@@ -149,7 +149,9 @@ class MultiHeadAttention(Watchable):
         mask: Mask | None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Over the memory; without it the query is [B, T, 3D], with keys and values of its own."""
+        """Context over the memory; without a memory the query is [B, T, 3D]: queries, keys and
+        values.
+        """
         query_BTD, own_memory = query_BTE[..., : self.width], query_BTE[..., self.width :]
         keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
         dropout = self.dropout if self.training else 0.0
@@ -181,8 +183,8 @@ class MultiHeadAttention(Watchable):
         output_BTD = linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
         return output_BTD if gate is None else gate.on_output(output_BTD)
 
-    def _turn(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
-        """Queries and keys by their positions."""
+    def _rotate(self, projected_BT3D: Tensor, rotary: Rotary, start: int | Places) -> Tensor:
+        """Apply rotary positions to queries and keys."""
         query_BTD, keys_BTD, values_BTD = projected_BT3D.chunk(3, dim=-1)
         turned = [
             rotary.rotate(self._split_heads(x_BTD), start).transpose(1, 2).flatten(2)
@@ -203,7 +205,7 @@ class MultiHeadAttention(Watchable):
         return x_BTHK.transpose(1, 2)
 
     def _initialise(self) -> None:
-        # As torch.nn.MultiheadAttention: Glorot over the fused [3D, D], zero biases.
+        # Initialised as torch.nn.MultiheadAttention: Glorot over the fused [3D, D], zero biases.
         nn.init.xavier_uniform_(self.in_projection.weight)
         if self.in_projection.bias is not None:
             nn.init.zeros_(self.in_projection.bias)

@@ -1,4 +1,6 @@
-"""Self-attention that knows how far apart two frames are: Transformer-XL's relative positions."""
+"""Relative positional self-attention, as in Transformer-XL: scores depend on the distance of two
+frames.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,13 @@ from transduce.nn.positions import Sinusoidal
 
 
 class RelativeAttention(MultiHeadAttention):
-    """Scores ((q_t + u)ᵀ k_s + (q_t + v)ᵀ W^R r_{t−s}) / √K, with r a wave for each distance.
+    """Scores ((q_t + u)ᵀ k_s + (q_t + v)ᵀ W^R r_{t−s}) / √K, with r a sinusoid for each distance.
 
-    Dai et al. 2019, section 3.3, https://arxiv.org/abs/1901.02860: what is there, and how far away.
-    u and v are learned for each head.
+    Dai et al. 2019, section 3.3, https://arxiv.org/abs/1901.02860. The first term is about content,
+    the second about distance. u and v are learned for each head.
 
-    The second term is a number for each pair of frames, so the weights cannot stay inside a fused
-    kernel as they do with rotary positions; a fused kernel takes it as a bias of its full size,
-    which saves nothing in training.
+    The second term is one number for each pair of frames, so a fused kernel would need it as a bias
+    of the full size, which saves nothing in training; with rotary positions fused kernels work.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class RelativeAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(width, heads, dropout, bias)
         if waves.width != width:
-            raise ValueError(f"Waves of width {waves.width} do not fit attention of width {width}.")
+            raise ValueError(
+                f"Positions of width {waves.width} do not fit attention of width {width}."
+            )
         self.waves = waves
         self.distance_projection = nn.Linear(width, width, bias=False)
         self.content_bias_HK = nn.Parameter(torch.empty(heads, width // heads))
@@ -58,7 +61,7 @@ class RelativeAttention(MultiHeadAttention):
         others = (keys_BSD, values_BSD, cache, memory_BS2D)
         if any(other is not None for other in others):
             raise ValueError(
-                "Relative positions compare places in one whole sequence: they take no keys of "
+                "Relative positions compare positions in one whole sequence: they take no keys of "
                 "another and no cache."
             )
         projected_BT3D = linear(query_BTD, self.in_projection.weight, self.in_projection.bias)
@@ -82,19 +85,20 @@ class RelativeAttention(MultiHeadAttention):
         return self._joined(F.dropout(weights_BHTT, dropout) @ values_BHTK)
 
     def distances(self, T: int) -> Tensor:
-        """The wave r_d of each distance d = T − 1, …, 0, …, −(T − 1) [2T − 1, D]."""
+        """The sinusoid r_d of each distance d = T − 1, …, 0, …, −(T − 1) [2T − 1, D]."""
         back_TD = self.waves(T)
-        # sin(−x) = −sin(x) and cos(−x) = cos(x): the table need not know negative places.
+        # sin(−x) = −sin(x) and cos(−x) = cos(x), so the table needs no negative positions.
         sign_D = torch.ones_like(back_TD[:1])
         sign_D[:, 0::2] = -1
         return torch.cat((back_TD.flip(0), back_TD[1:] * sign_D))
 
 
 def by_key(distance_BHTR: Tensor) -> Tensor:
-    """From a column for each distance T − 1 … −(T − 1) to one for each key: [B, H, T, T].
+    """Relative shift: from a column for each distance T − 1 … −(T − 1) to one for each key [B, H,
+    T, T].
 
-    Row t wants the columns from T − 1 − t on. One column more in front, and the rows read on one
-    after the other in steps of one less do just that: Dai et al. 2019, appendix B.
+    Row t needs the columns from T − 1 − t on. Padding one column in front and reading the same
+    memory with rows that are one shorter does exactly that: Dai et al. 2019, appendix B.
     """
     B, H, T, R = distance_BHTR.shape
     padded_BHTR = F.pad(distance_BHTR, (1, 0))

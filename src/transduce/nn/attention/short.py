@@ -1,9 +1,9 @@
-"""Attention over short sequences on a GPU: one program for one head of one sentence.
+"""Fused attention for short sequences on a GPU: one Triton program for each head of each sentence.
 
-Kernels made for thousands of positions waste most of their tiles on a sentence of thirty, and a
-sentence is what translation is about. Here queries, keys and values of a head fit into registers,
-are read once and written once, forward and backward. They are read from, and their gradients
-written to, the very tensors that the projections work on.
+Kernels made for thousands of positions waste most of their tiles on a sentence of thirty tokens.
+Here the queries, keys and values of a head fit into registers and are read once and written once,
+forward and backward. They are read from, and their gradients written to, the tensors that the
+projections use, without copies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.nn.linear import column_sums, remember_sums
+from transduce.nn.gradient_sums import GRADIENT_SUMS
+from transduce.nn.linear import column_sums
 from transduce.nn.masks import Mask, Segments
 from transduce.nn.triton import kernels
 
@@ -22,7 +23,7 @@ HEAD_WIDTHS = (16, 32, 64, 128)
 
 
 def fits(query_BTD: Tensor, length: int, heads: int, mask: Mask | None) -> bool:
-    """Whether `short_attention` can stand in for the general kernel; `length` is of the keys."""
+    """Whether `short_attention` can replace the general kernel; `length` is the number of keys."""
     width = query_BTD.shape[-1]
     T = query_BTD.shape[1]
     if not query_BTD.is_cuda or query_BTD.dtype not in (torch.bfloat16, torch.float16):
@@ -42,15 +43,16 @@ def short_attention(
     mask: Mask | None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(QKᵀ/√K) V for all heads side by side, context [B, T, D].
+    """softmax(QKᵀ/√K) V for all heads side by side; context [B, T, D].
 
-    The memory is [B, S, 2D], keys and then values; without it the query is [B, T, 3D], queries,
+    The memory is [B, S, 2D], keys and then values; without it the query is [B, T, 3D]: the queries,
     keys and values of self-attention.
     """
     segments = None if mask is None else mask.segments
     causal = mask is not None and mask.causal
     seed = None
-    if dropout > 0:  # drawn by torch, so that its generator's state is all there is to keep
+    # the seed is drawn by torch, so that the state of its generator is all there is to save
+    if dropout > 0:
         seed = torch.randint(2**31, (1,), device=query_BTE.device)
     context_BTD: Tensor = _ShortAttention.apply(  # type: ignore[no-untyped-call]
         query_BTE, memory_BSE, heads, segments, causal, seed, dropout
@@ -97,14 +99,14 @@ class _ShortAttention(torch.autograd.Function):
             *_split(by_query, by_memory),
             *_split(sums, memory_sums),
         )
-        remember_sums(by_query, column_sums(sums))
+        GRADIENT_SUMS.put(by_query, column_sums(sums))
         if by_memory is not None and memory_sums is not None:
-            remember_sums(by_memory, column_sums(memory_sums))
+            GRADIENT_SUMS.put(by_memory, column_sums(memory_sums))
         return by_query, by_memory, None, None, None, None, None
 
 
 def _sums_of_each(x_BTD: Tensor, count: int) -> Tensor:
-    """Where the sums over each sequence's rows go; zeros, as some are empty."""
+    """A buffer for the sum over each sequence's rows; zeros, as some sequences are empty."""
     return x_BTD.new_zeros(count, x_BTD.shape[-1], dtype=torch.float32)
 
 
@@ -121,7 +123,7 @@ def _launch(
     how: tuple[int, Segments | None, bool, float],
     *others: Tensor,
 ) -> None:
-    """Gradients lie as the tensors do that they are of, so the same strides serve both."""
+    """Gradients have the same memory layout as their tensors, so the same strides serve both."""
     heads, segments, causal, dropout = how
     query_BTD, keys_BSD, _ = inputs
     (B, T, D), S = query_BTD.shape, keys_BSD.shape[1]

@@ -1,14 +1,15 @@
-"""When each token of a text was said: the most probable CTC labelling of the frames that says it.
+"""CTC forced alignment: when each token of a transcript is spoken, by the Viterbi path.
 
-Viterbi over 2U + 1 states, a gap before and after every token. As in Kürzinger et al. 2020,
-https://arxiv.org/abs/2007.09127, but a text and a recording may differ within as well: audio that
-no token says, and tokens that nobody says, have a price instead of a place.
+Viterbi over 2U + 1 states: each token, and a gap (blank) before and after every token. As in
+Kürzinger et al. 2020, https://arxiv.org/abs/2007.09127, but transcript and recording may also
+differ: audio that is not in the transcript, and tokens that are not spoken, are allowed at a
+penalty.
 
-Memory stays small for hours of audio: of a block of frames only where every state came from at its
-beginning is kept. From the end backwards that tells where the best path enters and leaves each
-block, and then its course is found again in the few states between the two.
+Memory stays small for hours of audio. Of each block of frames only the state at its beginning is
+kept, for every state at its end (checkpointing). Going backwards, this gives the states in which
+the best path enters and leaves each block; the path inside a block is then computed again.
 
-    U tokens    G gaps, U + 1; state 2g is gap g, state 2u + 1 is token u    X block of frames
+    U tokens   G gaps, U + 1; state 2g is gap g, state 2u + 1 is token u   X block of frames
 """
 
 from __future__ import annotations
@@ -31,48 +32,48 @@ Gaps = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerance:
-    """What may differ between a text and a recording, as natural logarithms of probabilities."""
+class MismatchPenalties:
+    """Penalties for differences between transcript and audio, as natural log-probabilities."""
 
-    unwritten: float = -2.0
-    """For each frame of audio that no token says, where the text allows a break."""
-    unread: float = -6.0
-    """For each token that is left out."""
-    unread_line: float | None = None
-    """For each token of all that is left out from one break to another; None: as any other.
+    insertion: float = -2.0
+    """For each frame of audio that is not in the transcript, at a possible break."""
+    deletion: float = -6.0
+    """For each token that is not spoken (a deletion)."""
+    line_deletion: float | None = None
+    """For each token of a whole stretch that is deleted from one break to another; None: as others.
 
     Lines that begin alike would otherwise share what one of them has: its first words here, its
     last ones there."""
 
     def __post_init__(self) -> None:
-        if self.unwritten > 0 or self.unread > 0 or (self.unread_line or 0) > 0:
-            raise ValueError("A tolerance is the logarithm of a probability: zero or less.")
+        if self.insertion > 0 or self.deletion > 0 or (self.line_deletion or 0) > 0:
+            raise ValueError("A penalty is the logarithm of a probability: zero or less.")
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Where each token was said; tensors on the CPU."""
+    """Start, end and confidence of each token; tensors on the CPU."""
 
     first_U: Tensor
-    """First frame of each token; −1 of those that were left out."""
+    """First frame of each token; −1 if deleted."""
     last_U: Tensor
-    """Last frame of each token, itself included; −1 of those that were left out."""
+    """Last frame of each token, inclusive; −1 if deleted."""
     confidence_U: Tensor
-    """Geometric mean of the token's probability over its frames; 0 of those left out."""
+    """Geometric mean of the token's probability over its frames; 0 if deleted."""
     scores_S: Tensor
-    """ln p of each frame's label on the path, or what was charged for it."""
+    """ln p of each frame's label on the path, or the penalty paid for it."""
 
     @property
-    def left_out_U(self) -> Tensor:
+    def deleted_U(self) -> Tensor:
         return self.first_U < 0
 
     def segment_confidence(self, start: int, end: int, window: int = 30) -> float:
-        """How surely tokens start … end − 1 are what was said: the worst mean over any window.
+        """Confidence of tokens start … end − 1: the lowest mean log-probability over any window.
 
         Kürzinger et al. 2020, section 2.3: one wrong word in a long line must show. A natural
         logarithm; −∞ where fewer than half of the tokens were found.
         """
-        found = ~self.left_out_U[start:end]
+        found = ~self.deleted_U[start:end]
         if 2 * int(found.sum()) < max(1, len(found)):
             return -float("inf")
         first = int(self.first_U[start:end][found].min())
@@ -86,16 +87,16 @@ def align(
     log_probs_SV: Tensor,
     tokens_U: Tensor,
     blank: int = 0,
-    tolerance: Tolerance | None = None,
+    penalties: MismatchPenalties | None = None,
     breaks_G: Tensor | None = None,
 ) -> Alignment:
-    """The best alignment of tokens [U] with frames [S, V], where the frames are.
+    """The best alignment (Viterbi) of tokens [U] with log-probabilities of frames [S, V].
 
-    With a tolerance, audio and text may differ; `breaks_G` [U + 1] says before which tokens audio
-    may come that is not in the text (and, the last, after all of them): both ends if not given.
-    Raises ValueError where there are too few frames for the tokens.
+    With penalties, audio and transcript may differ; `breaks_G` [U + 1] says before which tokens
+    there may be audio that is not in the transcript (the last entry: after all of them); by default
+    at both ends. Raises ValueError where there are too few frames for the tokens.
     """
-    lattice = _Lattice(log_probs_SV, tokens_U, blank, tolerance, breaks_G)
+    lattice = _Lattice(log_probs_SV, tokens_U, blank, penalties, breaks_G)
     origins = [lattice.origins(start) for start in range(0, lattice.frames, BLOCK)]
     end = lattice.best_end()
     pieces = []
@@ -108,7 +109,9 @@ def align(
 
 
 class _Step(NamedTuple):
-    """The best score of each state, and the state it comes from: itself unless told."""
+    """The best score of each state, and its back-pointer: the state itself unless one of these says
+    otherwise.
+    """
 
     token_U: Tensor
     gap_G: Tensor
@@ -123,27 +126,27 @@ class _Step(NamedTuple):
 
 
 class _Lattice:
-    """The states of a text and how well they do, frame by frame."""
+    """The Viterbi lattice of a transcript: the score of each state, frame by frame."""
 
     def __init__(
         self,
         log_probs_SV: Tensor,
         tokens_U: Tensor,
         blank: int,
-        tolerance: Tolerance | None,
+        penalties: MismatchPenalties | None,
         breaks_G: Tensor | None,
     ) -> None:
         self.log_probs_SV = log_probs_SV.float()
         self.tokens_U = tokens_U.to(log_probs_SV.device)
         self.blank = blank
-        self.tolerance = tolerance
+        self.penalties = penalties
         self.frames, self.count = len(log_probs_SV), len(tokens_U)
         device = log_probs_SV.device
         if breaks_G is None:
             breaks_G = torch.zeros(self.count + 1, dtype=torch.bool)
             breaks_G[[0, -1]] = True
         self.breaks_G = breaks_G.to(device)
-        # From one token to the next without a blank, but never between equal ones.
+        # A transition from a token to the next without a blank, except between equal tokens.
         self.bar_U = torch.zeros(self.count, dtype=torch.float64, device=device)
         self.bar_U[1:].masked_fill_(self.tokens_U[1:] == self.tokens_U[:-1], NEVER)
         # Sums over hours of frames need float64.
@@ -153,7 +156,9 @@ class _Lattice:
         self.gap_G, _ = self._skip(self.gap_G, self.breaks_G)
 
     def origins(self, start: int) -> Tensor:
-        """Go on over a block of frames; the state at its start from which each state comes."""
+        """Advance over a block of frames; returns for each state its state at the start of the
+        block.
+        """
         state_N = torch.arange(2 * self.count + 1, dtype=torch.int32, device=self.gap_G.device)
         from_gap_G, from_token_U = state_N[0::2], state_N[1::2]
         everything = slice(0, self.count)
@@ -171,10 +176,10 @@ class _Lattice:
         return origins_N
 
     def best_end(self) -> int:
-        """The state in which the best path ends: the last gap, or a token with none read after."""
-        unread = self.tolerance.unread if self.tolerance else NEVER
+        """The last state of the best path: the last gap, or a token after which all are deleted."""
+        deletion = self.penalties.deletion if self.penalties else NEVER
         after_U = torch.arange(self.count - 1, -1, -1, device=self.bar_U.device)
-        rest_U = torch.where(after_U > 0, after_U * unread, 0.0)
+        rest_U = torch.where(after_U > 0, after_U * deletion, 0.0)
         ends = torch.cat((self.gap_G[-1:], self.token_U + rest_U))
         best = int(ends.argmax())
         if not ends[best] > NEVER:
@@ -216,8 +221,8 @@ class _Lattice:
         label_S = torch.full_like(path_S, self.blank)
         label_S[on_token_S] = self.tokens_U[at_S[on_token_S]]
         scores_S = self.log_probs_SV[frame_S, label_S].double()
-        if self.tolerance:
-            charged_S = scores_S.clamp(min=self.tolerance.unwritten)
+        if self.penalties:
+            charged_S = scores_S.clamp(min=self.penalties.insertion)
             scores_S = torch.where(~on_token_S & self.breaks_G[at_S], charged_S, scores_S)
         spoken, where_S = at_S[on_token_S], frame_S[on_token_S]
         room_U = torch.full_like(self.tokens_U, -1)
@@ -229,7 +234,7 @@ class _Lattice:
         return Alignment(*(tensor.cpu() for tensor in found))
 
     def _step(self, token_U: Tensor, gap_G: Tensor, t: int, tokens: slice) -> _Step:
-        """One frame more, for some neighbouring tokens and the gaps around them."""
+        """One more frame, for a range of tokens and the gaps around them."""
         before_G = F.pad(token_U, (1, 0), value=NEVER)
         best_U = torch.maximum(token_U, gap_G[:-1])
         moving_U = before_G[:-1] + self.bar_U[tokens]
@@ -238,11 +243,11 @@ class _Lattice:
         pause = emission_V[self.blank]
         skipped_from_G = None
         new_gap_G = torch.maximum(gap_G, before_G)
-        if self.tolerance is None:
+        if self.penalties is None:
             new_gap_G += pause
         else:
             breaks_G = self.breaks_G[tokens.start : tokens.stop + 1]
-            charged = pause.clamp(min=self.tolerance.unwritten)
+            charged = pause.clamp(min=self.penalties.insertion)
             new_gap_G += torch.where(breaks_G, charged, pause)
             new_gap_G, skipped_from_G = self._skip(new_gap_G, breaks_G)
         return _Step(
@@ -255,15 +260,19 @@ class _Lattice:
         )
 
     def _skip(self, gap_G: Tensor, breaks_G: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Each gap, or an earlier one and all tokens between left out, and which."""
-        if self.tolerance is None:
+        """Deletions: each gap reached directly, or from an earlier gap with all tokens between
+        deleted, and which.
+        """
+        if self.penalties is None:
             return gap_G, None
-        some = self.tolerance.unread
+        some = self.penalties.deletion
         best_G, from_G = _skip_at(gap_G, some)
-        if self.tolerance.unread_line is None:
+        if self.penalties.line_deletion is None:
             return best_G, from_G
-        # The rest of a line, whole lines, the beginning of another.
-        whole_G, line_G = _skip_at(best_G.masked_fill(~breaks_G, NEVER), self.tolerance.unread_line)
+        # The rest of a line, whole lines, and the beginning of another line.
+        whole_G, line_G = _skip_at(
+            best_G.masked_fill(~breaks_G, NEVER), self.penalties.line_deletion
+        )
         better_G = breaks_G & (whole_G > best_G)
         from_G = torch.where(better_G, from_G[line_G], from_G)
         best_G, last_G = _skip_at(torch.where(better_G, whole_G, best_G), some)
@@ -271,18 +280,21 @@ class _Lattice:
 
 
 def _skip_at(gap_G: Tensor, price: float) -> tuple[Tensor, Tensor]:
-    """The best of each gap and all before it, so much for every token between, and which."""
+    """The best of each gap and all gaps before it, at `price` for every token between, and
+    which.
+    """
     price_G = price * torch.arange(len(gap_G), device=gap_G.device).double()
     best_G, from_G = (gap_G - price_G).cummax(dim=0)
     return best_G + price_G, from_G
 
 
 def _trace(how_XU: Codes, said_XG: Codes, skipped_XG: Gaps, end: int) -> States:
-    """The state at each frame of a block, from the last backwards."""
+    """Backtrace: the state at each frame of a block, from the last frame backwards."""
     state, path = end, np.empty(len(how_XU), dtype=np.int64)
     for x in reversed(range(len(how_XU))):
         if state % 2 == 0:
-            state = 2 * int(skipped_XG[x, state // 2])  # the rest was left out in this very frame
+            # the tokens between were deleted in this frame
+            state = 2 * int(skipped_XG[x, state // 2])
         path[x] = state
         state -= int((how_XU if state % 2 else said_XG)[x, state // 2])
     return path

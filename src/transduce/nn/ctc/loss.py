@@ -1,7 +1,7 @@
-"""Connectionist temporal classification: a label or a blank for every frame.
+"""CTC (connectionist temporal classification): loss and greedy decoding.
 
-Graves et al. 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf. The labels of a sequence are
-those of its frames, runs of the same label taken once, blanks left out.
+Graves et al. 2006, https://www.cs.toronto.edu/~graves/icml_2006.pdf. Every frame has a label or a
+blank; the labels of a sequence are those of its frames with repetitions merged and blanks removed.
 
     U labels
 """
@@ -16,14 +16,14 @@ from torch import Tensor
 
 
 class CtcLoss(NamedTuple):
-    """Sums over a batch; divide by `tokens` for a mean, after adding up batches."""
+    """Sums over a batch; for a mean, add up batches first, then divide by `tokens`."""
 
     total: Tensor
     """−Σ ln p(targets | frames), differentiable."""
     tokens: Tensor
     """Target tokens that were counted."""
     impossible: Tensor
-    """Utterances left out of both: no labelling of so few frames gives their targets."""
+    """Utterances left out of both: they have fewer frames than their targets need."""
 
 
 def ctc_loss(
@@ -33,10 +33,10 @@ def ctc_loss(
     target_lengths_B: Tensor,
     blank: int = 0,
 ) -> CtcLoss:
-    """The loss of targets [B, T] given logits [B, S, V] of which the first lengths_B frames count.
+    """CTC loss of targets [B, T] given logits [B, S, V] of which the first lengths_B frames count.
 
-    Targets beyond target_lengths_B may be anything; before it, none may be the blank. Lengths are
-    best on the CPU: torch wants them there, and would wait for a device to learn them.
+    Targets beyond target_lengths_B are ignored; before it, none may be the blank. Lengths are best
+    on the CPU: torch needs them there and would otherwise synchronise with the device.
     """
     device = logits_BSV.device
     frames_B, labels_B = (
@@ -46,38 +46,42 @@ def ctc_loss(
     loss_B = F.ctc_loss(
         logits_BSV.float().log_softmax(dim=-1).transpose(0, 1),
         targets_BT,
-        lengths_B.clamp(min=1),  # none at all is undefined on some devices
+        lengths_B.clamp(min=1),  # zero frames are undefined on some devices
         target_lengths_B,
         blank,
         reduction="none",
-        zero_infinity=True,  # of those that do not fit: infinity would have a gradient of NaN
+        zero_infinity=True,  # of targets that do not fit: infinity would have a gradient of NaN
     )
     total = loss_B.where(fits_B, 0.0).sum()
     return CtcLoss(total, labels_B.where(fits_B, 0).sum(), (~fits_B).sum())
 
 
 def frames_needed(targets_BT: Tensor, target_lengths_B: Tensor) -> Tensor:
-    """The fewest frames that can say each row's targets: one each, and a blank between equals."""
+    """The fewest frames that each row's targets need: one for each, and a blank between equal
+    ones.
+    """
     place_T = torch.arange(targets_BT.shape[1], device=targets_BT.device)[1:]
     again_BT = (targets_BT[:, 1:] == targets_BT[:, :-1]) & (place_T < target_lengths_B[:, None])
     return target_lengths_B + again_BT.sum(dim=1)
 
 
 class CtcBest(NamedTuple):
-    """Labels found, padded with blanks to the most that a row has."""
+    """Greedy CTC labels, padded with blanks to the longest row."""
 
     tokens_BU: Tensor
     counts_B: Tensor
     first_BU: Tensor
     """First frame of each label's run."""
     last_BU: Tensor
-    """Last frame of it, itself included."""
+    """Last frame of each label's run, inclusive."""
     confidence_BU: Tensor
     """The label's mean probability over its run."""
 
 
 def ctc_greedy(log_probs_BSV: Tensor, lengths_B: Tensor, blank: int = 0) -> CtcBest:
-    """The labels of the most probable label of every frame, with their times."""
+    """Greedy (best path) CTC decoding: the most probable label of every frame, merged, with
+    times.
+    """
     B, S, _ = log_probs_BSV.shape
     best_BS, label_BS = log_probs_BSV.max(dim=-1)
     frame_S = torch.arange(S, device=label_BS.device)
@@ -86,7 +90,7 @@ def ctc_greedy(log_probs_BSV: Tensor, lengths_B: Tensor, blank: int = 0) -> CtcB
     begins_BS = said_BS & (label_BS != F.pad(label_BS[:, :-1], (1, 0), value=blank))
     counts_B = begins_BS.sum(dim=1)
     U = int(counts_B.max()) if B else 0
-    # Where no label is said, the frame goes to a column that is cut off again.
+    # Frames without a label go to an extra column, which is cut off again.
     column_BS = (begins_BS.cumsum(dim=1) - 1).masked_fill(~said_BS, U)
 
     def gathered(values_BS: Tensor, how: str, empty: int) -> Tensor:

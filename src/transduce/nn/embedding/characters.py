@@ -1,4 +1,4 @@
-"""Words by their letters: one vector a word, from however many letters it has."""
+"""Character-level word embeddings: one vector for each word, from its characters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from transduce.nn.recurrent.stack import Recurrent
 
-SPAN = 3  # letters that a convolution sees at once
+SPAN = 3  # width of the convolution kernel, in characters
 
 
 class RecurrentLetters(nn.Module):
-    """What an LSTM holds after reading a word forwards, and another after reading it backwards.
+    """Bidirectional character LSTM: the last states of a forward and a backward LSTM.
 
     Lample et al. 2016, https://arxiv.org/abs/1603.01360.
     """
@@ -22,14 +22,14 @@ class RecurrentLetters(nn.Module):
         self.recurrent = Recurrent("lstm", width, width // 2, 1, bidirectional=True)
 
     def forward(self, letters_NC: Tensor) -> Tensor:
-        """Letters [N, C], 0 where a word has ended, to features [N, D]; zeros for no letters."""
+        """Characters [N, C], padded with 0, to features [N, D]; zeros for an empty word."""
         lengths_N = (letters_NC != 0).sum(dim=1).cpu()
         _, final = self.recurrent(self.table(letters_NC), None, lengths_N)
         return torch.cat([h_ND for h_ND, _ in final], dim=-1)
 
 
 class ConvolvedLetters(nn.Module):
-    """The greatest value of each feature over all spans of a word.
+    """Character CNN with max pooling over the positions of a word.
 
     Dos Santos and Zadrozny 2014; Ma and Hovy 2016, https://arxiv.org/abs/1603.01354.
     """
@@ -40,9 +40,9 @@ class ConvolvedLetters(nn.Module):
         self.convolution = nn.Conv1d(width, width, SPAN, padding=SPAN // 2)
 
     def forward(self, letters_NC: Tensor) -> Tensor:
-        """Letters [N, C], 0 where a word has ended, to features [N, D]; zeros for no letters."""
+        """Characters [N, C], padded with 0, to features [N, D]; zeros for an empty word."""
         real_N1C = (letters_NC != 0).unsqueeze(1)
-        # Beyond a word's end there is nothing, as before its beginning, however it is padded.
+        # Zero padding on both sides, so that the amount of padding does not change the result.
         x_NDC = self.table(letters_NC).mT * real_N1C
         features_NDC: Tensor = self.convolution(x_NDC).relu() * real_N1C
         return features_NDC.amax(dim=-1)

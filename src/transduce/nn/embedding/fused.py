@@ -1,4 +1,4 @@
-"""The vectors of tokens with their positions, dropped out, in one kernel on a GPU.
+"""Fused embedding on a GPU: token vectors, positions and dropout in one Triton kernel.
 
 Written out it is a look-up, a product, another look-up, a sum and a dropout, each of which reads
 and writes all vectors of a batch.
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from transduce.nn.residual import WIDEST, tile_of_rows
+from transduce.nn.torch_private import embedding_backward
 from transduce.nn.triton import early, kernels
 
 
 def applies(tokens_BT: Tensor, table_VD: Tensor) -> bool:
-    """Whether `embedded` can be used: in training on a GPU, tables in float32."""
+    """Whether `embedded` can be used: in training on a GPU, with float32 tables."""
     return (
         tokens_BT.is_cuda
         and torch.is_grad_enabled()
@@ -35,7 +36,7 @@ def embedded(
 ) -> Tensor:
     """dropout(scale · table[tokens] + positions), x_BTD.
 
-    Positions are a table [T, D] and each token's row in it [B, T]; they are not learned.
+    Positions are a fixed table [T, D] and the row of each token in it [B, T].
     """
     seed = torch.randint(2**31, (1,), device=tokens_BT.device) if dropout > 0 else None
     x_BTD: Tensor = _Embedded.apply(  # type: ignore[no-untyped-call]
@@ -76,7 +77,7 @@ class _Embedded(torch.autograd.Function):
             **early(table.device, learning=any(ctx.needs_input_grad)),
             **tile,
         )
-        # What was dropped is drawn again from the seed rather than kept.
+        # The dropout mask is recomputed from the seed in the backward pass rather than stored.
         ctx.save_for_backward(tokens, seed)
         ctx.how = (len(table), scale, dropout)
         return x
@@ -100,5 +101,5 @@ class _Embedded(torch.autograd.Function):
             DROPS=seed is not None,
             **tile,
         )
-        by_table = torch.ops.aten.embedding_dense_backward(by_rows, tokens, vocabulary, -1, False)
+        by_table = embedding_backward(by_rows, tokens, vocabulary)
         return None, by_table, None, None, None, None

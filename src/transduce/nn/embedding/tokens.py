@@ -1,4 +1,4 @@
-"""The token front end: a look-up table, positions, dropout."""
+"""Token embeddings: a look-up table, positional encoding, dropout."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How wrong the predictions are, and how often right: cross-entropy with label smoothing.
+"""Cross-entropy loss with label smoothing, and accuracy, without storing all logits.
 
-The logits of a batch, tokens × vocabulary, are larger than all else in a small model. They are
-computed a chunk of rows at a time and turned into their own gradient at once, so no more than one
-chunk of them ever exists, whatever the batch and the vocabulary.
+The logits of a batch, tokens × vocabulary, are larger than everything else in a small model. They
+are computed a chunk of rows at a time and turned into their gradient at once, so only one chunk
+exists at any time, whatever the batch and the vocabulary.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import cast, column_sums
+from transduce.nn.linear import column_sums
 from transduce.nn.loss.softmax import softmax_gradient
+from transduce.nn.mixed_precision import cast
 
-# Elsewhere the host would wait until the accelerator has counted the rows to select.
+# Elsewhere the host would have to wait until the device has counted the selected rows.
 SELECTING_DEVICES = frozenset({"cpu"})
 CHUNK = {"cpu": 2**22, "cuda": 2**27}  # logits held at a time: fits a cache, fills a GPU
 
 
 class Loss(NamedTuple):
-    """Sums over the tokens of a batch; divide by `tokens` for a mean, after adding up batches."""
+    """Sums over the tokens of a batch; for a mean, add up batches first, then divide by
+    `tokens`.
+    """
 
     total: Tensor
-    """What training minimises, differentiable: smoothed, with the shares of R-Drop and CTC."""
+    """The training objective, differentiable: label smoothing, R-Drop and CTC included."""
     nll: Tensor
-    """−Σ ln p(target), without any of these, detached: its mean's exponential is the perplexity."""
+    """Negative log-likelihood −Σ ln p(target), detached; exp of its mean is the perplexity."""
     correct: Tensor
-    """How many tokens had the target as the most probable one."""
+    """Tokens predicted correctly: the target is the most probable one."""
     tokens: Tensor
-    """How many tokens were counted."""
+    """Number of tokens, padding left out."""
 
 
 def cross_entropy(
@@ -56,7 +59,7 @@ def cross_entropy(
     targets_N = targets_N.masked_fill(~counted_N, 0)  # `ignore` need not be a token: −100, say
     if torch.is_autocast_enabled(features_ND.device.type):
         features_ND = features_ND.to(torch.get_autocast_dtype(features_ND.device.type))
-    # Not asked inside: there, what needs a gradient says so even where nobody will ask for it.
+    # Decided here: inside, `requires_grad` is also true where no gradient will be asked for.
     learns = wants_gradient(features_ND, weight_VD, bias_V)
     total, nll, correct = _Chunked.apply(  # type: ignore[no-untyped-call]
         features_ND, weight_VD, bias_V, targets_N, counted_N, smoothing, learns
@@ -65,14 +68,14 @@ def cross_entropy(
 
 
 def wants_gradient(*inputs: Tensor | None) -> bool:
-    """Whether a gradient can be asked for: not in validation, under no_grad or inference_mode."""
+    """Whether a gradient can be asked for; not in validation, under no_grad or inference_mode."""
     wanted = any(tensor is not None and tensor.requires_grad for tensor in inputs)
     return wanted and torch.is_grad_enabled()
 
 
 def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
-    """total += one other, summed in the total's own type."""
-    if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # summed in float32 as it comes
+    """total += one @ other, accumulated in the type of the total."""
+    if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # accumulated in float32 directly
         torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
     elif total_VD.dtype == one_VC.dtype:
         total_VD.addmm_(one_VC, other_CD)
@@ -81,7 +84,7 @@ def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
 
 
 class _Chunked(torch.autograd.Function):
-    """The loss, and in the same pass its gradient by features, weight and bias."""
+    """The loss, and in the same pass its gradient with respect to features, weight and bias."""
 
     @staticmethod
     def forward(
@@ -126,7 +129,7 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        # All that is left to do is the scale that the caller put on the sum.
+        # Only the factor by which the caller has scaled the loss is missing.
         scale = gradients[0]
         return (
             *(None if g is None else g * scale.to(g.dtype) for g in ctx.found),

@@ -1,7 +1,8 @@
-"""Two passes with different dropout, and how much they disagree: R-Drop.
+"""R-Drop: two forward passes with different dropout, and a KL divergence between them as
+regularisation.
 
-Liang et al. 2021, https://arxiv.org/abs/2106.14448. As with the loss, logits exist a chunk of rows
-at a time, and become their own gradient at once.
+Liang et al. 2021, https://arxiv.org/abs/2106.14448. As in `cross_entropy`, logits exist a chunk of
+rows at a time and are turned into their gradient at once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import cast, column_sums
+from transduce.nn.linear import column_sums
 from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss, add_product_
 from transduce.nn.loss.softmax import softmax_gradient
+from transduce.nn.mixed_precision import cast
 from transduce.nn.triton import kernels
 
 
@@ -27,10 +29,11 @@ def r_drop_cross_entropy(
     smoothing: float = 0.0,
     ignore: int = 0,
 ) -> Loss:
-    """The mean loss of two passes, and `r_drop` times their divergence; see `cross_entropy`.
+    """The mean cross-entropy of two passes plus `r_drop` times their KL divergence.
 
     The second half of the rows, along the first dimension that is not 1, is the second pass over
-    what the first half passed over. Their divergence is ½ (KL(p‖q) + KL(q‖p)), summed.
+    the same data. The divergence is symmetric, ½ (KL(p‖q) + KL(q‖p)), and summed. See
+    `cross_entropy` for the other arguments.
     """
     features_ND, targets_N = features_BTD.flatten(0, -2), targets_BT.flatten()
     counted_N = targets_N != ignore
@@ -48,7 +51,7 @@ def r_drop_cross_entropy(
 
 
 class _Twice(torch.autograd.Function):
-    """The loss of both halves together, and in the same pass its gradient."""
+    """The loss of both passes together, and in the same pass its gradient."""
 
     @staticmethod
     def forward(
@@ -69,7 +72,7 @@ class _Twice(torch.autograd.Function):
         by_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
         total, nll, correct = torch.zeros(3, dtype=exact, device=features_ND.device).unbind()
         half = len(features_ND) // 2
-        # Less than the loss holds at a time: there are two tables of that size, or more.
+        # Smaller chunks than in `cross_entropy`: there are two or more tables of that size.
         tables = 2 if features_ND.is_cuda else 4
         size = max(1, CHUNK.get(features_ND.device.type, 2**25) // tables // weight_VD.shape[0])
         for start in range(0, half, size):
@@ -109,10 +112,11 @@ def r_drop_gradient(
     smoothing: float,
     r_drop: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Loss, negative log-probability and hits of each pair of rows; the gradient by both logits.
+    """Loss, negative log-likelihood and correctness of each pair of rows; the gradient of both
+    logits.
 
-    Negative log-probability and hits are means of the two; only gradients are masked by what is
-    counted, and the logits may be overwritten by them.
+    Negative log-likelihood and correctness are means of the two passes; only gradients are masked
+    where a row is ignored, and the logits may be overwritten by them.
     """
     if one_NV.is_cuda:
         return _on_cuda(one_NV, other_NV, targets_N, counted_N, smoothing, r_drop)

@@ -1,4 +1,4 @@
-"""Softmax, the loss of each row, and its gradient by the logits, in one go."""
+"""Softmax cross-entropy of each row and its gradient with respect to the logits, in one pass."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from transduce.nn.triton import kernels
 def softmax_gradient(
     logits_NV: Tensor, targets_N: Tensor, counted_N: Tensor, smoothing: float, gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, negative log-probability and hit of each row, in float32 or better; and the gradient.
+    """Loss, negative log-likelihood and correctness of each row, in float32 or better; and the
+    gradient.
 
-    Softmax is taken in that type too. With `gradient`, the fourth is ∂loss/∂logits = softmax −
-    target distribution in the logits' own type, zeros for rows that are not counted, and the logits
+    The softmax is computed in that type too. With `gradient`, the fourth result is ∂loss/∂logits =
+    softmax − target distribution in the type of the logits, zero for ignored rows, and the logits
     may be overwritten. The other three are not masked.
     """
     if logits_NV.is_cuda:
         return _on_cuda(logits_NV, targets_N, counted_N, smoothing, gradient)
     given = logits_NV.dtype
-    # Of bfloat16 too: a probability near one would else have no distance from it.
+    # Also for bfloat16 logits: otherwise a probability near one could not be told from one.
     logits_NV = logits_NV.to(torch.promote_types(given, torch.float32))
     at_N1 = targets_N[:, None]
     target_N = logits_NV.gather(1, at_N1).squeeze(1)
     hit_N = target_N >= logits_NV.amax(dim=-1)
     p_NV = logits_NV.softmax(dim=-1)
     nll_N = -p_NV.gather(1, at_N1).squeeze(1).log()
-    lost_N = nll_N > 60  # too little is left of such probabilities to take their logarithm
+    lost_N = nll_N > 60  # such probabilities underflow, and have no logarithm
     if bool(lost_N.any()):
         nll_N[lost_N] = -logits_NV[lost_N].log_softmax(-1).gather(1, at_N1[lost_N])[:, 0]
     loss_N = nll_N

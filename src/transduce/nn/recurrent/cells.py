@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-# What a cell remembers: (h_BD,) or (h_BD, c_BD). Batch comes first in every part, so that beam
-# search reorders any state with one index_select per part.
+# The state of a cell: (h_BD,) or (h_BD, c_BD). The batch is the first dimension of every part, so
+# that beam search reorders any state with one index_select per part.
 State = tuple[Tensor, ...]
 
 Steps = TypeVar("Steps", Tensor, PackedSequence)
 
 
 class Cell(nn.Module):
-    """One recurrent layer in one direction: `input_width` numbers a step in, `width` out."""
+    """One recurrent layer in one direction: `input_width` features for each step in, `width`
+    out.
+    """
 
     state_parts = 1
 
@@ -50,19 +52,20 @@ class Cell(nn.Module):
 
 
 class KernelCell(Cell):
-    """A cell whose weights live in a module of torch, which has a fast kernel for sequences."""
+    """A cell whose weights are in a module of torch, which has a fast kernel for sequences."""
 
     kernel: nn.RNNBase
 
     def weights(self) -> list[nn.Parameter]:
-        """From the input, from the state, and the bias of each; the gates stacked along rows."""
+        """Input weight, recurrent weight and the bias of each; gates stacked along rows."""
         return self.kernel.all_weights[0]
 
     def forward(
         self, x_BSD: Tensor, state: State | None = None, lengths_B: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        # The precision of the weights rules, not autocast: that has taken cuDNN to fp16 where bf16
-        # was asked for (ATen's AutocastRNN.cpp), and oneDNN to a bf16 that some processors lack.
+        # The precision of the weights is used, not autocast's: autocast has run cuDNN in fp16 where
+        # bf16 was asked for (ATen's AutocastRNN.cpp), and oneDNN in a bf16 that some processors
+        # lack.
         with torch.autocast(x_BSD.device.type, enabled=False):
             x_BSD = x_BSD.to(self.weights()[0].dtype)
             state = self.zeros(len(x_BSD), x_BSD) if state is None else state
@@ -73,11 +76,11 @@ class KernelCell(Cell):
 
     def _run_ragged(self, x_BSD: Tensor, start: State, lengths_B: Tensor) -> tuple[Tensor, State]:
         steps = x_BSD.shape[1]
-        lengths_B = lengths_B.to("cpu", torch.int64)  # where packing wants them
+        lengths_B = lengths_B.to("cpu", torch.int64)  # pack_padded_sequence wants them there
         _check_lengths(x_BSD, lengths_B)
         if bool((lengths_B == steps).all()):
             return self._run_kernel(x_BSD, start)
-        # Packing knows no empty sequence: one step is taken and then taken back.
+        # pack_padded_sequence allows no empty sequence: one step is taken and then undone.
         packed = pack_padded_sequence(
             x_BSD, lengths_B.clamp(min=1), batch_first=True, enforce_sorted=False
         )
@@ -168,11 +171,12 @@ class LSTM(KernelCell):
 
 
 class PeepholeLSTM(Cell):
-    """The LSTM whose gates see the memory (Graves 2013; lecture D). W_ci, W_cf, W_co are diagonal.
+    """LSTM with peephole connections: gates see the memory cell (Graves 2013; lecture D). W_ci,
+    W_cf, W_co are diagonal.
 
-    i_t = σ(W_xi x_t + W_hi h_{t-1} + W_ci c_{t-1} + b_i), f_t likewise with W_cf,
-    c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c),
-    o_t = σ(W_xo x_t + W_ho h_{t-1} + W_co c_t + b_o),  h_t = o_t tanh(c_t).
+        i_t = σ(W_xi x_t + W_hi h_{t-1} + W_ci c_{t-1} + b_i),  f_t likewise with W_cf,
+        c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c),
+        o_t = σ(W_xo x_t + W_ho h_{t-1} + W_co c_t + b_o),  h_t = o_t tanh(c_t).
     """
 
     state_parts = 2
@@ -196,12 +200,12 @@ class PeepholeLSTM(Cell):
     def forward(
         self, x_BSD: Tensor, state: State | None = None, lengths_B: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        if lengths_B is not None and not lengths_B.is_cuda:  # on a GPU a look at them would wait
+        if lengths_B is not None and not lengths_B.is_cuda:  # on a GPU the check would synchronise
             _check_lengths(x_BSD, lengths_B)
         start = self.zeros(len(x_BSD), x_BSD) if state is None else state
         h_BD, c_BD = start
-        # No kernel knows peepholes. What needs no memory is done for all steps at once, time
-        # first so that each step's slice lies in one piece.
+        # There is no library kernel with peepholes. What does not depend on the state is computed
+        # for all steps at once, time first so that each step's slice is contiguous.
         all_h, all_c = [], []
         for from_x in self.W_x(x_BSD.transpose(0, 1)).unbind(0):
             h_BD, c_BD = self._equations(from_x, h_BD, c_BD)

@@ -1,4 +1,4 @@
-"""Recurrent networks: stacks of cells, in one direction or both."""
+"""Recurrent networks: stacks of cells, unidirectional or bidirectional."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Recurrent(nn.Module):
         """One time step: output [B, output_width], and the state to give to the next step."""
         if self.directions == 2:
             raise ValueError(
-                "A bidirectional stack reads the future, so it cannot go step by step; "
+                "A bidirectional stack reads the future, so it cannot run step by step; "
                 "build it with bidirectional=False."
             )
         state = self._checked(state, x_BD)
@@ -130,7 +130,9 @@ class Recurrent(nn.Module):
 
 
 class SumOverLayers(nn.Module):
-    """What a deep recurrent network gives (Graves 2013; lecture D): b_e + Σ_l W_{h^l e} h_t^l."""
+    """Output of a deep recurrent network with skip connections (Graves 2013; lecture D): b_e + Σ_l
+    W_{h^l e} h_t^l.
+    """
 
     def __init__(self, width: int, layers: int, output_width: int) -> None:
         super().__init__()
@@ -138,7 +140,7 @@ class SumOverLayers(nn.Module):
 
     def forward(self, h_of_layers: Sequence[Tensor]) -> Tensor:
         """From the outputs of all layers, each [..., width], to one [..., output_width]."""
-        # Side by side, the W of the layers are one matrix, and the sum is one product.
+        # Concatenated, the W of the layers are one matrix, and the sum is one product.
         summed: Tensor = self.W_he(torch.cat(list(h_of_layers), dim=-1))
         return summed
 

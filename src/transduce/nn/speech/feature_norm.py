@@ -1,7 +1,7 @@
-"""Features of mean zero and variance one, by an utterance's own statistics or a corpus's.
+"""Feature normalisation: mean zero and variance one, per utterance (CMVN) or by global statistics.
 
-Its own take away the loudness and the microphone, but need the whole utterance; a corpus's work
-frame by frame.
+An utterance's own statistics remove loudness and microphone, but need the whole utterance; those of
+a corpus can be applied frame by frame.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ LEAST_DEVIATION = 1e-5  # of a band that never changes: silence stays zero
 
 
 def normalise_utterances(mel_BTM: Tensor, frames_B: Tensor, variance: bool = True) -> Tensor:
-    """Each utterance's bands with mean zero and, with `variance`, variance one over its frames.
+    """Per-utterance normalisation: mean zero and, with `variance`, variance one of each band.
 
-    Frames beyond frames_B stay out of the statistics and become zero. Of a single frame only the
-    mean is taken.
+    Padding beyond frames_B is left out of the statistics and becomes zero. Of a single frame only
+    the mean is subtracted.
     """
     real_BT1 = _real(mel_BTM, frames_B)
     count_B11 = frames_B.clamp(min=1).view(-1, 1, 1)
@@ -32,10 +32,10 @@ def normalise_utterances(mel_BTM: Tensor, frames_B: Tensor, variance: bool = Tru
 
 @dataclass
 class Statistics:
-    """Mean and variance of each band, of features that come batch by batch, in float64.
+    """Mean and variance of each band over batches of features, in float64.
 
-    Chan, Golub and LeVeque 1983: parts are joined by their means and squared deviations, so that
-    nothing is lost by large means, and several processes can count apart and `merge`.
+    Chan, Golub and LeVeque 1983: partial results are merged by their means and squared deviations,
+    so that large means cost no precision, and several processes can count separately and `merge`.
     """
 
     count: Tensor
@@ -49,7 +49,7 @@ class Statistics:
         return cls(torch.zeros((), dtype=torch.float64, device=device), zeros_M, zeros_M.clone())
 
     def update(self, mel_BTM: Tensor, frames_B: Tensor) -> None:
-        """Add the real frames of a batch; no device waits for another."""
+        """Add the real frames of a batch; without synchronising with the device."""
         real_BT1 = _real(mel_BTM, frames_B)
         exact_BTM = mel_BTM.double().masked_fill(~real_BT1, 0.0)
         count = frames_B.sum().double()
@@ -58,7 +58,7 @@ class Statistics:
         self.merge(Statistics(count, mean_M, apart_BTM.square().sum(dim=(0, 1))))
 
     def merge(self, other: Statistics) -> None:
-        """Add what another has counted."""
+        """Add the statistics of another process or part."""
         total = self.count + other.count
         apart_M = other.mean_M - self.mean_M
         share = other.count / total.clamp(min=1)
@@ -72,7 +72,9 @@ class Statistics:
 
 
 class GlobalNorm(nn.Module):
-    """Features by the statistics of a corpus, which are kept with the weights but not learnt."""
+    """Features normalised by the statistics of a corpus, which are saved with the weights but not
+    trained.
+    """
 
     def __init__(self, bands: int) -> None:
         super().__init__()

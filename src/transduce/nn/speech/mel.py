@@ -1,10 +1,10 @@
-"""Log-mel features: how strong each band of frequencies is in each frame of a waveform.
+"""Log-mel spectrogram (filterbank features): the energy of each mel band in each frame.
 
-As Kaldi computes them, number for number (feature-window.cc, mel-computations.cc), so that features
-made elsewhere and here can be mixed. In batches, where the samples are; a row's features do not
-depend on what it is batched with.
+Numerically the same as Kaldi's (feature-window.cc, mel-computations.cc), so that features made
+elsewhere and here can be mixed. Batched, on the device of the samples; a row's features do not
+depend on the rest of the batch.
 
-    W samples of a waveform    A samples of one frame    C frequencies of its spectrum
+    W samples of a waveform   A samples of one frame   C frequencies of its spectrum
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import math
 import torch
 from torch import Tensor, nn
 
-CHUNK = 2**16  # frames whose spectra exist at a time, whatever the length
+CHUNK = 2**16  # frames whose spectra are in memory at a time, whatever the length
 
 
 class LogMel(nn.Module):
     """Waveforms to log-mel features, without gradients.
 
-    Each frame: its mean removed, pre-emphasis x_t − 0.97 x_{t−1}, Povey's window (a Hann window to
-    the power 0.85), the power spectrum, triangles evenly spaced in mel, the logarithm. No dither.
+    Each frame: mean removed, pre-emphasis x_t − 0.97 x_{t−1}, Povey window (a Hann window to the
+    power 0.85), power spectrum, triangular mel filters, logarithm. No dither.
 
-    snip_edges: frames that fit wholly, or, without, a frame centred in every hop, where samples
-    beyond the ends are mirrored. Kaldi's own numbers are of samples of ±32768; those of ±1 are
-    lower by 2 ln 32768 in every band, which any normalisation takes away.
+    snip_edges: only frames that lie wholly inside; without it, a frame centred in every hop, with
+    samples mirrored beyond the ends. Kaldi's own values are for samples of ±32768; for samples of
+    ±1 they are lower by 2 ln 32768 in every band, which any normalisation removes.
     """
 
     window_A: Tensor
@@ -43,6 +43,7 @@ class LogMel(nn.Module):
         snip_edges: bool = True,
     ) -> None:
         super().__init__()
+        self.rate = rate
         self.frame = int(rate * 0.001 * frame_ms)
         self.hop = int(rate * 0.001 * hop_ms)
         self.bands = bands
@@ -53,7 +54,7 @@ class LogMel(nn.Module):
         self.register_buffer("filters_CM", filters_CM, persistent=False)
 
     def count_frames(self, lengths_B: Tensor) -> Tensor:
-        """How many frames waveforms of so many samples have."""
+        """The number of frames of waveforms of these lengths, in samples."""
         if self.snip_edges:
             return ((lengths_B - self.frame) // self.hop + 1).clamp(min=0)
         return (lengths_B + self.hop // 2) // self.hop
@@ -87,7 +88,8 @@ class LogMel(nn.Module):
         reach = (frames - 1) * self.hop + self.frame
         first = self.hop // 2 - self.frame // 2
         place_W = torch.arange(first, first + reach, device=samples_BW.device)
-        # Sample −1 is sample 0, sample W is W − 1, and so on, back and forth where need be.
+        # Mirror padding: sample −1 is sample 0, sample W is W − 1, and so on, repeatedly if need
+        # be.
         length_B1 = lengths_B[:, None].clamp(min=1)
         turned_BW = place_W % (2 * length_B1)
         mirrored_BW = torch.where(turned_BW < length_B1, turned_BW, 2 * length_B1 - 1 - turned_BW)
@@ -97,7 +99,7 @@ class LogMel(nn.Module):
         x_BTA = frames_BTA - frames_BTA.mean(dim=-1, keepdim=True)
         before_BTA = torch.cat((x_BTA[..., :1], x_BTA[..., :-1]), dim=-1)
         x_BTA = (x_BTA - 0.97 * before_BTA) * self.window_A
-        if not x_BTA.numel():  # some libraries know no transform of nothing
+        if not x_BTA.numel():  # some FFT libraries fail on empty input
             return x_BTA.new_empty(*x_BTA.shape[:-1], self.filters_CM.shape[1])
         spectrum_BTC = torch.fft.rfft(x_BTA, n=self.padded)
         power_BTC = spectrum_BTC.real.square() + spectrum_BTC.imag.square()
@@ -106,23 +108,26 @@ class LogMel(nn.Module):
 
 
 def povey_window(length: int) -> Tensor:
-    """(½ − ½ cos(2πn / (A − 1)))^0.85 [A]: as a Hann window, but it does not touch zero within."""
+    """Povey window (½ − ½ cos(2πn / (A − 1)))^0.85 [A]: like a Hann window, but it never reaches
+    zero inside.
+    """
     angle_A = 2 * math.pi * torch.arange(length, dtype=torch.float64) / (length - 1)
     return (0.5 - 0.5 * angle_A.cos()).pow(0.85).float()
 
 
 def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> Tensor:
-    """Triangles [C, M], C = padded/2 + 1, evenly spaced in mel from `low` to `high` Hz.
+    """Triangular mel filters [C, M], C = padded/2 + 1, evenly spaced in mel from `low` to `high`
+    Hz.
 
-    high ≤ 0 counts down from half the rate. Triangles are straight in mel, not in Hz, and the
-    highest frequency belongs to none, both as in Kaldi.
+    high ≤ 0 counts down from the Nyquist frequency. The triangles are straight in mel, not in Hz,
+    and the highest frequency belongs to none, both as in Kaldi.
     """
     nyquist = rate / 2
     high = high if high > 0 else nyquist + high
     if not 0 <= low < high <= nyquist:
         raise ValueError(
-            f"Mel bands from {low} to {high} Hz cannot be: at {rate} samples a second they must "
-            f"rise within 0 and {nyquist} Hz."
+            f"Mel bands from {low} to {high} Hz are not possible: at {rate} samples a second "
+            f"choose limits that rise within 0 and {nyquist} Hz."
         )
     edges_M2 = torch.linspace(mel(low), mel(high), bands + 2, dtype=torch.float64)
     left_M, centre_M, right_M = edges_M2[:-2], edges_M2[1:-1], edges_M2[2:]

@@ -1,4 +1,4 @@
-"""SpecAugment: features with stretches of time and bands of frequency wiped out.
+"""SpecAugment: random time masks and frequency masks on log-mel features.
 
 Park et al. 2019, https://arxiv.org/abs/1904.08779. Its time warping is left out: the authors found
 that it helps least and costs most.
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 
 class SpecAugment(nn.Module):
-    """In training, wipes random stretches and bands; each utterance has its own.
+    """In training, sets random time spans and frequency bands to zero; different ones for each
+    utterance.
 
     A time mask covers at most `time_mask_frames` frames and at most `time_mask_share` of the
     utterance, so that short ones keep their words; a frequency mask covers at most
@@ -29,7 +30,7 @@ class SpecAugment(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= time_mask_share <= 1:
-            raise ValueError(f"time_mask_share lies between 0 and 1, not at {time_mask_share}.")
+            raise ValueError(f"time_mask_share must be between 0 and 1, not {time_mask_share}.")
         self.time_masks = time_masks
         self.time_mask_frames = time_mask_frames
         self.time_mask_share = time_mask_share
@@ -39,22 +40,22 @@ class SpecAugment(nn.Module):
     def forward(
         self, mel_BTM: Tensor, frames_B: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Features [B, T, M], some of them zero; `generator` must be of the features' device."""
+        """Features [B, T, M] with masks; `generator` must be on the features' device."""
         if not self.training:
             return mel_BTM
         T, M = mel_BTM.shape[1:]
         longest_B = (frames_B * self.time_mask_share).long().clamp(max=self.time_mask_frames)
         bands_B = torch.full_like(frames_B, M)
         widest_B = torch.full_like(frames_B, min(self.frequency_mask_bands, M))
-        hidden_BT = _stretches(T, self.time_masks, longest_B, frames_B, generator)
-        hidden_BM = _stretches(M, self.frequency_masks, widest_B, bands_B, generator)
+        hidden_BT = _spans(T, self.time_masks, longest_B, frames_B, generator)
+        hidden_BM = _spans(M, self.frequency_masks, widest_B, bands_B, generator)
         return mel_BTM.masked_fill(hidden_BT[:, :, None] | hidden_BM[:, None, :], 0.0)
 
 
-def _stretches(
+def _spans(
     size: int, count: int, longest_B: Tensor, end_B: Tensor, generator: torch.Generator | None
 ) -> Tensor:
-    """bool [B, size]: so many stretches of 0 … longest_B places, each wholly before end_B."""
+    """bool [B, size]: `count` random spans of 0 … longest_B elements, each wholly before end_B."""
     draws = torch.rand(2, len(end_B), count, 1, generator=generator, device=end_B.device)
     widths = (draws[0] * (longest_B[:, None, None] + 1)).long()
     starts = (draws[1] * (end_B[:, None, None] - widths + 1)).long()

@@ -1,7 +1,7 @@
-"""Speed perturbation: the same speech a little slower and lower, or faster and higher.
+"""Speed perturbation: data augmentation that plays audio slower and lower, or faster and higher.
 
-Ko et al. 2015, https://www.danielpovey.com/files/2015_interspeech_augmentation.pdf. Sound played at
-another speed is audio at another rate: this is resampling, by convolution, where the samples are.
+Ko et al. 2015, https://www.danielpovey.com/files/2015_interspeech_augmentation.pdf. Playing audio
+at another speed is resampling, here by convolution, on the device of the samples.
 
     W samples of a waveform
 """
@@ -18,19 +18,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SPEEDS = (0.9, 1.0, 1.1)
-CROSSINGS = 24  # of the filter through zero on each side: how steep it is
-ROLLOFF = 0.95  # of the highest frequency that the result can hold
+CROSSINGS = 24  # zero crossings of the sinc filter on each side: how steep it is
+ROLLOFF = 0.95  # cut-off, as a share of the Nyquist frequency of the result
 
 
 def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[Tensor, Tensor]:
-    """Waveforms [B, W] at so many times their speed, and their lengths: ⌈length / speed⌉.
+    """Waveforms [B, W] at `speed` times their speed, and their lengths ⌈length / speed⌉.
 
-    What lies beyond a length is not heard, and zero afterwards. Lengths may stay on the CPU.
+    Samples beyond a length are ignored, and zero in the result. Lengths may stay on the CPU.
     """
     device = samples_BW.device
     ratio = Fraction(speed).limit_denominator(100)
     if ratio <= 0:
-        raise ValueError(f"A speed must be above zero, not {speed}.")
+        raise ValueError(f"speed must be above zero, not {speed}.")
     lengths_after_B = -(-lengths_B * ratio.denominator // ratio.numerator)
     place_W = torch.arange(samples_BW.shape[1], device=device)
     samples_BW = samples_BW.masked_fill(place_W >= lengths_B.to(device)[:, None], 0.0)
@@ -39,8 +39,8 @@ def change_speed(samples_BW: Tensor, lengths_B: Tensor, speed: float) -> tuple[T
     size = -(-samples_BW.shape[1] * ratio.denominator // ratio.numerator)
     filters, reach = _filters(ratio.numerator, ratio.denominator)
     padded_BW = F.pad(samples_BW, (reach, reach + ratio.numerator))
-    # One output channel for each sample of a period; side by side they are the waveform. As a
-    # product: a GPU's library would plan a convolution anew for each batch, as no two are alike.
+    # One output channel for each sample of a period; interleaved they are the waveform. As a matrix
+    # product: cuDNN would plan a convolution for each new batch size, and there are many.
     heard_BNA = padded_BW.unfold(1, filters.shape[1], ratio.numerator)
     with torch.autocast(samples_BW.device.type, enabled=False):
         made_BNP = heard_BNA @ filters.to(samples_BW).t()
@@ -56,7 +56,7 @@ def perturb_speed(
     generator: torch.Generator | None = None,
     speeds: Sequence[float] = SPEEDS,
 ) -> tuple[Tensor, Tensor]:
-    """Each waveform at one of the speeds, drawn for it alone; `generator` is one of the CPU."""
+    """Each waveform at one of the speeds, drawn at random; `generator` is on the CPU."""
     drawn_B = torch.randint(len(speeds), (len(samples_BW),), generator=generator)
     size = math.ceil(samples_BW.shape[1] / min(speeds)) + 1
     made_BW = samples_BW.new_zeros(len(samples_BW), size)
@@ -73,9 +73,10 @@ def perturb_speed(
 
 @lru_cache
 def _filters(before: int, after: int) -> tuple[Tensor, int]:
-    """Of `before` samples `after`: a filter for each of these [after, taps], and its reach.
+    """Resampling filters from `before` samples to `after`: one for each output [after, taps], and
+    the reach.
 
-    A sinc under a Hann window, cut off below half of the lower rate, so that nothing folds back.
+    A sinc with a Hann window, cut off below half of the lower rate, so that there is no aliasing.
     """
     cutoff = ROLLOFF * min(1.0, after / before)
     reach = math.ceil(CROSSINGS / cutoff)

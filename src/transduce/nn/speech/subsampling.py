@@ -1,6 +1,6 @@
-"""Fewer, wider frames: convolutions over time and frequency that leave a quarter of the frames.
+"""Convolutional subsampling: strided convolutions that leave a quarter of the frames.
 
-C channels    G bands that are left
+C channels   G bands that are left
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from torch import Tensor, nn
 from transduce.nn.linear import linear
 
 FACTOR = 4
-REACH = (
-    7  # frames that one frame afterwards sees: two convolutions of 3, the second over every other
-)
+REACH = 7  # receptive field in frames: two convolutions of 3, the second over every other frame
 
 
 class Subsampling(nn.Module):
-    """Two 3 × 3 convolutions with stride 2 and max(0, ·), then a linear layer to the model's width.
+    """Two 3 × 3 convolutions with stride 2 and ReLU, then a linear layer to the model's width.
 
     Dong et al. 2018, https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. The
-    convolutions are not padded: frame t afterwards sees frames 4t … 4t + 6 before, no frame sees
-    beyond the end, and so padding cannot leak into what is real.
+    convolutions are not padded: output frame t sees input frames 4t … 4t + 6, no frame sees beyond
+    the end, and so padding cannot leak into real frames.
     """
 
     def __init__(self, bands: int, width: int, channels: int | None = None) -> None:
@@ -35,7 +33,7 @@ class Subsampling(nn.Module):
 
     @staticmethod
     def count_frames(frames_B: Tensor) -> Tensor:
-        """How many frames are left: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, none of fewer than 7."""
+        """The number of output frames: ⌊(⌊(T − 1)/2⌋ − 1)/2⌋, none for fewer than 7."""
         return (((frames_B - 1) // 2 - 1) // 2).clamp(min=0)
 
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,11 +50,11 @@ class Subsampling(nn.Module):
         return F.relu(self.second(x_BCTG))
 
     def _as_one_image(self, mel_BTM: Tensor) -> Tensor:
-        """The same, all rows one below the other, in one of few sizes.
+        """The same with all rows one below the other, padded to one of few sizes.
 
-        A GPU's library plans a convolution for every size it has not met, and no two batches of
-        audio are of one size. A row begins at a multiple of four frames, so that what it becomes
-        begins with it; where it would see the next row's first frames, it has ended.
+        cuDNN plans a convolution for every new size, and hardly two batches of audio have the same
+        size. A row begins at a multiple of four frames, so that its output begins with it; output
+        frames that would see the next row's first frames lie beyond its end.
         """
         B, T, M = mel_BTM.shape
         each = FACTOR * -(-T // FACTOR)
@@ -69,7 +67,7 @@ class Subsampling(nn.Module):
 
 
 def few_sizes(size: int) -> int:
-    """The next of 16 sizes between any two powers of two, all multiples of 64."""
+    """Round up to one of 16 sizes between any two powers of two, all multiples of 64."""
     step = max(64, 1 << max(size.bit_length() - 5, 0))
     return step * -(-size // step)
 

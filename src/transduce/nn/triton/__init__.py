@@ -1,11 +1,11 @@
-"""Kernels by hand, where those of torch or its compiler would read memory more often.
+"""Triton kernels, where those of torch or its compiler would read memory more often.
 
-They are Triton's language rather than Python, so nothing in them is typed; they are made when first
-used, as a machine without a GPU has no Triton. Each is called from the file that explains it.
+Triton is a language of its own, so the kernels have no types. They are compiled at their first use:
+a machine without a GPU has no Triton. Each is called from the file that explains it.
 
-Those of a decoding step are so short that starting them counts. With EARLY one is started while the
-one before still works; it fetches what that one does not write, the weights, and then waits for its
-end.
+The kernels of a decoding step are so short that launching them takes a noticeable share of the
+time. With EARLY (programmatic dependent launch) a kernel is launched while the one before it still
+runs; it prefetches the weights, which that one does not write, and then waits for its end.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from transduce.nn.triton.attention import attention_kernels
 from transduce.nn.triton.linear import product_kernels
 from transduce.nn.triton.loss import loss_kernels
 from transduce.nn.triton.residual import residual_kernels
-from transduce.nn.triton.start import early
+from transduce.nn.triton.start import early, wait_kernel
 from transduce.nn.triton.step import step_kernels
 
-__all__ = ["early", "kernels"]
+__all__ = ["early", "kernels", "reset_kernels"]
 
 
 @cache
 def kernels() -> SimpleNamespace:
-    """All of them, by name."""
+    """All kernels by name; built once for each process."""
     return SimpleNamespace(
         **loss_kernels(),
         **attention_kernels(),
@@ -33,3 +33,9 @@ def kernels() -> SimpleNamespace:
         **product_kernels(),
         **residual_kernels(),
     )
+
+
+def reset_kernels() -> None:
+    """Forget the kernels of this process; the next use builds them again."""
+    for cached in (kernels, early, wait_kernel):
+        cached.cache_clear()

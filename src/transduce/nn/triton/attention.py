@@ -1,4 +1,6 @@
-"""Of attention among short sequences, one program a head: forwards, and backwards."""
+"""Triton kernels of attention over short sequences, one program for each head: forward and
+backward.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import Any
 
 
 def attention_kernels() -> dict[str, Any]:
-    """Those of attention, by name."""
+    """The attention kernels by name."""
     import triton
     import triton.language as tl
 
@@ -24,7 +26,7 @@ def attention_kernels() -> dict[str, Any]:
 
     @triton.jit
     def bounds(offsets, b, length, PACKED: tl.constexpr):
-        """Where the sequence starts, and how long it is."""
+        """Start and length of the sequence of this program."""
         start = b * length
         if PACKED:
             start = tl.load(offsets + b).to(tl.int64)
@@ -44,7 +46,7 @@ def attention_kernels() -> dict[str, Any]:
 
     @triton.jit
     def kept_share(seed, t, dropout, BLOCK: tl.constexpr):
-        """[BLOCK, BLOCK] of 0 and 1 / (1 − dropout), other numbers in every program."""
+        """Dropout mask [BLOCK, BLOCK] of 0 and 1 / (1 − dropout), different in every program."""
         at = (tl.program_id(0) * BLOCK + t[:, None]) * BLOCK + t[None, :]
         return tl.where(tl.rand(tl.load(seed), at) >= dropout, 1.0 / (1.0 - dropout), 0.0)
 
@@ -101,7 +103,7 @@ def attention_kernels() -> dict[str, Any]:
             store_tile(dq_ptr + q_at, q_row, t, T, dq, K)
             store_tile(dk_ptr + k_at, k_row, t, S, dk, K)
             store_tile(dv_ptr + k_at, k_row, t, S, dv, K)
-            # What is not there has no gradient: the tiles can be added up whole.
+            # Rows beyond the end have zero gradient, so whole tiles can be summed.
             c = h * K + tl.arange(0, K)
             tl.store(q_sums + b * q_row + c, tl.sum(dq, 0))
             tl.store(k_sums + b * k_row + c, tl.sum(dk, 0))

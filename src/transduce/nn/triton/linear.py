@@ -1,4 +1,4 @@
-"""Of products with few rows, and of the sums that are a bias's gradient."""
+"""Triton kernels of matrix products with few rows, and of column sums (the gradient of a bias)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transduce.nn.triton.start import wait_kernel
 
 
 def product_kernels() -> dict[str, Any]:
-    """Those of products, by name."""
+    """The kernels of matrix products by name."""
     import triton
     import triton.language as tl
 
@@ -85,7 +85,7 @@ def product_kernels() -> dict[str, Any]:
                 tl.store(gated_ptr + at, grad, mask=inside)
             total += grad.to(tl.float32)
         tl.store(shares + split * width + column, tl.sum(total, 0), mask=column < width)
-        # Whoever is last adds up the shares, in the same order whoever it is.
+        # The last program to finish adds the partial sums, always in the same order: deterministic.
         tl.debug_barrier()
         before = tl.atomic_add(done + tl.program_id(0), 1, sem="acq_rel")
         if before == SPLITS - 1:

@@ -1,4 +1,6 @@
-"""Of the loss: how far the softmax of logits is from targets, and the gradient in their place."""
+"""Triton kernels of the loss: softmax cross-entropy and R-Drop, with the gradient written over the
+logits.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,13 @@ from typing import Any
 
 
 def loss_kernels() -> dict[str, Any]:
-    """Those of the loss, by name."""
+    """The loss kernels by name."""
     import triton
     import triton.language as tl
 
     @triton.jit
-    def mass_of(x_row, vocabulary, block: tl.constexpr):
-        """The highest of a row's logits, the log-sum of their exponentials, and their sum."""
+    def logit_statistics(x_row, vocabulary, block: tl.constexpr):
+        """Max, log-sum-exp and sum of a row's logits."""
         highest = -float("inf")
         mass = 0.0
         total = 0.0
@@ -43,7 +45,7 @@ def loss_kernels() -> dict[str, Any]:
         row = tl.program_id(0).to(tl.int64)
         x_row = logits + row * stride
         target = tl.load(targets + row)
-        highest, lse, total = mass_of(x_row, vocabulary, block)
+        highest, lse, total = logit_statistics(x_row, vocabulary, block)
         x_target = tl.load(x_row + target).to(tl.float32)
         nll = lse - x_target
         uniform = lse - total / vocabulary
@@ -69,8 +71,8 @@ def loss_kernels() -> dict[str, Any]:
         row = tl.program_id(0).to(tl.int64)
         x_row, y_row = one + row * stride, other + row * stride
         target = tl.load(targets + row)
-        x_highest, x_lse, x_total = mass_of(x_row, vocabulary, block)
-        y_highest, y_lse, y_total = mass_of(y_row, vocabulary, block)
+        x_highest, x_lse, x_total = logit_statistics(x_row, vocabulary, block)
+        y_highest, y_lse, y_total = logit_statistics(y_row, vocabulary, block)
         x_target, y_target = tl.load(x_row + target).to(tl.float32), tl.load(y_row + target)
         y_target = y_target.to(tl.float32)
         p_from_q = 0.0

@@ -1,4 +1,6 @@
-"""Of the residual stream: embedding, and sums with the norm after them."""
+"""Triton kernels of the residual stream: embedding, and residual addition with the norm after
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from transduce.nn.triton.start import wait_kernel
 
 
 def residual_kernels() -> dict[str, Any]:
-    """Those of the residual stream, by name."""
+    """The residual kernels by name."""
     import triton
     import triton.language as tl
 
@@ -16,9 +18,10 @@ def residual_kernels() -> dict[str, Any]:
 
     @triton.jit
     def kept_tile(seed, first, dropout, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-        """[ROWS, BLOCK] of 0 and 1 / (1 − dropout), the same for the same rows every time.
+        """Dropout mask [ROWS, BLOCK] of 0 and 1 / (1 − dropout), always the same for the same rows
+        and seed.
 
-        A draw of the generator gives four numbers, for four places side by side.
+        One draw of the generator gives four numbers, for four neighbouring elements.
         """
         row, four = first + tl.arange(0, ROWS), tl.arange(0, BLOCK // 4)
         at = row[:, None] * (BLOCK // 4) + four[None, :]

@@ -1,4 +1,4 @@
-"""How a kernel of a decoding step starts, and what it waits for."""
+"""Launch options of decoding-step kernels: programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 @cache
 def early(device: torch.device, learning: bool = False) -> dict[str, Any]:
-    """How kernels of a decoding step are started: early where the device can, from Hopper on.
+    """Launch options: start before the previous kernel has ended, where the GPU can (Hopper on).
 
-    Not while the network learns: the one before might be writing the weights.
+    Not in training: the previous kernel might be writing the weights.
     """
     capable = torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
     can = capable and not learning
@@ -21,13 +21,13 @@ def early(device: torch.device, learning: bool = False) -> dict[str, Any]:
 
 @cache
 def wait_kernel() -> Any:
-    """What a kernel calls before it reads what the one before it writes."""
+    """The function that a kernel calls before it reads what the previous kernel writes."""
     import triton
     import triton.language as tl
 
     @triton.jit
     def wait(EARLY: tl.constexpr):
-        """For the end of the kernel before; the next one may be started meanwhile."""
+        """Wait for the end of the previous kernel; the next one may be launched meanwhile."""
         if EARLY:
             tl.extra.cuda.gdc_launch_dependents()
             tl.extra.cuda.gdc_wait()

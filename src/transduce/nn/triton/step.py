@@ -1,4 +1,4 @@
-"""Of a decoding step: attention to the past, and the tokens that are chosen."""
+"""Triton kernels of a decoding step: attention over the KV cache, and top-k of the tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transduce.nn.triton.start import wait_kernel
 
 
 def step_kernels() -> dict[str, Any]:
-    """Those of a step, by name."""
+    """The decoding-step kernels by name."""
     import triton
     import triton.language as tl
 
@@ -16,7 +16,9 @@ def step_kernels() -> dict[str, Any]:
 
     @triton.jit
     def absorbed(q, k, v, inside, highest, mass, total):
-        """What attention has come to, after some more keys and values."""
+        """Online softmax: the running max, normaliser and weighted sum after some more keys and
+        values.
+        """
         score = tl.where(inside, tl.sum(k.to(tl.float32) * q[None, :], 1), -1e30)
         higher = tl.maximum(highest, tl.max(score))
         weight = tl.where(inside, tl.exp(score - higher), 0.0)
@@ -37,9 +39,9 @@ def step_kernels() -> dict[str, Any]:
         wide = c < K
         D = H * K
         first = store_ptr + (row // each) * T * 2 * D + h * K
-        # The past is of earlier steps, and each begins with a kernel of torch's own, the look-up of
-        # embeddings, which waits for all before it: it can be fetched early. Only how much of it
-        # counts is not yet known.
+        # The KV cache is of earlier steps, and each step begins with a kernel of torch's own, the
+        # embedding look-up, which waits for all before it: the cache can be prefetched. Only its
+        # valid length is not yet known.
         at = first + t[:, None] * 2 * D + c[None, :]
         k = tl.load(at, mask=(t < T)[:, None] & wide[None, :], other=0.0)
         v = tl.load(at + D, mask=(t < T)[:, None] & wide[None, :], other=0.0)
@@ -89,8 +91,8 @@ def step_kernels() -> dict[str, Any]:
         x += tl.load(bias + place, mask=place < V, other=0.0)
         highest = tl.max(x)
         tl.store(masses + row * chunks + chunk, tl.log(tl.sum(tl.exp(x - highest))) + highest)
-        # NaN is never the best of several, but better than what is banned: a row must still end.
-        # What it is worth stays NaN, by the mass.
+        # NaN ranks below all numbers but above banned tokens: a row must still end. Its
+        # log-probability stays NaN, through the normaliser.
         x = tl.where(x == x, x, -3.0e38)
         size = tl.load(steps + row) + 1
         banned = (place == PAD) | (place == BEGIN) | ((place == END) & (size < least))

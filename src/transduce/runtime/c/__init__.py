@@ -1,11 +1,11 @@
-"""Work on a CPU in 8 bits, in C: products, a decoder's step, an encoder; and the best of scores.
+"""int8 inference on a CPU in C with SIMD: GEMM, a decoder step, an encoder; and top-k.
 
-The C of this folder is compiled by the machine's own compiler the first time that it is wanted.
-Where it cannot be, torch does the work: nobody needs a compiler.
+The C sources of this folder are compiled by the machine's own compiler when they are first needed.
+Where that is not possible, torch does the work: no compiler is required.
 """
 
 from transduce.runtime.c.compile import library, why_not
 from transduce.runtime.c.product import Product
-from transduce.runtime.c.top_k import best_places
+from transduce.runtime.c.top_k import top_k_scores
 
-__all__ = ["Product", "best_places", "library", "why_not"]
+__all__ = ["Product", "library", "top_k_scores", "why_not"]

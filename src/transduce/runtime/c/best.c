@@ -1,12 +1,12 @@
-/* The highest of many scores. */
+/* Top-k of a row of scores. */
 
 #include <math.h>
 
 #include "vectors.h"
 
-#define AT_ONCE 8 /* vectors that are looked through together */
+#define AT_ONCE 8 /* SIMD vectors that are scanned together */
 
-/* Among scores from the highest down, of which the last falls out where there is no more room. */
+/* Insert into a list of scores in descending order; the last drops out if the list is full. */
 static void insert(float *scores, int64_t *places, int64_t last, float score, int64_t place) {
     int64_t at = last;
     for (; at > 0 && score > scores[at - 1]; at--) {
@@ -17,10 +17,10 @@ static void insert(float *scores, int64_t *places, int64_t last, float score, in
     places[at] = place;
 }
 
-/* Among numbers; where one of them is NaN, it is NaN or the highest of the others. */
+/* Maximum of a vector; if an element is NaN, the result is NaN or the maximum of the others. */
 static float highest_of(const float *scores) {
     Vector most = all(-INFINITY);
-    /* Where the first of two is NaN, CPUs that do not hand it on give the second. */
+    /* If the first operand is NaN, CPUs that do not propagate it return the second. */
     for (int v = 0; v < AT_ONCE; v++) most = higher(load(scores + v * LANES), most);
     return highest(most);
 }
@@ -28,8 +28,8 @@ static float highest_of(const float *scores) {
 /* NaN counts as -INFINITY. */
 static float number(float score) { return score == score ? score : -INFINITY; }
 
-/* Of each row its highest scores and their places, the highest first; of equals the one that stands
- * first. */
+/* The highest scores of each row and their indices, best first; of equal scores the one with
+ * the lower index. */
 void find_best(const float *scores, int64_t rows, int64_t count, int64_t wanted, float *found,
                int64_t *places) {
     const int64_t last = wanted - 1, many = AT_ONCE * LANES;

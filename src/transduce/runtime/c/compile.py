@@ -1,8 +1,8 @@
-"""The library: compiled for this CPU the first time, then loaded from the cache.
+"""Compiles the C library for this CPU at first use, then loads it from the cache.
 
-Code is loaded only from a folder that nobody else can write, and only a file whose name has the
-hash of its content: what is damaged is compiled again. A failure is remembered for a day.
-TRANSDUCE_NATIVE=0 leaves the library out.
+Code is loaded only from a folder that nobody else can write to, and only from a file whose name
+contains the hash of its content: a damaged file is compiled again. A failure is not tried again for
+a day. TRANSDUCE_NATIVE=0 disables the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,31 +36,60 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
 )
-FOR_THIS_CPU = ("-march=native", "-mcpu=native")  # some compilers know the one, some the other
-REMEMBERED = 24 * 60 * 60  # seconds that a failure is
-TOLD = ("model name", "flags", "cpu part", "features")  # of a CPU, by Linux
-LEFT_OUT = "TRANSDUCE_NATIVE is 0"
+# flags for this CPU: some compilers have the one, some the other
+FOR_THIS_CPU = ("-march=native", "-mcpu=native")
+RETRY_AFTER = 24 * 60 * 60  # seconds before a failed compilation is tried again
+# fields of /proc/cpuinfo that identify the CPU
+CPU_FIELDS = ("model name", "flags", "cpu part", "features")
+DISABLED = "TRANSDUCE_NATIVE is 0"
+
+
+class NativeLibrary:
+    """The C library of this process: not wanted yet, loaded, or unavailable and why."""
+
+    def __init__(self) -> None:
+        self._result: tuple[ctypes.CDLL | None, str | None] | None = None
+
+    def load(self) -> ctypes.CDLL | None:
+        """The library, compiled and loaded by the first call; None where that is not possible."""
+        if self._result is None:
+            self._result = _try_to_open()
+        return self._result[0]
+
+    @property
+    def loaded(self) -> ctypes.CDLL | None:
+        """The library if `load` was called and succeeded; this never compiles anything."""
+        return None if self._result is None else self._result[0]
+
+    @property
+    def why_not(self) -> str | None:
+        """Why the library cannot be used here, in a few words; None where it can."""
+        self.load()
+        return None if self._result is None else self._result[1]
+
+    def reset(self) -> None:
+        """Back to "not wanted yet": the next `load` looks into the cache again."""
+        self._result = None
+
+
+#: One for each process, as a shared library is loaded for the whole process.
+LIBRARY = NativeLibrary()
 
 
 def library() -> ctypes.CDLL | None:
-    """The library, compiled if need be; None where that cannot be, and `why_not` says why."""
-    return _opened()[0]
-
-
-def library_if_open() -> ctypes.CDLL | None:
-    """The library if somebody has wanted it before; nothing is compiled for this."""
-    return library() if _opened.cache_info().currsize else None
+    """The C library, compiled if need be; None where that is not possible (see `why_not`)."""
+    return LIBRARY.load()
 
 
 def why_not() -> str | None:
-    """Why there is no library here, in a few words; None where there is one."""
-    return _opened()[1]
+    """Why there is no C library here, in a few words; None where there is one."""
+    return LIBRARY.why_not
 
 
-@cache
-def _opened() -> tuple[ctypes.CDLL | None, str | None]:
+def _try_to_open() -> tuple[ctypes.CDLL | None, str | None]:
+    """The library, or the reason why there is none, which is printed as well."""
     if os.environ.get("TRANSDUCE_NATIVE") == "0":
-        return None, LEFT_OUT
+        return None, DISABLED
     try:
         return _open(), None
     except (OSError, ValueError) as error:  # ValueError: quotes in $CC that do not match
@@ -71,7 +99,7 @@ def _opened() -> tuple[ctypes.CDLL | None, str | None]:
 
 
 def _open() -> ctypes.CDLL:
-    """From the cache, else compiled. Raises OSError."""
+    """Load the library from the cache, else compile it. Raises OSError."""
     folder = make_private(default_cache_folder() / "native")
     key = _key()
     for kept in sorted(folder.glob(f"{key}-*.so")):
@@ -83,33 +111,33 @@ def _open() -> ctypes.CDLL:
     compiler = find_compiler()
     failure = folder / f"{key}.json"
     facts = {"compiler": compiler, "changed": Path(compiler[0]).stat().st_mtime}
-    _raise_remembered(failure, facts)
+    _raise_recorded_failure(failure, facts)
     try:
         made = _load(_compile(compiler, folder, key))
         if made is None:
-            raise OSError(f"what {compiler[0]} compiled cannot be loaded, or has other structures")
+            raise OSError(f"what {compiler[0]} compiled cannot be loaded, or its structures differ")
     except OSError as error:
         with suppress(OSError):
-            said = {**facts, "why": str(error), "when": time.time()}
-            failure.write_text(json.dumps(said), "utf-8")
+            record = {**facts, "why": str(error), "when": time.time()}
+            failure.write_text(json.dumps(record), "utf-8")
         raise
     return made
 
 
-def _raise_remembered(failure: Path, facts: dict[str, object]) -> None:
-    """The same failure again, where this compiler failed less than a day ago."""
+def _raise_recorded_failure(failure: Path, facts: dict[str, object]) -> None:
+    """Raise the recorded failure again, if this compiler failed less than a day ago."""
     try:
-        said = json.loads(failure.read_text("utf-8"))
-        same = all(said[name] == value for name, value in facts.items())
-        age, why = time.time() - said["when"], str(said["why"])
+        record = json.loads(failure.read_text("utf-8"))
+        same = all(record[name] == value for name, value in facts.items())
+        age, why = time.time() - record["when"], str(record["why"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if same and 0 <= age < REMEMBERED:
-        raise OSError(f"{why} (remembered for a day; to try again, remove {failure})")
+    if same and 0 <= age < RETRY_AFTER:
+        raise OSError(f"{why} (tried again after a day; to try now, remove {failure})")
 
 
 def _load(path: Path) -> ctypes.CDLL | None:
-    """The library of a file that is whole, this user's own, and as Python expects it."""
+    """The library of a file that is intact, owned by this user, and has the expected structures."""
     try:
         content = path.read_bytes()
         if not is_private_file(path) or _content_hash(content) != path.stem.rpartition("-")[2]:
@@ -123,7 +151,7 @@ def _load(path: Path) -> ctypes.CDLL | None:
 
 
 def _has_layout(made: ctypes.CDLL, name: str, expected: list[int]) -> bool:
-    """Whether the structures of C are as long as ours and have their fields at the same places."""
+    """Whether the C structures have the same sizes and field offsets as ours."""
     length = getattr(made, f"{name}_length")
     length.argtypes, length.restype = [], ctypes.c_int64
     if length() != len(expected):
@@ -132,20 +160,20 @@ def _has_layout(made: ctypes.CDLL, name: str, expected: list[int]) -> bool:
 
 
 def _compile(compiler: list[str], folder: Path, key: str) -> Path:
-    """Beside its place, then renamed: a second process or an interrupt leaves no half a file."""
+    """Compile into a temporary folder, then rename: an interrupt leaves no partial file."""
     here = Path(__file__).parent
     sources = [str(here / name) for name in SOURCES]
-    complaint: str | None = None
+    message: str | None = None
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / "made.so"
         for flag in FOR_THIS_CPU:
-            complaint = run_compiler([*compiler, *FLAGS, flag, *sources, "-o", str(made), "-lm"])
-            if complaint is None:
+            message = run_compiler([*compiler, *FLAGS, flag, *sources, "-o", str(made), "-lm"])
+            if message is None:
                 made.chmod(0o700)
                 path = folder / f"{key}-{_content_hash(made.read_bytes())}.so"
                 made.replace(path)
                 return path
-    raise OSError(f"{compiler[0]} cannot compile it: {complaint}")
+    raise OSError(f"{compiler[0]} cannot compile it: {message}")
 
 
 def _content_hash(content: bytes) -> str:
@@ -153,7 +181,7 @@ def _content_hash(content: bytes) -> str:
 
 
 def _key() -> str:
-    """Another for other sources, other flags and other CPUs: a home may be several machines'."""
+    """A hash of sources, flags and CPU: a home folder may be shared by several machines."""
     here = Path(__file__).parent
     facts = [platform.machine(), platform.system(), os.environ.get("CC", ""), *FLAGS, *_cpu()]
     facts += [(here / name).read_text("utf-8") for name in (*SOURCES, *HEADERS)]
@@ -165,11 +193,11 @@ def _cpu() -> list[str]:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         return [platform.processor()]
-    return sorted({line for line in lines if line.lower().startswith(TOLD)})
+    return sorted({line for line in lines if line.lower().startswith(CPU_FIELDS)})
 
 
 def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
-    """With the types of what its functions take and give."""
+    """The library with argument and result types set."""
     number, kind = ctypes.c_int64, ctypes.c_int32
     made.has_kernel.argtypes = [kind]
     made.has_kernel.restype = kind

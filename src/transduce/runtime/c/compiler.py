@@ -1,4 +1,4 @@
-"""The machine's own C compiler: found without surprises, run within a time limit."""
+"""Finds the C compiler of this machine, and runs it with a time limit."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import sys
 from pathlib import Path
 
 COMPILERS = ("cc", "gcc", "clang")
-LONGEST = 30  # seconds that a compiler may take; it needs two or three
+LONGEST = 30  # time limit in seconds; compiling takes two or three
 XCODE_SELECT = "/usr/bin/xcode-select"
 
 
 def find_compiler() -> list[str]:
-    """The command of $CC, or the first compiler on the PATH. Raises FileNotFoundError.
+    """The command in $CC, or the first compiler on the PATH. Raises FileNotFoundError.
 
-    Only absolute folders of the PATH are looked at: the current folder may hold anything.
+    Only absolute folders of the PATH are searched: the current folder may hold anything.
     """
-    told = shlex.split(os.environ.get("CC", ""))
-    if told:
-        named = Path(told[0]).name != told[0]  # with a folder it is no name to be looked for
-        found = told[0] if named else _on_path(told[0])
+    words = shlex.split(os.environ.get("CC", ""))
+    if words:
+        named = Path(words[0]).name != words[0]  # a path, not a name to search for
+        found = words[0] if named else _on_path(words[0])
         if found is None or not Path(found).is_file():
-            raise FileNotFoundError(f"CC names the compiler {told[0]}, which is not there")
-        return [str(Path(found).absolute()), *told[1:]]
+            raise FileNotFoundError(f"CC names the compiler {words[0]}, which is not there")
+        return [str(Path(found).absolute()), *words[1:]]
     compiler = next(filter(None, map(_on_path, COMPILERS)), None)
     if compiler is None:
         raise FileNotFoundError(f"there is no C compiler ({', '.join(COMPILERS)})")
@@ -35,7 +35,8 @@ def find_compiler() -> list[str]:
 
 
 def run_compiler(command: list[str]) -> str | None:
-    """What it complains of, or None where it succeeds. Raises TimeoutError, OSError.
+    """Run a compiler; returns its first error message, or None on success. Raises TimeoutError,
+    OSError.
 
     A compiler starts further processes: all of them end with it.
     """
@@ -47,7 +48,7 @@ def run_compiler(command: list[str]) -> str | None:
         start_new_session=True,
     ) as running:
         try:
-            _, said = running.communicate(timeout=LONGEST)
+            _, output = running.communicate(timeout=LONGEST)
         except BaseException as error:
             _end(running)
             if isinstance(error, subprocess.TimeoutExpired):
@@ -55,8 +56,8 @@ def run_compiler(command: list[str]) -> str | None:
             raise
     if running.returncode == 0:
         return None
-    lines = said.decode("utf-8", "replace").strip().splitlines()
-    return lines[0] if lines else "it said nothing"
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return lines[0] if lines else "it gave no message"
 
 
 def _on_path(name: str) -> str | None:
@@ -70,7 +71,7 @@ def _on_path(name: str) -> str | None:
 
 
 def _require_xcode() -> None:
-    """On a Mac without Xcode, /usr/bin/cc is no compiler: to start it opens an installer."""
+    """On a Mac without Xcode, /usr/bin/cc is not a compiler: running it opens an installer."""
     asked = subprocess.run(
         [XCODE_SELECT, "-p"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LONGEST
     )

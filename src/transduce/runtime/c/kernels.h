@@ -1,8 +1,8 @@
-/* The sums of products of levels, for each kind of CPU.
- *
- * A kernel finds those of some rows and some blocks: sums[row][block][16]. `depth` is the padded
- * inputs, `levels` those of the first row, `weights` those of the first block. How many rows and
- * blocks there are must be known when it is compiled: their sums are in registers. */
+/* SIMD kernels: dot products of quantized inputs and weights, one implementation for each kind
+ * of CPU. A kernel computes those of some rows and some blocks: sums[row][block][16]. `depth`
+ * is the padded number of inputs, `levels` the quantized inputs of the first row, `weights`
+ * those of the first block. The numbers of rows and blocks must be compile-time constants:
+ * their sums are in registers. */
 
 #ifndef TRANSDUCE_KERNELS
 #define TRANSDUCE_KERNELS
@@ -18,14 +18,14 @@
 #include <immintrin.h>
 #endif
 
-#define BLOCK 16   /* outputs whose levels lie together */
-/* Rows at a time. ARM's registers would hold the sums of six, but nothing beside them. */
+#define BLOCK 16   /* outputs in one block of the layout */
+/* Rows at a time. ARM's registers would hold the sums of six, but nothing else. */
 #if defined(__ARM_FEATURE_DOTPROD)
 #define MOST 4
 #else
 #define MOST 6
 #endif
-#define AHEAD 2048 /* bytes; a single row waits for nothing but its weights */
+#define AHEAD 2048 /* prefetch distance in bytes; a single row is bound by reading its weights */
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -65,7 +65,7 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
         UNROLL for (int b = 0; b < blocks; b++) {
             const int8_t *w = weights + (b * depth + k) * BLOCK;
             if (rows == 1) __builtin_prefetch(w + AHEAD), __builtin_prefetch(w + AHEAD + 128);
-/* The lane is part of the instruction: it cannot be a loop's. */
+/* The lane is an immediate operand of the instruction: it cannot be a loop variable. */
 #define STEP(lane)                                                                  \
     UNROLL for (int v = 0; v < 4; v++) {                                            \
         const int8x16_t four = vld1q_s8(w + 64 * lane + 16 * v);                    \
@@ -84,7 +84,7 @@ INLINE void neon(const uint8_t *levels, const int8_t *weights, const int32_t *to
 #endif
 
 #if defined(__AVX2__)
-/* |w| times x with the sign of w: two products of at most 127 * 127 fit into 16 bits. */
+/* |w| times sign(w) x: the sum of two products of at most 127 * 127 fits into 16 bits. */
 INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)totals;
@@ -115,7 +115,7 @@ INLINE void avx2(const uint8_t *levels, const int8_t *weights, const int32_t *to
 #endif
 
 #if defined(__AVX512VNNI__)
-/* Its first factor has no sign: what 128 adds to each level of the inputs is taken off at once. */
+/* The first operand is unsigned: inputs are shifted by 128, and the sums are corrected for it. */
 INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                  int64_t depth, const int rows, const int blocks, int32_t *sums) {
     __m512i sum[MOST][4];
@@ -139,7 +139,7 @@ INLINE void vnni(const uint8_t *levels, const int8_t *weights, const int32_t *to
             _mm512_storeu_si512(sums + (r * blocks + b) * BLOCK, sum[r][b]);
 }
 
-/* Of one row and one block: weights are read in the order in which they lie, into four sums. */
+/* One row and one block: weights are read in memory order, into four accumulators. */
 INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int32_t *totals,
                         int64_t depth, const int rows, const int blocks, int32_t *sums) {
     (void)rows, (void)blocks;
@@ -159,12 +159,12 @@ INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int3
 }
 #endif
 
-/* ---------------------------------------------------------------------------------- in float32 */
+/* ---------------------------------------------------------------------------------- float32 */
 
-#define VECTORS (BLOCK / LANES) /* of one block of outputs */
-#define ROWS 6 /* at a time: their sums fill most registers */
+#define VECTORS (BLOCK / LANES) /* SIMD vectors in one block of outputs */
+#define ROWS 6 /* rows at a time: their sums fill most registers */
 
-/* Sums in float32 of some rows and blocks, each over the inputs from first to last. */
+/* float32 dot products of some rows and blocks, each summed over the inputs in order. */
 INLINE void float32(const float *x, const float *weights, int64_t depth, const int rows,
                     const int blocks, float *sums) {
     Vector sum[ROWS][4][VECTORS];

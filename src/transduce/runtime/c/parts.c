@@ -1,7 +1,6 @@
-/* What layers are made of: norms, attention, activations.
- *
- * Every row is worked on as if it were alone, in one order of sums, so that it comes out the same
- * to the bit whoever its neighbours are. */
+/* Building blocks of layers: norms, attention, activations. Every row is computed
+ * independently, with one order of summation, so its result is the same bit for bit whatever
+ * the other rows are. */
 
 #include "parts.h"
 
@@ -102,7 +101,7 @@ void turn(float *x, int64_t width, const float *turns, int64_t size) {
 
 static inline Vector silu(Vector x) { return x / (1.0f + exponential(-x)); }
 
-/* x Phi(x); the error function after Abramowitz and Stegun, 7.1.26, to 1.5e-7. */
+/* GELU, x Phi(x); the error function after Abramowitz and Stegun, 7.1.26, to 1.5e-7. */
 static inline Vector gelu(Vector x) {
     Vector size = higher(x, -x) * 0.70710678f;
     Vector t = 1.0f / (1.0f + 0.3275911f * size);
@@ -135,7 +134,7 @@ void log_softmax(float *x, int64_t count) {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) most = higher(most, load(x + i));
     const float top = highest(higher(most, load_some(x + i, count - i, -INFINITY)));
-    /* Four at a time: one alone is a long chain, each link of which waits for the one before. */
+    /* Four accumulators at a time: one alone is a long chain of dependent operations. */
     for (i = 0; i + 4 * LANES <= count; i += 4 * LANES)
         for (int k = 0; k < 4; k++)
             sum[k] += falling_exponential(load(x + i + k * LANES) - top);
@@ -147,7 +146,7 @@ void log_softmax(float *x, int64_t count) {
     for (i = 0; i < count; i++) x[i] -= taken;
 }
 
-#define FEWEST 48 /* rows whose log-probabilities are made together, where there are so many */
+#define FEWEST 48 /* minimum number of rows whose log-probabilities are computed together */
 
 void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
                     int32_t kernel) {

@@ -1,4 +1,4 @@
-/* What layers are made of, row by row; see parts.c. */
+/* Building blocks of layers, row by row; see parts.c. */
 
 #ifndef TRANSDUCE_PARTS
 #define TRANSDUCE_PARTS
@@ -9,7 +9,7 @@
 
 typedef struct {
     const float *weight; /* NULL: no norm */
-    const float *bias;   /* NULL: over the root mean square, nothing taken off */
+    const float *bias;   /* NULL: RMSNorm */
     float epsilon;
 } Norm;
 
@@ -17,25 +17,26 @@ enum activation { IS_RELU, IS_GELU, IS_SILU }; /* the functions of nn/activation
 
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
 
-/* One row's attention to `count` places; the values of a place follow its keys. `scores` has room
- * for each head's, rounded up to whole vectors. */
+/* Attention of one row to `count` positions; keys and values of a position are contiguous.
+ * `scores` is a buffer for the scores of each head, rounded up to whole vectors. */
 void attend(const float *query, const float *const *places, int64_t count, int64_t width,
             int64_t heads, float *scores, float *context);
 
-/* Pairs of neighbours turned by angles of which cosine and sine lie side by side. */
+/* Rotary positions: neighbouring pairs rotated; cosine and sine of an angle are contiguous. */
 void turn(float *x, int64_t width, const float *turns, int64_t size);
 
-/* In place. Gated: the function of the first half times the second, and rows become half as wide. */
+/* In place. Gated: the function of the first half times the second, so rows become half as
+ * wide. */
 void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_t gated);
 
-/* Scores to weights that sum to one; as many as fill whole vectors may be written. */
+/* Softmax; may write up to the end of a whole vector. */
 void softmax(float *scores, int64_t count);
 
 void log_softmax(float *x, int64_t count);
 
-/* The log-probabilities of the tokens that may come next, of some rows at a time: scores are still
- * near when they are read again. So many rows that the weights, which are read for all of them
- * once, are no more than their scores. */
+/* Log-probabilities of the next token, some rows at a time so that scores are still in the
+ * cache when they are read again; enough rows that reading the weights, once for all of them,
+ * is no more than reading the scores. */
 void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
                     int32_t kernel);
 

@@ -1,4 +1,4 @@
-"""Folders that nobody but this user can write: code is loaded from no others."""
+"""Folders that only this user can write to: code is loaded from no others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def make_private(folder: Path) -> Path:
-    """Make a folder for this user alone, and give its real path. Raises PermissionError.
+    """Make a folder for this user alone, and return its real path. Raises PermissionError.
 
-    Whoever can write a folder can replace what is in it, so every folder above counts too. Where
-    the system knows no owners (Windows), the user's profile is trusted as it is.
+    Whoever can write to a folder can replace its content, so every folder above is checked too. On
+    systems without file owners (Windows), the user's profile is trusted.
     """
     for place in (*reversed(folder.parents), folder):
         if not place.exists():
@@ -27,7 +27,7 @@ def make_private(folder: Path) -> Path:
 
 
 def is_private_file(path: Path) -> bool:
-    """Whether a plain file is this user's own, and nobody else can write it."""
+    """Whether a regular file is owned by this user, and nobody else can write to it."""
     facts = path.lstat()
     if not stat.S_ISREG(facts.st_mode):
         return False
@@ -38,7 +38,7 @@ def is_private_file(path: Path) -> bool:
 
 def _require_private(place: Path, folder: Path) -> None:
     facts = place.stat()
-    # Whoever owns / could replace anything: root, and in some containers another number.
+    # The owner of / could replace anything: root, and in some containers another user id.
     above = () if place == folder else (0, Path(place.anchor).stat().st_uid)
     if facts.st_uid not in (os.getuid(), *above):
         raise PermissionError(
@@ -46,19 +46,19 @@ def _require_private(place: Path, folder: Path) -> None:
             f"XDG_CACHE_HOME to a folder of your own"
         )
     shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    # Where the sticky bit is set, as in /tmp, nobody can replace what belongs to somebody else.
+    # With the sticky bit set, as in /tmp, nobody can replace another user's files.
     if not shared or facts.st_mode & stat.S_ISVTX:
         return
     if not shared & stat.S_IWOTH and _is_own_group(facts.st_gid):
         return
     raise PermissionError(
-        f"others may write to the folder {place} and could put code there; take that away with "
+        f"others may write to the folder {place} and could put code there; change that with "
         f"`chmod go-w {place}`, or set XDG_CACHE_HOME to a folder of your own"
     )
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether a group has this user as its only member, as many systems make one for each user."""
+    """Whether this user is the only member of a group, as many systems make one for each user."""
     import grp
     import pwd
 

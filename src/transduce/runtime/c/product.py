@@ -1,4 +1,4 @@
-"""One weight in 8 bits and its products."""
+"""A packed weight and its matrix products (GEMM) in C, int8 or float32."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Address = ctypes.c_void_p
-BLOCK = 16  # outputs whose levels lie together, four inputs at a time
-PADDED = 64  # outputs and inputs come in so many
+BLOCK = 16  # outputs in one block of the layout, four inputs at a time
+PADDED = 64  # outputs and inputs are padded to a multiple of this
 
 
 class Kernel(IntEnum):
-    """As in native.h; all give the same numbers, to the bit."""
+    """SIMD kernels, as in native.h; all give the same result, bit for bit."""
 
     BEST = -1
     PLAIN = 0
@@ -26,6 +26,8 @@ class Kernel(IntEnum):
 
 
 class Then(IntEnum):
+    """The operation fused after the product."""
+
     NOTHING = 0
     RELU = 1
     ADD = 2
@@ -47,16 +49,16 @@ class Weight(ctypes.Structure):
 
 
 class Product:
-    """x Wᵀ + b of a weight that is laid out for the library; no row depends on another.
+    """x Wᵀ + b with a weight packed for the C library; each row of x is independent of the others.
 
-    From `int8`, a weight in levels from -127 to 127, where inputs are made levels as they come,
-    each row by itself; or from `float32`.
+    `int8` takes a quantized weight, -127 to 127, and quantizes each row of the input at run time
+    (dynamic quantization); `float32` takes a float32 weight.
     """
 
     def __init__(
         self, library: ctypes.CDLL, weight: Weight, kept: tuple[Tensor, ...], kernel: Kernel
     ) -> None:
-        """kept: the tensors that the weight points to."""
+        """kept: the tensors that the weight points to, which must not be freed."""
         self.weight, self._kept = weight, kept
         self._address = ctypes.addressof(self.weight)
         self._library, self._kernel = library, kernel
@@ -103,7 +105,7 @@ class Product:
         return cls(library, weight, (numbers, bias_F), Kernel.BEST)
 
     def __call__(self, x: Tensor, relu: bool = False, added: Tensor | None = None) -> Tensor:
-        """In the type of x; then max(0, ·) if wanted, or the sum with another tensor."""
+        """The product in the type of x; then optionally ReLU, or the sum with another tensor."""
         inputs, outputs = self.weight.inputs, self.weight.outputs
         x_RD = x.float().contiguous()
         rows = x_RD.numel() // inputs

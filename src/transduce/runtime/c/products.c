@@ -1,4 +1,4 @@
-/* Products of rows with a weight, both in whole numbers of 8 bits. */
+/* Matrix products (GEMM) with a packed weight: dynamic int8 quantization, or float32. */
 
 #define _GNU_SOURCE
 #include <math.h>
@@ -14,16 +14,16 @@
 #include <unistd.h>
 #endif
 
-#define BLOCKS 4   /* that outputs are padded to */
-#define TILE 16    /* rows of an AMX tile; levels of inputs are padded to them */
-#define AMX_FROM 8 /* rows; fewer are done before the tiles are set up */
-#define NEAR 64    /* rows of float32 that weights are read once for */
-#define LEAST_WORK 65536 /* products of two numbers that are worth a thread */
+#define BLOCKS 4   /* outputs are padded to so many blocks */
+#define TILE 16    /* rows of an AMX tile; quantized inputs are padded to them */
+#define AMX_FROM 8 /* rows; for fewer, setting up the tiles costs more than it saves */
+#define NEAR 64    /* rows of float32 for which weights are read once */
+#define LEAST_WORK 65536 /* multiplications that are worth a thread */
 
-/* ------------------------------------------------------------------------- levels of inputs */
+/* ------------------------------------------------------------------------- quantize inputs */
 
-/* The largest |x|, found among the bits: these are in the order of the numbers, and the compiler
- * may compare whole numbers in any order. */
+/* The largest |x|, as bit patterns: these are in the order of the numbers, and the compiler may
+ * vectorise an integer maximum. */
 static float largest(const float *x, int64_t count) {
     int32_t highest = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -37,8 +37,8 @@ static float largest(const float *x, int64_t count) {
     return found;
 }
 
-/* One row as levels, moved up by `offset`, 128 for kernels that take them without a sign; returns
- * the scale. */
+/* Quantize one row, shifted by `offset`, 128 for kernels with unsigned inputs; returns the
+ * scale. */
 static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t offset,
                          uint8_t *levels) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds, into the lowest bits */
@@ -53,17 +53,17 @@ static float find_levels(const float *x, int64_t inputs, int64_t depth, int32_t 
     return most / 127.0f;
 }
 
-/* --------------------------------------------------------------------- levels back to numbers */
+/* --------------------------------------------------------------------- dequantize outputs */
 
 typedef struct {
     const Weight *weight;
-    const float *scale; /* of each row of the inputs */
+    const float *scale; /* scale of each row of the inputs */
     const float *added;
     float *y;
     int32_t then;
 } Ending;
 
-/* Some rows of one block, as many outputs as a vector has room for at a time. */
+/* Some rows of one block, one SIMD vector of outputs at a time. */
 INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *sums, int64_t stride,
                       int64_t row, int64_t rows, int64_t first, const int64_t width) {
     const Weight *weight = ending->weight;
@@ -85,7 +85,7 @@ INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *s
     }
 }
 
-/* One block of outputs of some rows. Not inlined: whatever found the sums, the same code rounds. */
+/* One block of outputs of some rows. Not inlined: all kernels must round by the same code. */
 static __attribute__((noinline)) void finish(const Ending *ending, const int32_t *sums,
                                              int64_t stride, int64_t row, int64_t rows,
                                              int64_t block) {
@@ -100,7 +100,7 @@ static __attribute__((noinline)) void finish(const Ending *ending, const int32_t
         finish_as(NOTHING, ending, sums, stride, row, rows, first, BLOCK);
 }
 
-/* The same of sums in float32, which have no scale. */
+/* The same for float32 sums, which have no scale. */
 static __attribute__((noinline)) void finish_float32(const Ending *ending, const float *sums,
                                                      int64_t stride, int64_t row, int64_t rows,
                                                      int64_t block) {
@@ -120,7 +120,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
     }
 }
 
-/* ------------------------------------------------------------------ rows and blocks in turn */
+/* ------------------------------------------------------------------ loop over rows and blocks */
 
 #if MOST > 4
 #define FOUR_OR_FIVE(kernel, BREADTH)                        \
@@ -130,8 +130,8 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
 #define FOUR_OR_FIVE(kernel, BREADTH)
 #endif
 
-/* All rows and blocks of a product, a kernel's at a time; what is in registers must be known when
- * it is compiled. The outer loop is over blocks: each weight is read from far away once. */
+/* All rows and blocks of a product, in tiles of the kernel's size, which is a compile-time
+ * constant. The outer loop is over blocks: each weight is read from main memory once. */
 #define WALK(name, kernel, BREADTH)                                                              \
     static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth) { \
         const Weight *weight = ending->weight;                                                   \
@@ -168,7 +168,7 @@ WALK(by_vnni, vnni, 4)
 WALK(by_vnni_of_one, vnni_of_one, 1)
 #endif
 
-/* The same in float32. Some rows at a time, which stay near while all weights go by. */
+/* The same in float32. Some rows at a time, which stay in the cache while all weights are read. */
 #define WALK_FLOAT32(name, BREADTH)                                                              \
     static void name(const Ending *ending, const float *x, int64_t rows, int64_t first,          \
                      int64_t last) {                                                             \
@@ -205,7 +205,7 @@ WALK_FLOAT32(by_float32, 4) /* 24 of 32 registers are sums */
 WALK_FLOAT32(by_float32, 1)
 #endif
 
-/* One row alone waits for its sums unless there are many of them. */
+/* A single row needs many accumulators to hide the latency of its additions. */
 static void by_float32_of_one(const Ending *ending, const float *x, int64_t first, int64_t last) {
     const int64_t depth = ending->weight->inputs;
     float sums[BLOCKS * BLOCK];
@@ -237,14 +237,14 @@ static void share_of_float32(const void *context, int64_t first, int64_t last) {
 /* ---------------------------------------------------------------------------------------- AMX */
 
 #if defined(__AMX_INT8__) && defined(__linux__)
-/* The system keeps the tiles of a process only if it is asked to. */
+/* Linux grants a process the use of AMX tiles only on request. */
 static int amx_is_granted(void) {
     static int granted = -1;
     if (granted < 0) granted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
     return granted;
 }
 
-/* The compiler does not know that tiles are read from memory: what was written must be there. */
+/* The compiler does not know that tile loads read memory: earlier writes must be done. */
 #define WRITTEN(place) __asm__ volatile("" ::"r"(place) : "memory")
 
 static void set_up_tiles(void) {

@@ -1,4 +1,4 @@
-/* A recurrent decoder's next step: cells one upon the other, with attention to the source. */
+/* Decoding step of a recurrent decoder: stacked cells with attention to the source. */
 
 #include <math.h>
 #include <stddef.h>
@@ -11,20 +11,20 @@ enum cell { ELMAN, GRU, LSTM, PEEPHOLE_LSTM };
 enum score { NO_ATTENTION, DOT, ADDITIVE, LOCATION };
 
 typedef struct {
-    Weight from_input, from_state; /* the gates one after the other */
-    const float *peepholes;        /* [3][width]: of the input, forget and output gate */
+    Weight from_input, from_state; /* gates stacked along rows */
+    const float *peepholes;        /* [3][width]: peepholes of the input, forget and output gate */
 } Cell;
 
 typedef struct {
     const Cell *cell;
     int64_t layers, width;
-    int32_t kind, skip; /* skip: the input reaches every layer, and the output comes from all */
+    int32_t kind, skip; /* skip connections: layers read the input, outputs add up */
     int32_t score, normalised;
     float scale; /* of dot products */
     int32_t context_in_input, context_in_output;
-    Weight query;        /* of additive and location scores */
-    const float *energy; /* of additive scores; NULL: all are added up */
-    Weight readout;      /* where the context enters the output */
+    Weight query;        /* projection of the query, for additive and location scores */
+    const float *energy; /* vector v of additive scores; NULL: all ones */
+    Weight readout;      /* combines context and state */
     Weight sum;          /* of all layers' outputs, with skip */
     const float *table;
     int64_t vocabulary;
@@ -36,7 +36,7 @@ typedef struct {
     int64_t rows;
     const int64_t *tokens;
     float *h, *c;         /* [layers][rows][width]; only LSTMs have c */
-    float *query;         /* [rows][width]: the last output */
+    float *query;         /* [rows][width]: the output of the step before */
     const int64_t *source; /* of each row */
     const float *keys, *values; /* [sources][longest][width] */
     int64_t longest;
@@ -88,7 +88,7 @@ static void step_elman(const float *gates, int64_t width, float *h) {
     EACH(width, i, some) store_some(h + i, tangent(TAKE_SOME(gates)), some);
 }
 
-/* What comes from the state stays apart: the reset gate is for that alone. */
+/* The recurrent part stays separate: the reset gate applies to it alone. */
 static void step_gru(const float *x, const float *g, int64_t width, float *h) {
     EACH(width, i, some) {
         const Vector reset = sigmoid(TAKE_SOME(x) + TAKE_SOME(g));
@@ -147,7 +147,7 @@ static float score_additive(const float *query, const float *key, const float *e
     return total(sum);
 }
 
-/* Beside one another, [rows][two widths]. */
+/* Concatenation, [rows][two widths]. */
 static void join(float *to, const float *left, const float *right, int64_t rows, int64_t width) {
     for (int64_t r = 0; r < rows; r++) {
         memcpy(to + 2 * r * width, left + r * width, sizeof(float) * (size_t)width);
@@ -196,7 +196,8 @@ static void attend_to_source(const Recurrent *net, const Work *work, const Recur
 
 /* ------------------------------------------------------------------------------------- steps */
 
-/* One more step of all rows; 1 where a token is not in the table, and nothing is done. */
+/* One decoding step of all rows; returns 1, without doing anything, if a token is not in the
+ * vocabulary. */
 int32_t recurrent_step(const Recurrent *net, const RecurrentStep *step) {
     Work work;
     const int64_t rows = step->rows, width = net->width;
@@ -215,7 +216,7 @@ int32_t recurrent_step(const Recurrent *net, const RecurrentStep *step) {
     }
     const float *x = work.input;
     for (int64_t layer = 0; layer < net->layers; layer++) {
-        if (layer && net->skip) { /* the input beside what is below */
+        if (layer && net->skip) { /* the input concatenated with the output of the layer below */
             const float *below = step->h + (layer - 1) * rows * width;
             for (int64_t r = 0; r < rows; r++) {
                 float *to = work.above + r * (input + width);

@@ -1,4 +1,4 @@
-"""What C is told of a recurrent decoder and of its step: as in recurrent.c."""
+"""ctypes structures of a recurrent decoder and its step: the same as in recurrent.c."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-/* A Transformer's layers, one upon the other, over some rows: a decoder's next step, or sources. */
+/* Transformer layers: a decoding step with a KV cache, or the encoder over whole sources. */
 
 #include <stddef.h>
 
@@ -6,15 +6,15 @@
 #include "parts.h"
 #include "vectors.h"
 
-#define AT_ONCE 128 /* rows of a feed-forward layer */
+#define AT_ONCE 128 /* rows of a feed-forward layer computed at once */
 
 enum kind { SELF_ATTENTION, CROSS_ATTENTION, FEED_FORWARD };
 
-/* As a block says of its sublayers. */
+/* Kinds of sublayers, as in nn/transformer.py. */
 typedef struct {
     int32_t kind, norm_before;
     int32_t activation, gated; /* of a feed-forward layer */
-    int64_t layer;             /* whose keys and values it reads */
+    int64_t layer;             /* index of the layer in the KV cache */
     Norm norm;
     Weight into, out_of;
 } Sublayer;
@@ -23,8 +23,8 @@ typedef struct {
     const Sublayer *sublayer; /* of all layers, in the order in which they run */
     int64_t sublayers, layers, width, heads;
     Norm last;
-    const float *table; /* of embeddings; NULL: rows come embedded */
-    int64_t tokens;     /* that the table has rows for */
+    const float *table; /* embedding table; NULL: rows come embedded */
+    int64_t tokens;     /* vocabulary size */
     float table_scale;
     int32_t kernel;
 } Stack;
@@ -39,7 +39,7 @@ typedef struct {
     void *product;
 } Work;
 
-/* Where everything lies in the room that there is; returns where it ends. */
+/* Divide the scratch memory; returns where it ends. */
 static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t places, char *room) {
     const int64_t some = rows < AT_ONCE ? rows : AT_ONCE;
     int64_t end = 0, wide = rows * 3 * stack->width, product = product_room(rows, stack->width);
@@ -68,7 +68,7 @@ int64_t stack_room(const Stack *stack, int64_t rows, int64_t places) {
     return lay_out(&work, stack, rows, places, 0);
 }
 
-/* Into a sublayer, from x to wide. */
+/* First product of a sublayer, from x to wide. */
 static void enter(const Work *work, const Sublayer *sublayer, int32_t then) {
     const Stack *stack = work->stack;
     const float *x = work->x;
@@ -79,7 +79,7 @@ static void enter(const Work *work, const Sublayer *sublayer, int32_t then) {
     multiply(&sublayer->into, x, work->rows, then, 0, work->wide, work->product, stack->kernel);
 }
 
-/* Out of it, onto what went in. */
+/* Last product of a sublayer, with the residual sum. */
 static void leave(const Work *work, const Sublayer *sublayer, const float *y) {
     const Stack *stack = work->stack;
     float *x = work->x;
@@ -87,7 +87,7 @@ static void leave(const Work *work, const Sublayer *sublayer, const float *y) {
     if (!sublayer->norm_before) normalise(&sublayer->norm, x, work->rows, stack->width, x);
 }
 
-/* Some rows at a time: their hidden layer is still near when it is read again. */
+/* Some rows at a time, so that their hidden layer is still in the cache when it is read again. */
 static void feed_forward(const Work *work, const Sublayer *sublayer) {
     const int relu = sublayer->activation == IS_RELU && !sublayer->gated;
     for (int64_t first = 0; first < work->rows; first += AT_ONCE) {
@@ -102,12 +102,12 @@ static void feed_forward(const Work *work, const Sublayer *sublayer) {
     }
 }
 
-/* Whether a token is in the table; without one, nobody asks. */
+/* Whether a token is in the vocabulary; always true without an embedding table. */
 static int is_known(const Stack *stack, int64_t token) {
     return !stack->table || (token >= 0 && token < stack->tokens);
 }
 
-/* A row's embedding, with the position added that is given. */
+/* Embedding of a row, with the positional encoding added if given. */
 static void embed(Work *work, int64_t row, int64_t token, const float *position) {
     const int64_t width = work->stack->width;
     const float *from = work->stack->table + token * width;
@@ -121,23 +121,24 @@ static void embed(Work *work, int64_t row, int64_t token, const float *position)
 typedef struct {
     int64_t rows, step;
     const int64_t *tokens;
-    const float *embedded; /* where the stack has no table */
-    const float *position; /* what is added to embeddings at this step, or NULL */
-    const float *turns;    /* what queries and keys are turned by, or NULL */
-    /* [steps][layers][rows at most][2 width]: keys and values where they were written, wherever the
-     * hypotheses that they belong to have gone since. */
+    const float *embedded; /* where the stack has no embedding table */
+    const float *position; /* positional encoding of this step, or NULL */
+    const float *turns;    /* cosines and sines of rotary positions, or NULL */
+    /* KV cache [steps][layers][maximum rows][2 width]: keys and values stay where they were
+     * written when beam search reorders its hypotheses. */
     float *past;
     int64_t most_rows;
-    /* [rows][1 + steps at most]: the source of each row, then where each step of its past lies. */
+    /* [rows][1 + maximum steps]: the source of each row, then the row in which each past step
+     * was written. */
     int32_t *origins;
     int64_t most_steps;
-    const float *const *memory; /* of each layer: keys and values [sources][length][2 width] */
+    const float *const *memory; /* of each layer: keys, values [sources][length][2 width] */
     int64_t memory_length;
     const int64_t *lengths; /* of the sources */
     Weight head;
     float *log_probs;
     void *room;
-    int64_t refused; /* set to 1 + the first row whose token is not in the table, else to 0 */
+    int64_t refused; /* set to 1 + the first row whose token is not in the vocabulary, else to 0 */
 } Step;
 
 static void attend_to_self(Work *work, const Step *step, const Sublayer *sublayer) {
@@ -174,7 +175,7 @@ static void attend_to_source(Work *work, const Step *step, const Sublayer *subla
     leave(work, sublayer, work->normed);
 }
 
-/* One more step of all rows; of none, where one is refused. */
+/* One decoding step of all rows; none is done if a token is refused. */
 void decoder_step(const Stack *stack, Step *step) {
     Work work;
     const int64_t rows = step->rows, width = stack->width;
@@ -213,7 +214,7 @@ typedef struct {
     const float *turns;     /* [longest][width of a head] or NULL */
     float *states;          /* [sources][longest][width], zero beyond a source's end */
     void *room;
-    int64_t refused; /* set to 1 + the first source that has no such length or token, else to 0 */
+    int64_t refused; /* set to 1 + the first source with an invalid length or token, else to 0 */
 } Sources;
 
 static void attend_within(Work *work, const Sources *sources, const Sublayer *sublayer) {
@@ -245,8 +246,8 @@ static int is_source(const Stack *stack, const Sources *sources, int64_t source)
     return 1;
 }
 
-/* An encoder's states; sources lie one after the other, nothing padded, while it works. Of none,
- * where one is refused. */
+/* Encoder states; sources are packed one after the other, without padding, during the
+ * computation. None is done if a source is refused. */
 void encode(const Stack *stack, Sources *sources) {
     Work work;
     const int64_t width = stack->width, longest = sources->longest;

@@ -1,4 +1,4 @@
-"""What C is told of a stack of layers, of a decoder's step and of sources: as in step.c."""
+"""ctypes structures of a stack of layers, a decoder step and a batch of sources: as in stack.c."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ctypes import c_float, c_int32, c_int64
 
 from transduce.runtime.c.product import Address, Weight
 
-FUNCTIONS = ("relu", "gelu", "silu")  # of activations, as numbered in parts.h
+FUNCTIONS = ("relu", "gelu", "silu")  # activation functions, as numbered in parts.h
 KINDS = ("self_attention", "cross_attention", "feed_forward")
 
 
@@ -92,7 +92,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
 
 
 def layout(structures: Sequence[type[ctypes.Structure]]) -> list[int]:
-    """The size of each structure and the offset of each of its fields; C has the same."""
+    """The size of each structure and the offset of each of its fields, to compare with C."""
     return [
         number
         for structure in structures

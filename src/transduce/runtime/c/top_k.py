@@ -1,24 +1,25 @@
-"""The highest of many scores, several times as fast as torch finds them on a CPU."""
+"""Top-k of a row of scores on a CPU, several times as fast as torch.topk."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from transduce.runtime.c.compile import library_if_open
+from transduce.runtime.c.compile import LIBRARY
 
 
-def best_places(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Each row's highest scores_RC and their places_RC, the highest first, of equals the first.
+def top_k_scores(scores_RX: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
+    """Each row's highest scores_RC and their indices_RC, best first; of equal scores the first.
 
-    None where torch has to find them. Nothing is compiled for it.
+    None where torch has to do it: on a GPU, for other types than float32, and where the C library
+    is not loaded. It is not compiled for this alone: only int8 is worth the seconds that takes.
     """
     on_cpu = scores_RX.device.type == "cpu" and scores_RX.dtype == torch.float32
-    made = library_if_open() if on_cpu and scores_RX.is_contiguous() else None
-    if made is None:
+    library = LIBRARY.loaded if on_cpu and scores_RX.is_contiguous() else None
+    if library is None:
         return None
     R, X = scores_RX.shape
     found_RC = scores_RX.new_empty(R, count)
-    places_RC = scores_RX.new_empty(R, count, dtype=torch.int64)
-    made.find_best(scores_RX.data_ptr(), R, X, count, found_RC.data_ptr(), places_RC.data_ptr())
-    return found_RC, places_RC
+    indices_RC = scores_RX.new_empty(R, count, dtype=torch.int64)
+    library.find_best(scores_RX.data_ptr(), R, X, count, found_RC.data_ptr(), indices_RC.data_ptr())
+    return found_RC, indices_RC

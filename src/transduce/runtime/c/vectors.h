@@ -1,4 +1,4 @@
-/* Numbers side by side, as many as the CPU has room for in a register. */
+/* SIMD vectors of float32, as wide as the registers of the CPU. */
 
 #ifndef TRANSDUCE_VECTORS
 #define TRANSDUCE_VECTORS
@@ -31,7 +31,7 @@ static inline void store(float *x, Vector v) { memcpy(x, &v, sizeof v); }
 
 static inline Vector all(float x) { return x - (Vector){0}; }
 
-/* Of an array's end, which may be no whole vector. */
+/* The rest of an array that does not fill a whole vector. */
 static inline Vector load_some(const float *x, int64_t count, float fill) {
     if (count == LANES) return load(x);
     Vector v = all(fill);
@@ -87,10 +87,10 @@ static inline float highest(Vector v) {
 #endif
 }
 
-/* e^x of no more than 1, as 2^n e^r with |r| <= ln 2 / 2, of which a polynomial is right to the last
- * bit or two. It ends at e^-80: what is next to nothing stays a number that CPUs are quick with. */
+/* e^x for x <= 0, as 2^n e^r with |r| <= ln 2 / 2 and a polynomial for e^r, exact to the last
+ * bit or two. Clamped at e^-80, as denormal numbers are slow. */
 static inline Vector falling_exponential(Vector x) {
-    /* Rounds what it is added to, into the lowest bits; 127 is what stands for 2^0. */
+    /* Adding it rounds to an integer in the lowest bits; 127 is the exponent of 2^0. */
     const float magic = 12582912.0f + 127.0f;
     x = higher(x, all(-80.0f));
     Vector rounded = x * 1.44269504f + magic, n = rounded - magic;

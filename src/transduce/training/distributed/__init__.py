@@ -1,1 +1,1 @@
-"""Training on several processes: who they are, what they share, and FSDP."""
+"""Distributed training: the processes (ranks) of a run, their collectives, and FSDP."""

@@ -1,7 +1,7 @@
-"""Weights, gradients and moments cut into parts, one for each process (FSDP2).
+"""FSDP2: weights, gradients and optimizer moments sharded over the ranks.
 
-Every block's weights are brought together for its forward and backward pass and forgotten
-afterwards: Zhao et al. 2023, https://arxiv.org/abs/2304.11277.
+The weights of each block are all-gathered for its forward and backward pass and freed afterwards:
+Zhao et al. 2023, https://arxiv.org/abs/2304.11277.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from transduce.data.batches.batch import Batch
 from transduce.models import TrainableNetwork
 from transduce.nn.transformer import DecoderBlock, EncoderBlock
 from transduce.training.distributed.processes import Processes
-from transduce.training.log_window import Passed
-from transduce.training.nan_guard import unusable
+from transduce.training.log_window import UpdateResult
+from transduce.training.nan_guard import nonfinite
 from transduce.training.update import Update
 
 
 def sharded(network: TrainableNetwork, device: torch.device, ranks: Processes) -> TrainableNetwork:
-    """A copy of a network of which every process holds its part, on its device."""
-    # Here and below: a second's import that a process alone should not pay.
+    """A sharded copy of a network: every rank holds its shard, on its device."""
+    # Imported here and below: it takes a second that a single process should not pay.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
@@ -37,21 +37,21 @@ def sharded(network: TrainableNetwork, device: torch.device, ranks: Processes) -
             fully_shard(module, mesh=mesh)
         if isinstance(module, DecoderBlock):
             register_fsdp_forward_method(module, "project_memory")
-    # It warns of changing these keys and values in place, which nobody does.
+    # It warns about changing these keys and values in place, which does not happen.
     warnings.filterwarnings("ignore", message=".*returned a view tensor")
-    # The head works after the root's own forward pass: its weights must still be there.
+    # The output head runs after the root's own forward pass: its weights must not be freed.
     return cast(TrainableNetwork, fully_shard(copied, mesh=mesh, reshard_after_forward=False))
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor; of one that is cut into parts, all processes must ask together."""
-    gathered: Tensor = tensor.full_tensor() if _cut(tensor) else tensor  # type: ignore[attr-defined]
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The full tensor; if it is sharded, a collective that all ranks must call."""
+    gathered: Tensor = tensor.full_tensor() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return gathered
 
 
-def part_like(own: Tensor, full: Tensor) -> Tensor:
-    """Of a full tensor, this process's part, cut as `own` is; nothing is sent."""
-    if not _cut(own):
+def shard_like(own: Tensor, full: Tensor) -> Tensor:
+    """This rank's shard of a full tensor, sharded as `own` is; no communication."""
+    if not _is_sharded(own):
         return full
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -60,41 +60,44 @@ def part_like(own: Tensor, full: Tensor) -> Tensor:
     return distribute_tensor(placed, own.device_mesh, own.placements, src_data_rank=None)
 
 
-def _cut(tensor: Tensor) -> bool:
+def _is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
 @torch.no_grad()
 def fill(network: TrainableNetwork, weights: Mapping[str, Tensor]) -> None:
-    """Give a plain network the weights of one that is cut into parts, one after the other."""
+    """Load the weights of a sharded network into a plain one, one tensor after the other."""
     for name, parameter in network.named_parameters():
-        parameter.copy_(whole(weights[name]))
+        parameter.copy_(full_tensor(weights[name]))
 
 
 @dataclass
 class ShardedUpdate(Update):
-    """The same update; each pass sums its gradients over the processes where they are cut.
+    """The same update; each backward pass reduce-scatters its gradients.
 
-    A batch that does not fit into memory is not halved: the others would wait for a pass less.
+    A batch that runs out of memory is not split: the other ranks would wait for the additional
+    passes.
     """
 
     def __post_init__(self) -> None:
-        self.skip = torch.zeros((), device=self.device)  # AdamW's own flag must not be cut in parts
+        self.skip = torch.zeros((), device=self.device)  # AdamW's flag must not be sharded
 
-    def __call__(self, batches: list[Batch], tokens: int | None = None) -> Passed:
-        """Passes are made in step: a process with a batch less repeats one that counts nothing."""
+    def __call__(self, batches: list[Batch], tokens: int | None = None) -> UpdateResult:
+        """Ranks run the same number of passes: one with fewer batches repeats one with weight
+        zero.
+        """
         assert tokens is not None
         count = self.ranks.count
         passes = -(-max(self.settings.accumulate, count) // count)
-        # FSDP takes the mean over the processes where the sum is wanted.
+        # FSDP averages over the ranks, but the sum is needed.
         losses = [self.gradients(batch, tokens / count) for batch in batches]
         for _ in range(passes - len(batches)):
             self.gradients(batches[-1], float("inf"))
         total = torch.stack(losses).sum(dim=0)
-        self.ranks.add_up([total])
-        norm = whole(self.clip())
-        self.skip.copy_(unusable(total[0], norm))
-        return Passed(total[0], norm, total[1])
+        self.ranks.all_reduce([total])
+        norm = full_tensor(self.clip())
+        self.skip.copy_(nonfinite(total[0], norm))
+        return UpdateResult(total[0], norm, total[1])
 
     @property
     def applied(self) -> float:
@@ -103,4 +106,4 @@ class ShardedUpdate(Update):
     def apply(self) -> None:
         if self.applied:
             self.optimizer.step()
-        self.forget()
+        self.zero_gradients()

@@ -1,8 +1,8 @@
-"""The processes of a run: which of them this is, and what they tell each other.
+"""The processes of a distributed run: rank, world size, and collective operations.
 
-torchrun starts them and says in the environment which is which. Tensors are summed by NCCL on GPUs
-and by gloo on CPUs; all that the host decides goes through gloo, which notices at once when another
-process is gone. Alone, a process has the same methods, and they do nothing.
+torchrun starts them and sets rank and world size in the environment. Tensors are all-reduced by
+NCCL on GPUs and by gloo on CPUs; everything the host decides goes through gloo, which notices at
+once when another process has died. A single process has the same methods, which do nothing.
 """
 
 from __future__ import annotations
@@ -24,39 +24,40 @@ from torch import Tensor
 
 from transduce.errors import HardwareError, TrainingError
 from transduce.hardware import pick_device
+from transduce.nn.torch_private import copy_all
 
 T = TypeVar("T")
 
 TIMEOUT = timedelta(minutes=10)  # for a process that hangs; one that dies is noticed at once
-PATIENCE = timedelta(hours=6)  # while one process tokenises and the others wait for it
-BUCKET = 32 * 2**20  # bytes of gradients that travel together
+LONG_TIMEOUT = timedelta(hours=6)  # timeout while one process tokenises and the others barrier
+BUCKET = 32 * 2**20  # bytes of gradients in one all-reduce
 
 
 @dataclass
 class Processes:
-    """This process among those of its run, and its place on its own machine."""
+    """This process (rank) among those of its run, and its local rank on its machine."""
 
     rank: int = 0
     count: int = 1
     local: int = 0
     update: int = 0
-    """The update that is being made, for messages; 0 before the first."""
+    """The current update, for messages; 0 before the first."""
     _reading: Any = None
-    """A group of its own for the thread that reads a stream: it must not meet the main thread's."""
+    """A separate process group for the thread that reads a stream, apart from the main thread's."""
 
     @property
     def first(self) -> bool:
-        """Whether this is the one process that prints and writes."""
+        """Whether this is rank 0, the one process that prints and writes."""
         return self.rank == 0
 
     def device(self, name: str) -> torch.device:
-        """The device of `train.device` for this process: on GPUs, each process has its own."""
+        """The device of `train.device` for this process: each rank has its own GPU."""
         kind, _, number = name.partition(":")
         if self.count > 1 and (kind if kind != "auto" else pick_device("auto").type) == "cuda":
             if number:
                 raise HardwareError(
                     f"train.device is {name}, but this run has {self.count} processes, and each "
-                    f"takes a GPU of its own; leave it at auto"
+                    f"uses a GPU of its own; leave it at auto"
                 )
             there = torch.cuda.device_count()
             if self.local >= there:
@@ -68,17 +69,17 @@ class Processes:
         return pick_device(name)
 
     def seed(self, seed: int, step: int) -> int:
-        """A seed that no other process and no other update has."""
+        """A seed that is different for each rank and update."""
         return int(np.random.SeedSequence([seed, step, self.rank]).generate_state(1)[0])
 
     # ----------------------------------------------------------------------------- tensors
 
     @torch.no_grad()
-    def add_up(self, tensors: Iterable[Tensor]) -> None:
-        """Each tensor becomes its sum over all processes, in place; nothing is waited for.
+    def all_reduce(self, tensors: Iterable[Tensor]) -> None:
+        """All-reduce: each tensor becomes its sum over all ranks, in place and asynchronously.
 
-        Not DistributedDataParallel: recorded passes write their gradients without its hooks, and
-        processes may have unequal numbers of batches.
+        Not DistributedDataParallel: CUDA graphs write gradients without its hooks, and ranks may
+        have different numbers of batches.
         """
         if self.count == 1:
             return
@@ -87,41 +88,43 @@ class Processes:
             dist.all_reduce(flat)
             parts = torch.split(flat, [tensor.numel() for tensor in bucket])
             summed = [part.view_as(tensor) for part, tensor in zip(parts, bucket, strict=True)]
-            torch._foreach_copy_(bucket, summed)
+            copy_all(bucket, summed)
 
     # --------------------------------------------------------------------------- small things
 
-    def wait(self) -> None:
-        """Go on when all have come here."""
+    def barrier(self) -> None:
+        """Barrier: continue when all ranks are here."""
         self.share([0.0])
 
     def share(self, own: list[float]) -> list[list[float]]:
-        """The few numbers of every process, in order; all must give equally many."""
+        """All-all_gather of a few numbers, in the order of ranks; all must give equally many."""
         if self.count == 1:
             return [own]
         return [found.tolist() for found in self._all(torch.tensor(own, dtype=torch.float64))]
 
-    def gather(self, own: T) -> list[T]:
-        """What JSON can say, from every process, in order."""
+    def all_gather(self, own: T) -> list[T]:
+        """All-all_gather of JSON values, in the order of ranks."""
         if self.count == 1:
             return [own]
-        return [json.loads(found) for found in self._gather(json.dumps(own).encode(), None)]
+        return [json.loads(found) for found in self._all_gather(json.dumps(own).encode(), None)]
 
-    def from_first(self, own: T) -> T:
-        """What the first process gives; what the others give is forgotten."""
-        return self.gather(own if self.first else None)[0]  # type: ignore[return-value]
+    def broadcast(self, own: T) -> T:
+        """Broadcast the value of rank 0; those of the others are ignored."""
+        return self.all_gather(own if self.first else None)[0]  # type: ignore[return-value]
 
     def exchange(self, own: bytes) -> list[bytes]:
-        """Bytes of every process, in order; for the thread that reads a stream."""
-        return [own] if self.count == 1 else self._gather(own, self._reading)
+        """All-all_gather of bytes, in the order of ranks; for the thread that reads a stream."""
+        return [own] if self.count == 1 else self._all_gather(own, self._reading)
 
     def in_turn(self, make: Callable[[], T]) -> T:
-        """Make what is kept on disk first once on each machine; the others then find it there."""
+        """Run `make` first once on each machine, so that the others find its result in the
+        cache.
+        """
         made = [make()] if self.local == 0 else []
         self.exchange(b"")
         return made[0] if made else make()
 
-    def _gather(self, own: bytes, group: Any) -> list[bytes]:
+    def _all_gather(self, own: bytes, group: Any) -> list[bytes]:
         sizes = [int(size) for size in self._all(torch.tensor([len(own)]), group)]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = torch.from_numpy(np.frombuffer(own, np.uint8).copy())
@@ -149,18 +152,18 @@ class Processes:
     def _lost(self) -> str:
         if not self.update:
             return (
-                "another process of this run was lost before the first update; what it said "
-                "itself tells why"
+                "another process of this run died before the first update; see its own error "
+                "message for the reason"
             )
         return (
-            f"another process of this run was lost at update {self.update}; the last saved state "
-            f"is whole: start again with --resume"
+            f"another process of this run died at update {self.update}; the last checkpoint is "
+            f"intact: start again with --resume"
         )
 
 
 @contextmanager
 def join(device: str) -> Iterator[Processes]:
-    """Meet the other processes that torchrun started, and leave them at the end.
+    """Join the process group that torchrun started, and leave it at the end.
 
     After an error this process only has to end: the others then notice that it is gone.
     """
@@ -175,15 +178,15 @@ def join(device: str) -> Iterator[Processes]:
     try:
         backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=TIMEOUT)
-        ranks._reading = dist.new_group(backend="gloo", timeout=PATIENCE)
+        ranks._reading = dist.new_group(backend="gloo", timeout=LONG_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise TrainingError(
-            f"the {ranks.count} processes of this run did not find each other "
+            f"the {ranks.count} processes of this run could not connect to each other "
             f"({str(error).splitlines()[0]}); start all of them with the same torchrun line"
         ) from None
     with ranks.together():
         yield ranks
-        ranks.wait()
+        ranks.barrier()
     dist.destroy_process_group()
 
 
@@ -202,12 +205,14 @@ def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _is_loss(error: RuntimeError) -> bool:
-    """Whether an error tells that another process is gone; gloo says it in words alone."""
-    said = str(error).lower()
-    return isinstance(error, dist.DistError) or "gloo" in said or "nccl" in said
+    """Whether an error means that another process has died; gloo has only messages for it."""
+    message = str(error).lower()
+    return isinstance(error, dist.DistError) or "gloo" in message or "nccl" in message
 
 
 def _ignore_termination() -> None:
-    """torchrun terminates all processes when one is lost; this one ends by itself, and says why."""
+    """Ignore torchrun's SIGTERM when another process is lost: this one ends by itself, with a
+    reason.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

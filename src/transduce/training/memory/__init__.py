@@ -1,1 +1,1 @@
-"""Memory during training: the automatic batch size, and what happens when memory runs out."""
+"""Memory during training: automatic batch size, and recovery from running out of memory."""

@@ -1,8 +1,8 @@
-"""How many tokens a batch may have: `train.batch_tokens: auto` finds out by trying.
+"""Automatic batch size: `train.batch_tokens: auto` finds the largest batch that fits into memory.
 
-Memory grows with the tokens of a batch very nearly along a line, so a few small passes tell where
-the line meets what there is; the answer is then tried itself. Passes leave no trace: gradients are
-forgotten and random generators put back.
+Memory grows almost linearly with the tokens of a batch, so a few small passes show where the line
+meets the free memory; that size is then tried itself. The passes have no side effects: gradients
+are discarded and random generators restored.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from transduce.data.tokens.tokenizer import UNKNOWN
 from transduce.training.memory.out_of_memory import out_of_memory
 from transduce.training.update import PackedUpdate, Update
 
-STEP = 256  # budgets are multiples of it
+STEP = 256  # batch sizes are multiples of it
 PROBES = (1024, 2048)
 TRIES = 4
-SHORT = 6  # tokens of a row where rows are many
-# More makes no update better per token read, and on a CPU none faster.
+SHORT = 6  # tokens of a row in a batch of many short rows
+# A larger batch makes no update better per token read, and on a CPU none faster.
 MOST = {"cpu": 4096, "cuda": 65_536}
-SHARE = 0.8  # of the free memory: validation, fragments and other programs want some
-TRANSIENT = 1.5  # on a CPU, memory of a pass as a multiple of what it saves for the way back
+# share of the free memory to use: validation, fragmentation and other programs need some
+SHARE = 0.8
+# on a CPU, memory of a pass as a multiple of the activations saved for the backward pass
+TRANSIENT = 1.5
 
 
 def longest_pair(corpus: Encoded | Stream, most: int) -> tuple[int, int]:
-    """The longest source and the longest target; of a stream, what the recipe lets through."""
+    """The longest source and the longest target; of a stream, the limits of the recipe."""
     if isinstance(corpus, Stream) or not len(corpus):
         return most, most
     sources, targets = corpus.lengths
@@ -42,16 +44,17 @@ def longest_pair(corpus: Encoded | Stream, most: int) -> tuple[int, int]:
 
 
 def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = None) -> int:
-    """The largest budget, a multiple of 256, whose worst batches fit into `free` bytes.
+    """The largest batch size in tokens, a multiple of 256, whose worst batches fit into `free`
+    bytes.
 
-    Capped at 4,096 tokens on a CPU and 65,536 on a GPU. Without `free`, memory that is free now is
-    asked for. Processes of a distributed run take the least of their answers.
+    At most 4,096 tokens on a CPU and 65,536 on a GPU. Without `free`, the memory that is free now.
+    Ranks of a distributed run take the smallest of their results.
     """
     most = MOST.get(update.device.type, MOST["cpu"])
     free = free_memory(update.device) if free is None else free
     room = int(SHARE * free) - _state_bytes(update)
     if isinstance(update, PackedUpdate):
-        room //= 2  # recorded passes and those not yet recorded each keep memory of their own
+        room //= 2  # CUDA graphs and passes not yet captured each keep memory of their own
     training = update.network.training
     devices = [update.device] if update.device.type == "cuda" else []
     update.network.train()
@@ -59,9 +62,10 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
         with torch.random.fork_rng(devices=devices):
             if update.device.type == "cuda":
                 return largest(lambda budget: _worst_bytes(update, longest, budget), room, most)
-            # A CPU is slow, and what a pass saves is so many bytes a token and not one more.
+            # On a CPU passes are slow, and the saved activations are exactly proportional to the
+            # tokens.
             row = _width(longest)
-            few = row * math.ceil(STEP / row)  # whole rows, or the line would lean
+            few = row * math.ceil(STEP / row)  # whole rows, otherwise the line would be biased
             points = [(budget, _worst_bytes(update, longest, budget)) for budget in (few, 4 * few)]
             return largest(lambda budget: _line(points, budget), room, most)
     finally:
@@ -70,7 +74,7 @@ def fitting_budget(update: Update, longest: tuple[int, int], free: int | None = 
 
 
 def largest(bytes_of: Callable[[int], float], room: int, most: int) -> int:
-    """The largest multiple of 256 up to `most` whose bytes fit; 256 where none does.
+    """The largest multiple of 256 up to `most` whose bytes fit; 256 if none does.
 
     `bytes_of` is infinite where a pass failed. Each guess is where the line through the two largest
     passes meets `room`; after one that did not fit, well below it.
@@ -88,7 +92,7 @@ def largest(bytes_of: Callable[[int], float], room: int, most: int) -> int:
 
 
 def _meeting(points: list[tuple[int, float]], room: int) -> int:
-    """Where the line through the two largest passes that ran meets the room there is."""
+    """Where the line through the two largest successful passes meets the available memory."""
     ran = sorted(point for point in points if math.isfinite(point[1]))
     if len(ran) < 2:
         return min(budget for budget, _ in points) // 2
@@ -98,7 +102,7 @@ def _meeting(points: list[tuple[int, float]], room: int) -> int:
 
 
 def _width(pair: tuple[int, int]) -> int:
-    """Of a row in a batch: END on both sides, BEGIN on the target's."""
+    """Tokens of a row in a batch, with BEGIN and END."""
     return max(pair[0] + 1, pair[1] + 2)
 
 
@@ -108,7 +112,7 @@ def _line(points: list[tuple[int, float]], budget: int) -> float:
 
 
 def _worst_bytes(update: Update, longest: tuple[int, int], budget: int) -> float:
-    """What a pass over a batch of this budget takes: few long rows, or many short ones."""
+    """Memory of the worst batch of this size: few long rows, or many short ones."""
     short = min(longest[0], SHORT), min(longest[1], SHORT)
     passed = 0.0
     for source, target in (longest, short):
@@ -126,15 +130,17 @@ def _worst_bytes(update: Update, longest: tuple[int, int], budget: int) -> float
 
 
 def _peak(update: Update, batch: Batch) -> float:
-    """The measured peak of a pass there and back, beyond what was allocated before."""
+    """The measured peak memory of a forward and backward pass, beyond what was allocated before."""
     torch.cuda.reset_peak_memory_stats(update.device)
     before = torch.cuda.memory_allocated(update.device)
-    Update.gradients(update, batch, batch.target_tokens)  # not recorded
+    Update.gradients(update, batch, batch.target_tokens)  # not captured as a CUDA graph
     return float(torch.cuda.max_memory_allocated(update.device) - before)
 
 
 def _saved(update: Update, batch: Batch) -> float:
-    """An estimate from what a pass forwards saves: no CPU tells the peak of a single pass."""
+    """An estimate from the activations that the forward pass saves: on a CPU the peak cannot be
+    measured.
+    """
     held: dict[int, int] = {}
     own = {p.untyped_storage().data_ptr() for p in update.network.parameters()}
 
@@ -152,7 +158,7 @@ def _saved(update: Update, batch: Batch) -> float:
 
 
 def _state_bytes(update: Update) -> int:
-    """Gradients and AdamW's two moments, as far as they do not exist yet."""
+    """Memory of gradients and AdamW's two moments, as far as they do not exist yet."""
     missing = 0
     for parameter in update.network.parameters():
         size = parameter.numel() * parameter.element_size()
@@ -164,7 +170,7 @@ def _state_bytes(update: Update) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may still take on a device."""
+    """Bytes that this process may still allocate on a device."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
@@ -173,18 +179,18 @@ def free_memory(device: torch.device) -> int:
 
 
 def _available() -> int:
-    """What the machine has left: /proc/meminfo, or half of all memory where there is none."""
+    """Available memory of the machine: /proc/meminfo, or half of all memory."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     with suppress(OSError, ValueError, AttributeError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return 2**31  # enough for the most that a CPU is given
+    return 2**31  # enough for the largest batch on a CPU
 
 
 def _control_groups() -> list[int]:
-    """What is left to a container: version 2 and version 1 of Linux's control groups."""
+    """The memory limit of a container: Linux control groups, versions 2 and 1."""
     left = []
     for folder, limit, used, cached in (
         ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
@@ -199,7 +205,7 @@ def _control_groups() -> list[int]:
             most, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
             lines = Path(folder, "memory.stat").read_text().splitlines()
             counts = dict(line.split() for line in lines)
-            # Files that were read stay in memory as long as nobody else wants it.
+            # The page cache counts as used, but can be reclaimed.
             left.append(most - taken + int(counts.get(cached, 0)))
     return left
 

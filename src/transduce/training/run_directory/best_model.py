@@ -1,4 +1,4 @@
-"""The model in the folder of a run, which only a better one may replace."""
+"""The best model in the run directory, which only a better one may replace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from transduce.tasks.model import Model
 from transduce.training.distributed.processes import Processes
 
 Better = Callable[[str, float, float], bool]
-"""Whether, by a metric, one value is better than another."""
+"""Whether, for a metric, one value is better than another."""
 
 
-class Stored:
-    """Knows what the weights in a folder have reached on the validation set: they say it.
+class BestModel:
+    """The validation metric of the model in a folder, which is stored with its weights.
 
-    A state is saved after them, and not after an average at the end. So a run that is resumed may
-    find a better model in the folder than its state knows of; that one stays.
+    A checkpoint is saved after the model, and not after the average at the end. So a resumed run
+    may find a better model in the folder than its checkpoint knows of; that one is kept.
     """
 
     def __init__(self, folder: Path, metric: str, better: Better, ranks: Processes) -> None:
@@ -28,17 +28,19 @@ class Stored:
         self.value: float | None = None
 
     def read(self) -> None:
-        """What is in the folder; whatever could not be used may be replaced."""
+        """Read the metric of the model in the folder; a model that could not be used may be
+        replaced.
+        """
         if self.ranks.first and fits(path := self.folder / WEIGHTS):
             try:
                 _, facts = read_tensors(path)
                 self.value = float(facts["validation"][self.metric])
             except (CheckpointError, KeyError, TypeError, ValueError):
                 self.value = None
-        self.value = self.ranks.from_first(self.value)
+        self.value = self.ranks.broadcast(self.value)
 
     def offer(self, model: Model, value: float) -> bool:
-        """Save a model if there is none as good in the folder; whether it was saved."""
+        """Save a model unless the folder has one as good; returns whether it was saved."""
         if self.value is not None and not self.better(self.metric, value, self.value):
             return False
         self.value = value

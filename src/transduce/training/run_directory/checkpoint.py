@@ -1,17 +1,17 @@
-"""All that a run must remember to go on as if it had never stopped, in one file.
+"""Checkpoints: everything that a run needs to resume as if it had never stopped, in one file.
 
-`state/training.safetensors` holds the weights, the optimizer's moments, the moving average and
-the random generators as tensors, and the rest as JSON in its header. It is written beside and
-renamed, so a kill at any moment leaves the previous state whole. A state is saved at every
-validation, and between two of them every `train.save_every` minutes.
+`state/training.safetensors` holds the weights, the optimizer's moments, the moving average and the
+random generators as tensors, and the rest as JSON in its header. It is written to a temporary file
+and renamed, so a kill at any time leaves the previous checkpoint intact. A checkpoint is saved at
+every validation, and in between every `train.save_every` minutes.
 
-The state before it stays as `state/training.previous.safetensors`: where the newest is damaged, the
-run goes on from that one and loses an interval between two states, not everything. A state is
-three times as large as the weights, four times with `train.ema`; two of them stay on the disk, and
-there are three while one is being written.
+The one before it stays as `state/training.previous.safetensors`: if the newest is damaged, the run
+resumes from that one and loses one interval, not everything. A checkpoint is three times as large
+as the weights, four times with `train.ema`; two of them stay on the disk, and there are three while
+one is being written.
 
-The first of several processes writes it, and the tensors in it are whole, so that any number of
-processes goes on from it. Each process's generators are in it: as many go on with the same draws.
+Rank 0 writes it, with full (not sharded) tensors, so that any number of processes can resume from
+it. It has the random generators of each rank: with the same world size, resuming is exact.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from transduce.data.batches.batch import Position
 from transduce.errors import CheckpointError
 from transduce.hardware import seed_everything
-from transduce.storage import gone, make_folder, read_tensors, write_tensors
+from transduce.storage import make_folder, missing_folder, read_tensors, write_tensors
 from transduce.tasks.model import needs_change
-from transduce.training.distributed.fsdp import part_like, whole
+from transduce.training.distributed.fsdp import full_tensor, shard_like
 from transduce.training.distributed.processes import Processes
-from transduce.training.log_window import Window
-from transduce.training.nan_guard import Guard
+from transduce.training.log_window import LogWindow
+from transduce.training.nan_guard import NanGuard
 from transduce.training.optimizer import MovingAverage
 
 STATE = Path("state") / "training.safetensors"
@@ -43,7 +43,7 @@ PREVIOUS = Path("state") / "training.previous.safetensors"
 
 @dataclass
 class TrainingState:
-    """Where a run stands, apart from its tensors."""
+    """The state of a run, apart from its tensors."""
 
     step: int = 0
     position: Position = field(default_factory=lambda: Position(0, 0, 0))
@@ -54,26 +54,26 @@ class TrainingState:
     """Validations since the best one."""
     kept: list[tuple[int, float]] = field(default_factory=list)
     """Step and metric of each checkpoint kept for averaging."""
-    window: Window = field(default_factory=Window)
-    guard: Guard = field(default_factory=Guard)
+    window: LogWindow = field(default_factory=LogWindow)
+    guard: NanGuard = field(default_factory=NanGuard)
     tokens: int = 0
-    """The budget of a batch: the recipe's, or what `train.batch_tokens: auto` found."""
+    """Tokens of a batch: the recipe's, or what `train.batch_tokens: auto` found."""
     corpus: str = ""
-    """How much it learns from, in words; empty where nobody counts."""
+    """The size of the training corpus, in words; empty if unknown."""
     changed: str = ""
-    """What has changed the network after it was built, by name; empty: nothing."""
+    """The function that changed the network after it was built, by name; empty: none."""
 
 
 def save_state(
     folder: Path,
-    standing: TrainingState,
+    state: TrainingState,
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
     recipe_text: str,
     ranks: Processes | None = None,
 ) -> None:
-    """Write everything; all processes of a run call it, and it returns when the file stands."""
+    """Save a checkpoint; all ranks call it, and it returns when the file is written."""
     ranks = ranks or Processes()
     tensors: dict[str, Tensor] = {f"weights/{name}": p for name, p in network.named_parameters()}
     tensors |= _optimizer_tensors(network, optimizer)
@@ -81,16 +81,16 @@ def save_state(
         tensors |= {f"average/{name}": w for name, w in average.weights.items()}
     ready = {}
     for name, tensor in tensors.items():
-        full = whole(tensor.detach())
+        full = full_tensor(tensor.detach())
         if ranks.first:
             ready[name] = full.cpu()
-    others = ranks.gather(_random_states(ranks))
+    others = ranks.all_gather(_random_states(ranks))
     if ranks.first:
         ready["random/torch"] = torch.get_rng_state()
-        for index, state in enumerate(torch.cuda.get_rng_state_all()):
-            ready[f"random/cuda{index}"] = state
+        for index, generator in enumerate(torch.cuda.get_rng_state_all()):
+            ready[f"random/cuda{index}"] = generator
         facts = {
-            "standing": _standing_json(standing),
+            "standing": _state_json(state),
             "random": _python_random(),
             "recipe": recipe_text,
         }
@@ -99,27 +99,27 @@ def save_state(
                 if states[kind]:
                     ready[f"random/{kind}/{rank}"] = torch.tensor(states[kind], dtype=torch.uint8)
             facts[f"random/{rank}"] = states["host"]
-        if not folder.is_dir():  # made anew, it would hide that all the rest is lost
-            raise CheckpointError(gone(folder))
+        if not folder.is_dir():  # creating it again would hide that all the rest is lost
+            raise CheckpointError(missing_folder(folder))
         make_folder((folder / STATE).parent)
         write_tensors(folder / STATE, ready, facts, folder / PREVIOUS)
-    ranks.wait()
+    ranks.barrier()
 
 
-def _standing_json(standing: TrainingState) -> dict[str, Any]:
-    # A window's tensors are on the device: it turns itself into numbers.
-    plain = asdict(replace(standing, window=Window()))
-    return {**plain, "window": standing.window.to_json()}
+def _state_json(state: TrainingState) -> dict[str, Any]:
+    # A window's tensors are on the device: it converts itself.
+    plain = asdict(replace(state, window=LogWindow()))
+    return {**plain, "window": state.window.to_json()}
 
 
 def has_state(folder: Path) -> bool:
     return any((folder / name).exists() for name in (STATE, PREVIOUS))
 
 
-def settle_state(folder: Path) -> str | None:
-    """Make the last state that is whole the newest; a sentence where that is not what it was.
+def recover_state(folder: Path) -> str | None:
+    """Make the last intact checkpoint the newest; returns a sentence if that is the previous one.
 
-    Raises CheckpointError where none is whole.
+    Raises CheckpointError if none is intact.
     """
     newest, previous = folder / STATE, folder / PREVIOUS
     try:
@@ -140,7 +140,7 @@ def settle_state(folder: Path) -> str | None:
         ) from None
     what = str(trouble).removesuffix("; restore it from a copy")
     step = facts.get("standing", {}).get("step", 0)
-    return f"{what}; the run goes on from the state before it, of update {step}"
+    return f"{what}; resuming from the checkpoint before it, of update {step}"
 
 
 def load_state(
@@ -152,10 +152,10 @@ def load_state(
     seed: int = 0,
     changed: str = "",
 ) -> TrainingState:
-    """Put everything back; CheckpointError if the state is missing, damaged or does not fit.
+    """Load a checkpoint; CheckpointError if it is missing, damaged or does not fit.
 
-    changed: what has changed the network after it was built, by name.
-    A process that the state knows no generators of draws from (seed, step, rank).
+    changed: the function that changed the network after it was built, by name. A rank whose
+    generators are not in the checkpoint is seeded from (seed, step, rank).
     """
     ranks = ranks or Processes()
     tensors, facts = read_tensors(folder / STATE)
@@ -169,29 +169,28 @@ def load_state(
         _restore_optimizer(network, optimizer, tensors)
         values = dict(facts["standing"])
         values["position"] = Position(**values["position"])
-        values["window"] = Window.from_json(values["window"])
-        values["guard"] = Guard(**values["guard"])
+        values["window"] = LogWindow.from_json(values["window"])
+        values["guard"] = NanGuard(**values["guard"])
         values["kept"] = [(int(step), float(value)) for step, value in values["kept"]]
-        standing = TrainingState(**values)
+        state = TrainingState(**values)
         if ranks.first:
             _restore_random(tensors, facts)
         elif not _restore_random_of(ranks, tensors, facts):
-            seed_everything(ranks.seed(seed, standing.step))
-        return standing
+            seed_everything(ranks.seed(seed, state.step))
+        return state
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(
-            f"the state in {folder / STATE} does not fit this recipe ({error}); resume with the "
-            f"recipe it was trained with, or start anew with --overwrite"
+            f"the checkpoint {folder / STATE} does not fit this recipe ({error}); resume with the "
+            f"recipe it was trained with, or start over with --overwrite"
         ) from None
 
 
 def saved_recipe(folder: Path) -> str:
-    """The recipe that the state in a folder was trained with."""
+    """The recipe that the checkpoint in a folder was trained with."""
     _, facts = read_tensors(folder / STATE)
     if "recipe" not in facts:
         raise CheckpointError(
-            f"{folder / STATE} is not a training state: it holds no recipe; start anew with "
-            f"--overwrite"
+            f"{folder / STATE} is not a checkpoint: it holds no recipe; start over with --overwrite"
         )
     return str(facts["recipe"])
 
@@ -200,12 +199,12 @@ def saved_recipe(folder: Path) -> str:
 def _restore_weights(own: Mapping[str, Tensor], tensors: dict[str, Tensor], prefix: str) -> None:
     saved = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
     strange = sorted(set(own) ^ set(saved))
-    # copy_ would stretch what is smaller, so shapes are compared first.
+    # copy_ would broadcast smaller tensors, so shapes are compared first.
     strange += [name for name in own if name in saved and own[name].shape != saved[name].shape]
     if strange:
         raise ValueError(f"{prefix}{strange[0]} is not the same in both")
     for name, weight in own.items():
-        weight.copy_(part_like(weight, saved[name]))
+        weight.copy_(shard_like(weight, saved[name]))
 
 
 def _optimizer_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -224,14 +223,15 @@ def _restore_optimizer(
         for part in ("step", "exp_avg", "exp_avg_sq"):
             saved = tensors.get(f"optimizer/{part}/{name}")
             if saved is not None:
-                cut = part_like(parameter, saved) if saved.ndim else saved  # steps are one number
+                # step counters are scalars
+                cut = shard_like(parameter, saved) if saved.ndim else saved
                 state[part] = cut.to(parameter.device)
         if state:
             optimizer.state[parameter] = state
 
 
 def _random_states(ranks: Processes) -> dict[str, Any]:
-    """The generators of a process but the first, as JSON has them."""
+    """The random generators of a rank other than 0, as JSON."""
     if ranks.first:
         return {}
     on_gpu = torch.cuda.is_available()
@@ -251,7 +251,7 @@ def _restore_random(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
 
 
 def _restore_random_of(ranks: Processes, tensors: dict[str, Tensor], facts: dict[str, Any]) -> bool:
-    """Whether the state knows the generators of this process, which then stand as they stood."""
+    """Whether the checkpoint has the generators of this rank, which are then restored."""
     own = f"random/torch/{ranks.rank}"
     if own not in tensors:
         return False

@@ -1,4 +1,4 @@
-"""Whether a run may go on under a recipe that was changed."""
+"""Resuming with a changed recipe: which keys may change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transduce.errors import TrainingError
 from transduce.recipe import Recipe, parse_recipe
 from transduce.training.run_directory.checkpoint import saved_recipe
 
-# What may change without making the state on disk meaningless.
+# Keys that may change without making the checkpoint meaningless.
 FREE = (
     "name",
     "decode.",
@@ -34,7 +34,7 @@ FREE = (
 def check_changes(recipe: Recipe, folder: Path) -> list[str]:
     """One line for each key that differs from the run's own recipe.
 
-    Raises TrainingError if one of them may not change in mid-run.
+    Raises TrainingError if one of them may not change when resuming.
     """
     before = parse_recipe(saved_recipe(folder), "the state's recipe", folder)
     changes = list(_differences(before.model_dump(mode="json"), recipe.model_dump(mode="json")))
@@ -42,8 +42,8 @@ def check_changes(recipe: Recipe, folder: Path) -> list[str]:
     if forbidden:
         key, old, new = forbidden[0]
         raise TrainingError(
-            f"{folder} was trained with {key}: {old}, the recipe now says {new}; that may not "
-            f"change in mid-run: set it back, or train anew into another folder (--output)"
+            f"{folder} was trained with {key}: {old}, the recipe now says {new}; this cannot "
+            f"change when resuming: set it back, or train into another folder (--output)"
         )
     return [f"{key} is now {new} (was {old})" for key, old, new in changes]
 

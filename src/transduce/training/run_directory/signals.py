@@ -1,7 +1,7 @@
-"""Ctrl-C and a polite kill: asked once, a run ends its update and saves.
+"""Signals: after Ctrl-C (SIGINT) or SIGTERM a run finishes its update, saves a checkpoint and ends.
 
-A second Ctrl-C stops it at once. A second polite kill does not: where several processes train, the
-scheduler of a cluster and torchrun each send one.
+A second Ctrl-C stops it at once. A second SIGTERM does not: with several processes, the scheduler
+of a cluster and torchrun each send one.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-# SIGHUP: the terminal was closed, or the connection to it broke. Windows has none.
+# SIGHUP: the terminal was closed, or its connection broke. Windows has none.
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 
 class StopSignals:
-    """While entered, `asked` tells whether someone wants the run to end."""
+    """While entered, `asked` says whether a signal has asked the run to stop."""
 
     def __init__(self) -> None:
         self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        # Python lets only the main thread listen; a run in another thread cannot be interrupted.
+        # Python allows signal handlers only in the main thread; a run in another thread cannot be
+        # interrupted.
         if threading.current_thread() is threading.main_thread():
-            # What is ignored stays so: nohup and shells ask for that on purpose.
-            heard = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
-            self._before = {s: signal.signal(s, self._ask) for s in heard}
+            # Ignored signals stay ignored: nohup and shells do that on purpose.
+            handled = [s for s in SIGNALS if signal.getsignal(s) != signal.SIG_IGN]
+            self._before = {s: signal.signal(s, self._ask) for s in handled}
         return self
 
     def __exit__(
@@ -38,7 +39,7 @@ class StopSignals:
         trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            if signal.getsignal(number) == self._ask:  # else someone else listens by now
+            if signal.getsignal(number) == self._ask:  # otherwise another handler was installed
                 signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:

@@ -32,9 +32,11 @@ def test_evaluate_where_the_corpus_has_moved(
         assert transduce("evaluate", folder, moved, "--split", "valid").status == 0
         files = ("--source", tmp_path / "valid.tsv")
         ended = transduce("evaluate", folder, "decode.beam=1", *files)
-        assert "kept as valid.tsv in " in ended.err
+        assert "saved as valid.tsv in " in ended.err
         assert "| valid.tsv | 3 | per" in (folder / "README.md").read_text()
-        assert "settled once" in sentence(transduce("evaluate", folder, "model.width=8"))
+        assert "cannot be changed after training" in sentence(
+            transduce("evaluate", folder, "model.width=8")
+        )
     finally:
         (tmp_path / "valid.tsv").rename(folder / "valid.tsv")
 

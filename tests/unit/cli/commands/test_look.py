@@ -20,7 +20,7 @@ def test_a_page_in_the_working_directory(
     page = tmp_path / "look.html"
     assert "Content-Security-Policy" in page.read_text("utf-8")
     page.write_text("mine")
-    assert "look.html is there already" in sentence(transduce("look", folder, "cab"))
+    assert "look.html exists already" in sentence(transduce("look", folder, "cab"))
     assert page.read_text("utf-8") == "mine"
     again = transduce("look", folder, "cab", "--against", folder, "--beam", 1, "--overwrite")
     assert again.status == 0
@@ -43,9 +43,9 @@ def test_mistakes_are_told_in_a_sentence(
 ) -> None:
     page = tmp_path / "look.html"
     wrong = transduce("look", folder, "cab", "--output", tmp_path / "look.gif")
-    assert "look.gif cannot be written: let its name end in .html" in sentence(wrong)
+    assert "look.gif cannot be written; its name must end in .html" in sentence(wrong)
     assert "the input is empty" in sentence(transduce("look", folder, " ", "--output", page))
     long = sentence(transduce("look", folder, "tea " * 999, "--output", page))
-    assert "the rest was not read; give a shorter input to look at" in long
+    assert "it was truncated; give a shorter input" in long
     assert "x.wav" in sentence(transduce("look", tmp_path / "x.wav", "cab", "--output", page))
     assert not page.exists()

@@ -19,13 +19,13 @@ def test_prompts_of_a_file(
     assert page.read_text("utf-8").startswith("<!doctype html>")
     page.write_text("mine")
     again = ("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
-    assert f"{page} is there already and would be replaced" in sentence(transduce(*again))
+    assert f"{page} exists already and would be replaced" in sentence(transduce(*again))
     assert page.read_text("utf-8") == "mine"
     assert transduce(*again, "--overwrite").status == 0
     assert page.read_text("utf-8").startswith("<!doctype html>")
     said = sentence(transduce("prompts", folder, tmp_path / "prompts"))
-    assert "prompts are for language models" in said
+    assert "prompts need a language model" in said
     (tmp_path / "empty").write_text("")
     assert "there is no prompt" in sentence(transduce("prompts", speaker, tmp_path / "empty"))
     strange = transduce("prompts", speaker, tmp_path / "prompts", "--top-k", 3)
-    assert "ask for sample too" in sentence(strange)
+    assert "set sample as well" in sentence(strange)

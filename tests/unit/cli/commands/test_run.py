@@ -96,12 +96,12 @@ def test_run_takes_wishes_for_all_and_by_line(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("ab", ":2: this line is no JSON"),
-        ("[1]", ':2: each line is an object with a text "source"'),
-        ('{"text": "a"}', ':2: each line is an object with a text "source"'),
-        ('{"source": "a", "prefxi": "A"}', ":2: there is no prefxi here; did you mean prefix?"),
-        ('{"source": "a", "include": "A"}', ":2: include must be a list of texts"),
-        ('{"source": "a", "include": ["Q"]}', "include 'Q' has what this model has no token for"),
+        ("ab", ":2: not valid JSON"),
+        ("[1]", ':2: each line must be an object with a string "source"'),
+        ('{"text": "a"}', ':2: each line must be an object with a string "source"'),
+        ('{"source": "a", "prefxi": "A"}', ":2: unknown field prefxi; did you mean prefix?"),
+        ('{"source": "a", "include": "A"}', ":2: include must be a list of strings"),
+        ('{"source": "a", "include": ["Q"]}', "include 'Q' has tokens that are not in this model"),
     ],
 )
 def test_mistakes_by_line(
@@ -144,7 +144,7 @@ def test_sampling_repeats_with_its_seed(transduce: Transduce, folder: Path) -> N
         (["--input", "/"], "the file / cannot be read (Is a directory); give one with"),
         (["a", "--beam", "0"], "beam is 0; it must be 1 or more"),
         (["a", "--nbest", "0"], "nbest is 0; it must be 1 or more"),
-        (["a", "--top-k", "5"], "ask for sample too"),
+        (["a", "--top-k", "5"], "set sample as well"),
         (["a", "--device", "tpu"], "the device tpu cannot be used here; try auto"),
     ],
 )

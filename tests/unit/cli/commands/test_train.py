@@ -28,16 +28,16 @@ def test_a_folder_that_cannot_be_made(transduce: Transduce, tmp_path: Path) -> N
 
 
 def test_nothing_to_resume(transduce: Transduce, folder: Path, tmp_path: Path) -> None:
-    """A model without the state of its training is not trained over."""
+    """A model without a checkpoint is not trained over."""
     for arguments in ([], ["--resume"]):
         said = sentence(transduce("train", folder, *arguments))
-        assert "holds a trained model without the state of its training" in said
+        assert "holds a trained model without a checkpoint" in said
 
 
 def test_a_folder_with_a_recipe_is_no_run(transduce: Transduce, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY)
     said = sentence(transduce("run", tmp_path, "a"))
-    assert "holds a recipe and no model; train it" in said
+    assert "has a recipe but no model; train it" in said
 
 
 def test_what_a_run_would_replace_is_told_first(transduce: Transduce, tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_a_run_would_replace_is_told_first(transduce: Transduce, tmp_path: 
         if name == "model.sha256":
             assert "train.src" in said  # what has our sums is ours; it goes on to the data
         else:
-            assert f"{place / name} is not of a run and would be replaced" in said
+            assert f"{place / name} does not belong to a run and would be replaced" in said
         assert (place / name).read_text() == "mine"
         (place / name).unlink()
 
@@ -60,5 +60,5 @@ def test_a_recipe_of_ones_own_is_not_replaced(transduce: Transduce, tmp_path: Pa
     for arguments in ([], ["--overwrite"], ["--resume"]):
         where = ("--output", tmp_path, *arguments)
         said = sentence(transduce("train", tmp_path, "train.steps=7", *where))
-        assert f"{tmp_path / 'recipe.yaml'} is a recipe of your own" in said
+        assert f"{tmp_path / 'recipe.yaml'} is your own recipe" in said
     assert (tmp_path / "recipe.yaml").read_text() == f"# mine\n{TINY}"

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tones import RATE, tones
-from transduce.data.audio.corpus import Recorded, encode_recordings, sixteen_bits
+from transduce.data.audio.corpus import AudioCorpus, encode_recordings, to_int16
 from transduce.data.audio.read import read_audio
 from transduce.data.audio.segment import parse_place, place_of
 from transduce.data.batches.batch import Batches, collate, ordered
 from transduce.data.cache.tokenised import Report
-from transduce.data.text.pairs import Tally, audio_of, check_kind, read_pairs
+from transduce.data.text.pairs import ReadingCounts, audio_of, check_kind, read_pairs
 from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError, RecipeError
 from transduce.evaluation.evaluate import items_of
@@ -39,7 +39,7 @@ def recipe_in(folder: Path, *overrides: str) -> Recipe:
     return parse_recipe(RECIPE, "recipe", folder, overrides)
 
 
-def encoded(folder: Path, *overrides: str) -> tuple[Recorded, Report]:
+def encoded(folder: Path, *overrides: str) -> tuple[AudioCorpus, Report]:
     recipe = recipe_in(folder, *overrides)
     assert recipe.audio is not None
     tokens = train_tokens(recipe.data)
@@ -92,15 +92,15 @@ def test_tags_of_recordings(three: Path) -> None:
 
 def test_a_recording_without_a_file_is_no_source_for_its_tag(three: Path) -> None:
     (three / "train.tsv").write_text("path\ttext\tlanguage\n\tabc\tx\nsounds/a.wav\tde\tx\n")
-    tally = Tally()
+    counts = ReadingCounts()
     corpus = Recordings(file="train.tsv", audio="path", tags="language")
-    (pair,) = read_pairs(corpus, str(three), tally)
-    assert (pair.tags, tally.empty_source) == (("x",), 1)
+    (pair,) = read_pairs(corpus, str(three), counts)
+    assert (pair.tags, counts.empty_source) == (("x",), 1)
 
 
 def test_sound_and_text_do_not_mix(three: Path) -> None:
     of = [Named(name="spoken-digits", split="train"), Named(name="imdb", split="train")]
-    with pytest.raises(DataError, match="has corpora of audio and of text"):
+    with pytest.raises(DataError, match="mixes audio and text"):
         audio_of(Mixture(of=of))
 
 
@@ -110,7 +110,11 @@ def test_names_start_at_the_manifest(three: Path) -> None:
     pairs = list(read_pairs(Recordings(file="train.tsv", audio="path"), str(three)))
     assert {item.group for item in items_of(pairs, False)} == {""}
     assert [pair.source for pair in pairs][1] == str(three / "sounds" / "b.flac")
-    assert [pair.target for pair in pairs] == [pair.said for pair in pairs] == ["abc", "de a", "b"]
+    assert (
+        [pair.target for pair in pairs]
+        == [pair.transcript for pair in pairs]
+        == ["abc", "de a", "b"]
+    )
     assert pairs[0].line == 2
 
 
@@ -127,7 +131,10 @@ def test_json_lines_with_seconds_and_a_translation(three: Path) -> None:
     )
     (pair,) = read_pairs(corpus, str(three))
     assert pair.source == f"{three / 'sounds' / 'a.wav'}#t=0.25,1"
-    assert (pair.target, pair.said) == ("un", "abc")
+    assert (pair.target, pair.transcript) == ("un", "abc")
+    (three / "sounds" / "list.jsonl").write_text(json.dumps({**row, "from": True}) + "\n")
+    with pytest.raises(DataError, match=r"list\.jsonl:1: the value of from is true, not text"):
+        list(read_pairs(corpus, str(three)))
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "nan", "inf", ""])
@@ -166,7 +173,7 @@ def test_two_texts_need_two_vocabularies(three: Path) -> None:
 
 
 def test_a_recipe_of_text_takes_no_sound(three: Path) -> None:
-    with pytest.raises(RecipeError, match=r"data\.valid does not fit the others"):
+    with pytest.raises(RecipeError, match=r"data\.valid does not match the other corpora"):
         recipe_in(three, "data.valid={file: train.tsv}")
 
 
@@ -177,7 +184,7 @@ def test_samples_are_those_of_the_files(three: Path) -> None:
     corpus, report = encoded(three)
     assert report.sentences() == []
     for row, name in enumerate(("sounds/a.wav", "sounds/b.flac", "sounds/c.wav")):
-        whole = sixteen_bits(read_audio(three / name, RATE).samples)
+        whole = to_int16(read_audio(three / name, RATE).samples)
         np.testing.assert_array_equal(corpus.source(row), whole)
     frames, targets = corpus.lengths
     assert targets.tolist() == [3, 4, 1]
@@ -193,7 +200,7 @@ def test_a_part_of_a_file_and_another_rate(three: Path) -> None:
         "audio.sample_rate=8000",
     )
     part = read_audio(three / "sounds" / "a.wav", 8000, 0.1, 0.4).samples
-    np.testing.assert_array_equal(corpus.source(0), sixteen_bits(part))
+    np.testing.assert_array_equal(corpus.source(0), to_int16(part))
 
 
 def test_the_cache_is_used_until_a_file_changes(
@@ -273,11 +280,11 @@ def test_what_cannot_be_heard_is_skipped_and_told(three: Path) -> None:
     assert corpus.lines.tolist() == [2]
     assert corpus.numbers.tolist() == [0]
     assert report.overlong == 1
-    assert report.unheard == 6
+    assert report.unreadable == 6
     told = " ".join(report.sentences())
     assert "6 pairs whose audio cannot be used skipped" in told
     assert "1 pair longer than 300 frames skipped (train.tsv:5)" in told
-    for said in ("is silent", "10 ms", "is not audio", "cut short", "5 samples a second"):
+    for said in ("is silent", "10 ms", "is not audio", "truncated", "5 Hz"):
         assert said in told
 
 
@@ -295,6 +302,25 @@ def test_hours_of_sound_are_not_read_to_be_thrown_away(
     _, report = encoded(three)
     assert sorted(read) == ["a.wav", "c.wav"]
     assert report.overlong == 1
+
+
+def test_long_texts_are_skipped_as_long_sounds_are(three: Path) -> None:
+    long = "a" * 301
+    write(three, {"sounds/a.wav": "abc", "sounds/b.flac": long, "sounds/c.wav": "b"})
+    corpus, report = encoded(three)
+    assert corpus.numbers.tolist() == [0, 2]
+    assert report.sentences() == ["1 pair longer than 300 frames skipped (train.tsv:3)"]
+    np.testing.assert_array_equal(
+        corpus.wave(1), to_int16(read_audio(three / "sounds" / "c.wav", RATE).samples)
+    )
+
+
+def test_more_said_than_ctc_has_states_for(three: Path) -> None:
+    states = encoded(three)[0].lengths[0] // 4
+    texts = ["a" * int(states[0]), "a" * (int(states[1]) + 1), "b"]
+    names = ["sounds/a.wav", "sounds/b.flac", "sounds/c.wav"]
+    write(three, dict(zip(names, texts, strict=True)))
+    assert encoded(three)[0].too_fast() == 1
 
 
 def test_a_manifest_that_points_nowhere(tmp_path: Path) -> None:
@@ -331,25 +357,27 @@ def test_batches_hold_samples_and_what_is_said(three: Path) -> None:
     corpus, _ = encoded(three)
     batch, _ = next(Batches(corpus, 10_000).iterate())
     assert batch.source_BS.dtype == torch.int16
-    assert batch.said_BT is not None
+    assert batch.transcript_BT is not None
     for row, number in enumerate(batch.rows):
         length = int(batch.source_lengths_B[row])
         assert batch.source_BS[row, :length].tolist() == corpus.source(number).tolist()
         assert not batch.source_BS[row, length:].any()
-        said = corpus.said_ids[corpus.said_offsets[number] : corpus.said_offsets[number + 1]]
-        assert batch.said_BT[row, : len(said)].tolist() == said.tolist()
-        assert not batch.said_BT[row, len(said) :].any()
-        assert batch.said_lengths_B is not None
-        assert int(batch.said_lengths_B[row]) == len(said)
+        said = corpus.transcript_ids[
+            corpus.transcript_offsets[number] : corpus.transcript_offsets[number + 1]
+        ]
+        assert batch.transcript_BT[row, : len(said)].tolist() == said.tolist()
+        assert not batch.transcript_BT[row, len(said) :].any()
+        assert batch.transcript_lengths_B is not None
+        assert int(batch.transcript_lengths_B[row]) == len(said)
     half = batch.part(slice(1, 2))
     assert half.source_BS.shape == (1, int(batch.source_lengths_B[1]))
-    assert half.said_BT is not None
-    assert half.said_BT.tolist() == batch.said_BT[1:2].tolist()
-    assert half.said_lengths_B is not None
-    assert half.said_lengths_B.tolist() == batch.said_lengths_B[1:2].tolist()
-    twice = batch.twice().said_lengths_B
+    assert half.transcript_BT is not None
+    assert half.transcript_BT.tolist() == batch.transcript_BT[1:2].tolist()
+    assert half.transcript_lengths_B is not None
+    assert half.transcript_lengths_B.tolist() == batch.transcript_lengths_B[1:2].tolist()
+    twice = batch.twice().transcript_lengths_B
     assert twice is not None
-    assert twice.tolist() == 2 * batch.said_lengths_B.tolist()
+    assert twice.tolist() == 2 * batch.transcript_lengths_B.tolist()
 
 
 def test_a_batch_is_as_large_as_its_frames(three: Path) -> None:
@@ -367,8 +395,9 @@ def test_sounds_alone_make_a_batch() -> None:
     assert batch.source_BS.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 0, 0]]
     assert batch.source_lengths_B.tolist() == [5, 3]
     assert batch.target_BT is None
+    assert (batch.lines, batch.rows) == ([1, 2], [0, 1])
 
 
-def test_sixteen_bits_keep_within_full_scale() -> None:
+def test_to_int16_keep_within_full_scale() -> None:
     samples = np.array([0.0, 1.5, -1.5, 0.5, -1.0], np.float32)
-    assert sixteen_bits(samples).tolist() == [0, 32767, -32768, 16384, -32768]
+    assert to_int16(samples).tolist() == [0, 32767, -32768, 16384, -32768]

@@ -150,7 +150,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, suffix: str, share: 
     raw = path.read_bytes()
     path.write_bytes(raw[: int(share * len(raw))])
     assert any(
-        word in said(path) for word in ("cut short", "damaged", "not audio", "holds no audio")
+        word in said(path) for word in ("truncated", "damaged", "not audio", "holds no audio")
     )
 
 
@@ -183,7 +183,7 @@ def test_blocks_of_mp3_are_those_of_the_whole(
 
 
 def test_only_complaints_are_kept_from_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
-    with recording.without_complaints(recording.COMPLAINTS):
+    with recording.filtered_stderr(recording.LIBRARY_MESSAGES):
         os.write(2, b"[src/libmpg123/layer3.c:1] error: part2_3_length\nof another thread\n")
     assert capfd.readouterr().err == "of another thread\n"
 
@@ -206,7 +206,7 @@ def test_an_ogg_file_cut_between_two_pages_is_refused(tmp_path: Path, suffix: st
     path = write(tmp_path / f"a.{suffix}", noise(16_000, 10.0), 16_000)
     raw = path.read_bytes()
     path.write_bytes(raw[: raw.rfind(b"OggS")])
-    assert "the page that ends an Ogg file is not there" in said(path)
+    assert "the last page of an Ogg file is missing" in said(path)
 
 
 @pytest.mark.parametrize("suffix", ["flac", "mp3"])  # Ogg fills holes, PCM cannot tell
@@ -230,7 +230,7 @@ def test_a_stream_without_a_length(tmp_path: Path) -> None:
     raw[21] &= 0xF0  # the 36 bits of STREAMINFO that count samples
     raw[22:26] = bytes(4)
     flac.write_bytes(raw)
-    assert "does not say how long it is" in said(flac)
+    assert "has no length in its header" in said(flac)
 
 
 @pytest.mark.parametrize("rate", [0, 1, 7, 2_000_000, 2**31 - 1, 2**32 - 1])
@@ -240,7 +240,7 @@ def test_an_absurd_rate_is_refused(tmp_path: Path, rate: int) -> None:
     raw[24:28] = struct.pack("<I", rate)
     path.write_bytes(raw)
     sentence = said(path)
-    assert f"{rate:,} samples a second" in sentence or "not audio that can be read" in sentence
+    assert f"{rate:,} Hz" in sentence or "not audio that can be read" in sentence
 
 
 def test_what_is_no_sound_is_told(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_too_short_for_a_frame(tmp_path: Path) -> None:
 
 def test_pieces_that_cannot_be(tmp_path: Path) -> None:
     path = write(tmp_path / "a.wav", tone(16_000), 16_000)
-    assert "lasts 2.00 s: there is nothing at 2.5 s" in said(path, start=2.5)
+    assert "lasts 2.00 s: it has no audio at 2.5 s" in said(path, start=2.5)
     assert "from 1 s to 0.5 s" in said(path, start=1, end=0.5)
     assert "10 ms of audio from 1.99 s on" in said(path, start=1.99)
     assert len(read_audio(path, start=1.5, end=99.0).samples) == 8_000

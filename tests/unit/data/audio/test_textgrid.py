@@ -150,9 +150,9 @@ def test_a_grid_without_tiers() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hello", "a.TextGrid is cut short"),
+        ("hello", "a.TextGrid is truncated"),
         ('"ooTextFile"\n"Pitch"\n', "is not a TextGrid in text form"),
-        (LONG[:-30], "is cut short: it ends where"),
+        (LONG[:-30], "is truncated: it ends where"),
         (LONG.replace("1.25", '"1.25"', 1), "a.TextGrid:17: a number should stand here"),
         (LONG.replace("size = 2 \nitem", "size = 1.5 \nitem"), "1.5 cannot be a number of tiers"),
         (LONG.replace('"IntervalTier"', '"OtherTier"'), "a kind unknown to Praat: OtherTier"),

@@ -20,7 +20,7 @@ from transduce.data.batches.blocks import cut, cut_anywhere
 from transduce.data.batches.packing import pack
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, encode_corpus
-from transduce.data.text.pairs import Tally, read_pairs
+from transduce.data.text.pairs import ReadingCounts, read_pairs
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 
@@ -70,18 +70,18 @@ def test_lines_of_running_text_keep_their_breaks_and_the_empty_ones(tmp_path: Pa
     (tmp_path / "a.txt").write_bytes(b"one\r\n\n  \ntwo")
     with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
         file.write(b"\xef\xbb\xbfthree\n")
-    tally = Tally()
+    counts = ReadingCounts()
     corpus = recipe.Text(text=["a.txt", "b.*"])
-    pairs = list(read_pairs(corpus, str(tmp_path), tally))
+    pairs = list(read_pairs(corpus, str(tmp_path), counts))
     assert "".join(pair.target for pair in pairs) == "one\n\n  \ntwothree\n"
     assert [(pair.source, pair.file, pair.line) for pair in pairs][-2:] == [
         ("", "a.txt", 4),
         ("", "b.txt.gz", 1),
     ]
-    assert tally.sentences() == []
-    apart = list(read_pairs(corpus.model_copy(update={"lines": "apart"}), str(tmp_path), tally))
+    assert counts.sentences() == []
+    apart = list(read_pairs(corpus.model_copy(update={"lines": "apart"}), str(tmp_path), counts))
     assert [pair.target for pair in apart] == ["one", "two", "three"]
-    assert tally.empty_target == 2
+    assert counts.empty_target == 2
 
 
 @pytest.mark.parametrize("level", ["character", "byte", "subword", "word"])

@@ -11,7 +11,7 @@ from transduce import recipe
 from transduce.data.batches.batch import collate
 from transduce.data.batches.packing import ROUND, pack, packed_padding
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 
 sentences = st.lists(st.integers(4, 11), max_size=70)
 pairs = st.lists(st.tuples(sentences, sentences), min_size=1, max_size=12)

@@ -56,7 +56,7 @@ def test_what_was_not_used_for_longest_goes_first(
         assert told == []
     else:
         (sentence,) = told
-        assert sentence.startswith(f"{4 - len(left)} corp")
+        assert sentence.startswith(f"{4 - len(left)} least recently used corp")
         assert "TRANSDUCE_CACHE_GB" in sentence
 
 
@@ -69,7 +69,7 @@ def test_sound_goes_with_its_facts_and_nothing_else_goes(
     monkeypatch.setenv("TRANSDUCE_CACHE_GB", "0.001")
     (sentence,) = evict(tmp_path)
     assert names(tmp_path) == {"b.samples", "b.sounds.json", "library.so", "native"}
-    assert sentence.startswith("1 corpus (0.0 GB)")
+    assert sentence.startswith("1 least recently used corpus (0.0 GB)")
 
 
 def test_to_use_is_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_to_use_is_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     before = names(kept)
     assert use("a") == []
     monkeypatch.setenv("TRANSDUCE_CACHE_GB", "0")
-    assert "1 corpus" in use("c")[0]
+    assert "1 least recently used corpus" in use("c")[0]
     assert len(before - names(kept)) == 1
     assert use("a") == []  # still there
     assert len(names(kept)) == 2

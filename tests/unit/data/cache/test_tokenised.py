@@ -49,7 +49,7 @@ def test_pairs_become_ids_without_specials(tmp_path: Path) -> None:
     assert encoded.lines.tolist() == [1, 3, 4, 5]
     assert encoded.numbers.tolist() == [0, 1, 2, 3]
     assert [lengths.tolist() for lengths in encoded.lengths] == [[3, 6, 1, 1], [3, 1, 2, 6]]
-    assert (report.source_tokens, report.target_unknown, report.tally.pairs) == (11, 1, 4)
+    assert (report.source_tokens, report.target_unknown, report.counts.pairs) == (11, 1, 4)
     assert report.sentences() == [
         "1 pair with an empty source skipped (a.tsv:2)",
         "1 target tokens are unknown (8.33% of them)",
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch
     (tmp_path / "file").write_text("in the way")
     encoded, report = encode(data, tmp_path / "file" / "kept")
     assert len(encoded) == 4
-    assert "could not be kept" in report.sentences()[-1]
+    assert "could not be cached" in report.sentences()[-1]
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

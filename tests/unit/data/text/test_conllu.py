@@ -60,7 +60,7 @@ def test_writing_back_what_was_read_changes_nothing_but_the_column() -> None:
     [
         (2, "1\tWe\twe", "a.conllu:3: 3 columns instead of the 10 of CoNLL-U"),
         (4, "7\tca\t_\t_\t_\t_\t_\t_\t_\t_", "a.conllu:5: the word has the number 7 where 2 comes"),
-        (4, "x\tca\t_\t_\t_\t_\t_\t_\t_\t_", "a.conllu:5: 'x' is no number of a word"),
+        (4, "x\tca\t_\t_\t_\t_\t_\t_\t_\t_", "a.conllu:5: 'x' is not a word number"),
         (4, "2\t\t_\tX\t_\t_\t_\t_\t_\t_", "a.conllu:5: the word has no form"),
     ],
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import sys
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from transduce.data.text.pairs import Pair, Tally, check_files, read_pairs
+from transduce.data.text.pairs import Pair, ReadingCounts, check_files, read_pairs
 from transduce.errors import DataError
 from transduce.recipe import Columns, Named, ParallelFiles, Recordings
 
@@ -54,11 +55,11 @@ def test_windows_ends_and_a_byte_order_mark_are_not_text(tmp_path: Path) -> None
 @pytest.mark.parametrize("odd", list("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\r"))
 def test_only_newline_ends_a_line(tmp_path: Path, odd: str) -> None:
     folder = write(tmp_path, a_en=f"one{odd}more\ntwo\n", a_de="eins\nzwei\n")
-    tally = Tally()
-    pairs = list(read_pairs(BOTH, folder, tally))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(BOTH, folder, counts))
     assert [pair.source for pair in pairs] == [f"one{odd}more", "two"]
-    assert (tally.odd_breaks, tally.examples["odd_breaks"]) == (1, ["a.en:1"])
-    assert "a.en:1" in tally.sentences()[0]
+    assert (counts.odd_breaks, counts.examples["odd_breaks"]) == (1, ["a.en:1"])
+    assert "a.en:1" in counts.sentences()[0]
 
 
 def test_globs_are_sorted_and_matched(tmp_path: Path) -> None:
@@ -78,10 +79,10 @@ def test_globs_are_sorted_and_matched(tmp_path: Path) -> None:
 
 def test_empty_sides_are_skipped_and_counted(tmp_path: Path) -> None:
     folder = write(tmp_path, a_en="one\n \nthree\n\n", a_de="eins\nzwei\n\t\n\n")
-    tally = Tally()
-    assert [pair.line for pair in read_pairs(BOTH, folder, tally)] == [1]
-    assert (tally.pairs, tally.empty_source, tally.empty_target) == (1, 2, 1)
-    assert tally.sentences() == [
+    counts = ReadingCounts()
+    assert [pair.line for pair in read_pairs(BOTH, folder, counts)] == [1]
+    assert (counts.pairs, counts.empty_source, counts.empty_target) == (1, 2, 1)
+    assert counts.sentences() == [
         "2 pairs with an empty source skipped (a.en:2, a.en:4)",
         "1 pair with an empty target skipped (a.en:3)",
     ]
@@ -129,7 +130,7 @@ def test_files_that_are_not_there_are_told_before_work(tmp_path: Path) -> None:
             use(ParallelFiles(source="a.en", target="*.de"), folder)
         with pytest.raises(DataError, match=f"{tmp_path} is a folder"):
             use(ParallelFiles(source="a.en", target="."), folder)
-        with pytest.raises(DataError, match=r"a\.en: cannot tell the format.*\.tsv"):
+        with pytest.raises(DataError, match=r"a\.en: the format is not clear.*\.tsv"):
             use(Columns(file="a.en"), folder)
         with pytest.raises(DataError, match=r"no corpus named cmudct; did you mean cmudict\?"):
             use(Named(name="cmudct", split="train"), folder)
@@ -215,11 +216,11 @@ def test_parquet_by_name(tmp_path: Path) -> None:
     table = pyarrow.table({"source": sources, "target": targets, "n": range(20_000)})
     table = table.append_column("kind", pyarrow.array(["x"] * 20_000).dictionary_encode())
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
-    tally = Tally()
-    pairs = list(read_pairs(Columns(file="a.parquet"), str(tmp_path), tally))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(Columns(file="a.parquet"), str(tmp_path), counts))
     assert pairs[-1] == Pair("s19999", "t19999", "a.parquet", 20_000)
-    assert (tally.pairs, tally.empty_target) == (19_999, 1)
-    assert tally.examples["empty_target"] == ["a.parquet:8"]
+    assert (counts.pairs, counts.empty_target) == (19_999, 1)
+    assert counts.examples["empty_target"] == ["a.parquet:8"]
     assert texts(Columns(file="a.parquet", target="kind", limit=1), str(tmp_path)) == [("s0", "x")]
     with pytest.raises(DataError, match=r"a\.parquet:1: there is no column de; there are: source"):
         texts(Columns(file="a.parquet", target="de"), str(tmp_path))
@@ -227,12 +228,19 @@ def test_parquet_by_name(tmp_path: Path) -> None:
         texts(Columns(file="a.parquet", target="n"), str(tmp_path))
 
 
+def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path, a_parquet=b"PAR1 no")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"a\.parquet is a Parquet file.*'transduce\[parquet\]'"):
+        texts(Columns(file="a.parquet"), folder)
+
+
 def test_a_damaged_parquet_file_is_told(tmp_path: Path) -> None:
     folder = write(tmp_path, a_parquet=b"PAR1 no")
-    with pytest.raises(DataError, match=r"a\.parquet: row 1: this is no Parquet file"):
+    with pytest.raises(DataError, match=r"a\.parquet: row 1: this is not a valid Parquet file"):
         texts(Columns(file="a.parquet"), folder)
     write(tmp_path, a_parquet_gz=b"")
-    with pytest.raises(DataError, match=r"a\.parquet\.gz: Parquet compresses within"):
+    with pytest.raises(DataError, match=r"a\.parquet\.gz: Parquet is compressed by itself"):
         texts(Columns(file="a.parquet.gz"), folder)
 
 
@@ -244,11 +252,11 @@ def test_named_corpora_are_pairs_too() -> None:
 
 def test_a_line_of_millions_of_letters_is_cut_and_told(tmp_path: Path) -> None:
     (tmp_path / "long.tsv").write_text("a\tb\n" + "c" * 3_000_000 + "\td\n", "utf-8")
-    tally = Tally()
-    pairs = list(read_pairs(Columns(file="long.tsv"), str(tmp_path), tally))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(Columns(file="long.tsv"), str(tmp_path), counts))
     assert [len(pair.source) for pair in pairs] == [1, 100_000]
-    assert tally.sentences() == [
-        "1 pair with a side of more than 100,000 letters, whose rest is not read (long.tsv:2)"
+    assert counts.sentences() == [
+        "1 pair with a side of more than 100,000 characters, truncated there (long.tsv:2)"
     ]
 
 

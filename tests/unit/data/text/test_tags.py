@@ -9,7 +9,14 @@ import pytest
 
 from transduce import recipe
 from transduce.data.cache.tokenised import encode_corpus
-from transduce.data.text.pairs import Pair, Tally, called, check_files, read_pairs, tags_of
+from transduce.data.text.pairs import (
+    Pair,
+    ReadingCounts,
+    check_files,
+    corpus_name,
+    read_pairs,
+    tags_of,
+)
 from transduce.data.text.tags import with_tags, without_tags
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
@@ -67,14 +74,14 @@ def test_a_list_of_corpora_takes_turns(tmp_path: Path) -> None:
     other = Columns(file=write(tmp_path, "other.tsv", "d\tD\n\tE\n"), tag="y")
     bare = Columns(file=one.file, limit=1)
     mixture = Mixture(of=[one, other, bare])
-    tally = Tally()
-    pairs = list(read_pairs(mixture, None, tally))
+    counts = ReadingCounts()
+    pairs = list(read_pairs(mixture, None, counts))
     assert [pair.source for pair in pairs] == ["<x> a", "<y> d", "a", "<x> b", "<x> c"]
     assert pairs[0] == Pair("<x> a", "A", one.file, 1, ("x",))
-    assert (tally.pairs, tally.empty_source) == (5, 1)
+    assert (counts.pairs, counts.empty_source) == (5, 1)
     assert sources(mixture.model_copy(update={"limit": 2})) == ["<x> a", "<y> d"]
     assert tags_of(mixture, None) == ["x", "y"]
-    assert called(mixture) == f"{one.file}, {other.file}"
+    assert corpus_name(mixture) == f"{one.file}, {other.file}"
     check_files(mixture, None)
     with pytest.raises(DataError, match="there is no file"):
         check_files(Mixture(of=[one, Columns(file="nothing.tsv")]), None)
@@ -177,7 +184,7 @@ def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
     corpus = {"file": write(tmp_path, "one.tsv", "a\tb\n")}
     both = {"both": {"file": file}}
     assert train_tokens(data_of({**corpus, "tag": "x"}, tokens=both))[0].tags
-    with pytest.raises(TokensError, match="has no tag <y>; train the tokens anew"):
+    with pytest.raises(TokensError, match="has no tag <y>; train the tokens again"):
         train_tokens(data_of({**corpus, "tag": "y"}, tokens=both))
 
 
@@ -185,7 +192,7 @@ def test_a_tokens_file_must_know_the_tags(tmp_path: Path) -> None:
     ("corpus", "said"),
     [
         ("{file: a.tsv, tag: a b}", "data.train.tag is 'a b'; it must be one word without < and >"),
-        ("{file: a.tsv, tag: s}", "data.train.tag is s, which means something else"),
+        ("{file: a.tsv, tag: s}", "data.train.tag is s, the name of a special token"),
         ("[{file: a.tsv, tga: x}]", "unknown key data.train.of.0.tga; did you mean"),
         ("[{fil: a.tsv}]", "the key data.train.of.0.source is missing"),
         ("[]", "data.train.of"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transduce.data.text.trust import check_reads, remember
+from transduce.data.text.trust import check_reads, record_training_data
 from transduce.errors import DataError
 from transduce.recipe import Columns, Data, Recipe
 
@@ -107,7 +107,7 @@ def test_another_folder_that_is_given_is_not_left(model: Path) -> None:
 def test_what_one_has_trained_with_is_known(model: Path) -> None:
     trained = recipe(model.parent, {"file": "secret.tsv"})
     refused(model, trained.data)
-    remember(trained, pytest.fail)
+    record_training_data(trained, pytest.fail)
     check(model, trained.data)
     check(model / "moved", trained.data)
     refused(model, recipe(model.parent, {"file": "model/../secret.tsv"}).data)
@@ -118,6 +118,6 @@ def test_where_no_note_can_be_left_it_is_said(model: Path, monkeypatch: pytest.M
     (model / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(model / "file"))
     said: list[str] = []
-    remember(recipe(model.parent, {"file": "secret.tsv"}), said.append)
+    record_training_data(recipe(model.parent, {"file": "secret.tsv"}), said.append)
     (sentence,) = said
-    assert "will ask where the data are" in sentence
+    assert "will ask for the location of the data" in sentence

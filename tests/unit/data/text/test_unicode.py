@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.text.unicode import composed, continued, form_of, settled
+from transduce.data.text.unicode import composed, continued, form_of, stable_prefix
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.recipe import parse_recipe
@@ -85,14 +85,14 @@ TEXT = st.text(alphabet="ae한각ㅎ한ᆨ\u0301\u0323 xเ\u0bc6\u0bbe", max_si
 def test_what_is_settled_does_not_change(text: str, more: str) -> None:
     for form in ("NFC", "NFD"):
         early, late = normalize(form, text), normalize(form, text + more)
-        assert late.startswith(settled(early))
+        assert late.startswith(stable_prefix(early))
         assert normalize("NFC", continued(early, more, form)) == normalize("NFC", text + more)
     assert continued(text, more, None) == text + more
 
 
 def test_a_letter_waits_for_its_accent() -> None:
-    assert settled("cafe") == "caf"
-    assert settled("") == settled("e\u0301") == ""
+    assert stable_prefix("cafe") == "caf"
+    assert stable_prefix("") == stable_prefix("e\u0301") == ""
     assert composed("e\u0301") == "é"
     assert continued("cafe", "\u0301 noir", "NFC") == "café noir"
     assert is_normalized("NFC", continued("cafe", "\u0301", "NFC"))

@@ -49,7 +49,7 @@ def test_the_language_of_targets_decides(corpus: str, tokenizer: str) -> None:
 def test_a_tokenizer_that_there_is_not_is_told() -> None:
     with pytest.raises(RecipeError, match="bleu_tokenizer is zg; it must be auto, 13a, zh"):
         read("{file: a.tsv}", "bleu_tokenizer=zg")
-    with pytest.raises(RecipeError, match="bleu_tokenizer is zh, but that is not for a classifier"):
+    with pytest.raises(RecipeError, match="bleu_tokenizer is zh, but a classifier"):
         read("{file: a.tsv}", "data.valid={file: a.tsv}", "task=classify", "bleu_tokenizer=zh")
 
 
@@ -84,7 +84,7 @@ def test_a_missing_package_is_told_with_its_extra(
     for name in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(RecipeError, match=rf"{tokenizer} is not to be had here .*{extra}") as told:
+    with pytest.raises(RecipeError, match=rf"{tokenizer} is not available here .*{extra}") as told:
         make_bleu(tokenizer)
     assert "\n" not in str(told.value)
 

@@ -55,8 +55,8 @@ def test_subwords_of_a_large_corpus_are_learnt_from_a_sample(tmp_path: Path, sid
     assert whole <= set(names)
     names, told = learnt(200)
     assert told == [
-        "Subwords are learnt from about 200 of the 800 training pairs: the key sample of "
-        "data.tokens changes that."
+        "Subwords are learned from a sample of about 200 of the 800 training pairs; "
+        "the key sample of data.tokens sets it."
     ]
     for part in "abAB":
         seen = [int(name[2:]) for name in set(names) & whole if name[1] == part]

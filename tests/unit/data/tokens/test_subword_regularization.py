@@ -13,7 +13,7 @@ from transduce import recipe
 from transduce.data.batches.batch import Batches
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.sides import train_tokens
-from transduce.data.tokens.subword_regularization import splitting, taken_apart
+from transduce.data.tokens.subword_regularization import split_subwords, splitting
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.recipe import Recipe
 
@@ -29,7 +29,7 @@ def flat(texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 def apart(share: float, longest: int = 99, seed: int = 1) -> list[list[int]]:
     random = np.random.default_rng(seed)
-    ids, offsets = taken_apart(*flat(TEXTS), TOKENS.halves(), share, random, longest)
+    ids, offsets = split_subwords(*flat(TEXTS), TOKENS.halves(), share, random, longest)
     assert offsets[-1] == len(ids)
     return [ids[a:b].tolist() for a, b in pairwise(offsets)]
 
@@ -55,7 +55,7 @@ def test_a_share_of_the_tokens_comes_apart() -> None:
     halves[9] = 5, 6
     random = np.random.default_rng(1)
     ids = np.full(20_000, 9, np.int32)
-    found, _ = taken_apart(ids, np.array([0, 20_000]), halves, 0.1, random, 10**6)
+    found, _ = split_subwords(ids, np.array([0, 20_000]), halves, 0.1, random, 10**6)
     assert (found == 5).sum() == (found == 6).sum()
     assert abs((found == 5).mean() * len(found) / 20_000 - 0.1) < 0.01
 
@@ -106,5 +106,5 @@ def test_batches_see_other_pieces_each_epoch_and_after_a_break_the_same(tmp_path
 @pytest.mark.parametrize("level", ["character", "word"])
 def test_what_is_not_made_of_others(level: str) -> None:
     assert (Tokens.train(recipe.Tokens(level=level), TEXTS).halves() == -1).all()
-    with pytest.raises(ValueError, match="only subwords of BPE come apart"):
+    with pytest.raises(ValueError, match="it needs level: subword and algorithm: bpe"):
         recipe.Tokens(level=level, bpe_dropout=0.1)

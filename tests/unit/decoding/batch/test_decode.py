@@ -146,7 +146,7 @@ def test_what_has_no_room_is_said_and_the_rest_goes_on() -> None:
     found = doing.run([fits, not_, Request([4])])
     assert [len(of_one) for of_one in found] == [1, 0, 1]
     assert found[0][0].tokens == [5] * 5
-    assert "positions for 6" in doing.failed[1]
+    assert "positions for (6" in doing.failed[1]
 
 
 def test_what_a_source_takes_beside_its_hypotheses_counts(monkeypatch: pytest.MonkeyPatch) -> None:

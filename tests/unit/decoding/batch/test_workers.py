@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.decoding.batch.workers import shares, together, worth_it
+from transduce.decoding.batch.workers import run_in_workers, shares, worth_forking
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -24,20 +24,20 @@ def test_everything_is_dealt_once_and_evenly(sizes: list[int], workers: int) -> 
 
 def test_few_requests_are_not_worth_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert not worth_it(63, 2)
-    assert worth_it(64, 2)
-    assert not worth_it(10_000, 1)
+    assert not worth_forking(63, 2)
+    assert worth_forking(64, 2)
+    assert not worth_forking(10_000, 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert not worth_it(10_000, 2)
+    assert not worth_forking(10_000, 2)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert not worth_it(10_000, 2)
+    assert not worth_forking(10_000, 2)
 
 
 def test_each_share_is_done_by_another_process() -> None:
     def work(places: list[int]) -> list[list[int]]:
         return [[place, os.getpid()] for place in places]
 
-    found = together([[0, 2], [1, 4], [3]], work)
+    found = run_in_workers([[0, 2], [1, 4], [3]], work)
     assert [[answer[0] for answer in share] for share in found] == [[0, 2], [1, 4], [3]]
     processes = {answer[1] for share in found for answer in share}
     assert len(processes) == 3
@@ -59,7 +59,7 @@ def test_what_a_lost_process_was_to_do_is_done_here(
             os._exit(3)
         return [10 * place for place in places]
 
-    assert together([[0], [1, 2]], work) == [[0], [10, 20]]
+    assert run_in_workers([[0], [1, 2]], work) == [[0], [10, 20]]
     assert capfd.readouterr().err == ""
 
 
@@ -68,4 +68,4 @@ def test_an_error_here_is_an_error() -> None:
         raise ValueError("wrong")
 
     with pytest.raises(ValueError, match="wrong"):
-        together([[0], [1]], work)
+        run_in_workers([[0], [1]], work)

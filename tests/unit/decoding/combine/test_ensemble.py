@@ -9,7 +9,8 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding import beam, greedy, sample
 from transduce.decoding.combine.ensemble import Ensemble
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 
 BLOCKS = {"layers": 1, "heads": 2, "feed_forward": 24}
 TRANSFORMER = {"encoder": BLOCKS, "decoder": BLOCKS}

@@ -48,10 +48,10 @@ def test_only_is_every_token_of_the_texts(tokens: Tokens) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda t: wishes.prefixes_of(["dog"], 2, t), "1 sources, but there are 2"),
+        (lambda t: wishes.prefixes_of(["dog"], 2, t), "1 entries, but there are 2"),
         (lambda t: wishes.prefixes_of([5], 1, t), "int"),
         (lambda t: wishes.prefixes_of("zebra", 1, t), "zebra"),
-        (lambda t: wishes.included([["dog"]], 2, t), "1 sources, but there are 2"),
+        (lambda t: wishes.included([["dog"]], 2, t), "1 entries, but there are 2"),
         (lambda t: wishes.included(["zebra"], 1, t), "zebra"),
         (lambda t: wishes.included([["dog", ""]], 1, t), "empty phrase"),
         (lambda t: wishes.included([[5]], 1, t), "int"),

@@ -14,7 +14,8 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Job, Shape, Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.nn.masks import padding
 
 V = 13
@@ -62,7 +63,7 @@ def test_the_same_hypotheses(
     torch.manual_seed(7)
     made = network(positions, norm_position).double()
     asked = jobs(11)
-    monkeypatch.setattr(fast, "MOST_PLACES", 3 * 100)  # few slots: sentences come and go
+    monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)  # few slots: sentences come and go
     found = CudaSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
     for job, mine in zip(asked, found, strict=True):
         source = as_batch(job)
@@ -225,7 +226,7 @@ def test_pools_are_few() -> None:
     made = network()
     fast_search = CudaSearch(made)
     with torch.inference_mode():
-        for least in range(fast.MOST_POOLS + 3):
+        for least in range(fast.MAX_POOLS + 3):
             fast_search.run([Job([5], 3)], least=least)
-    assert len(fast_search._pools) == fast.MOST_POOLS
-    assert max(shape.least for shape in fast_search._pools) == fast.MOST_POOLS + 2
+    assert len(fast_search._pools) == fast.MAX_POOLS
+    assert max(shape.least for shape in fast_search._pools) == fast.MAX_POOLS + 2

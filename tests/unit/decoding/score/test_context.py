@@ -14,7 +14,7 @@ from torch import Tensor
 
 from language import LSTM, language_network
 from transduce.data.tokens.tokenizer import BEGIN, END
-from transduce.decoding.score.context import Continued, stride, window_of, windows
+from transduce.decoding.score.context import SlidingWindow, stride, window_of, windows
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import greedy, sample
 from transduce.models.language_model import LanguageModelNetwork
@@ -65,7 +65,7 @@ def prompts(*rows: list[int]) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def test_steps_go_by_the_windows(kind: str, size: int, prompt: list[int]) -> None:
     network = language_network(VOCABULARY, KINDS[kind])
-    model = Continued(network, size)
+    model = SlidingWindow(network, size)
     written = [4, 6, 5, 5, 6, 4, 4, 6]
     context = model.start(*prompts(prompt, prompt[::-1]))
     given_B = torch.tensor([BEGIN, BEGIN])
@@ -103,7 +103,7 @@ def test_all_continuations_together_have_probability_one(kind: str) -> None:
 def test_a_wide_beam_finds_the_likeliest_continuation_there_is(kind: str) -> None:
     """Against all of them, with a window that moves under the search."""
     network = language_network(6, KINDS[kind])
-    model = Continued(network.float(), 3)
+    model = SlidingWindow(network.float(), 3)
     prompt, limit = [4, 5, 4, 5], 4
     found = beam(model, *prompts(prompt), torch.tensor([limit]), 200, length_penalty=0.0)[0][0]
     tokens = [token for token in range(6) if token not in (0, BEGIN, END)]
@@ -118,7 +118,7 @@ def test_a_wide_beam_finds_the_likeliest_continuation_there_is(kind: str) -> Non
 
 def test_samples_come_as_often_as_they_are_likely() -> None:
     network = language_network(6)
-    model = Continued(network.float(), 3)
+    model = SlidingWindow(network.float(), 3)
     drawn = sample(model, *prompts([4, 5]), torch.tensor([2]), [1], copies=4000)[0]
     counts = dict.fromkeys(range(6), 0)
     for hypothesis in drawn:
@@ -131,7 +131,7 @@ def test_samples_come_as_often_as_they_are_likely() -> None:
 
 
 def test_rows_do_not_influence_each_other() -> None:
-    model = Continued(language_network(VOCABULARY).float(), 4)
+    model = SlidingWindow(language_network(VOCABULARY).float(), 4)
     together = greedy(model, *prompts([4, 5], [6, 6], [5, 4]), torch.tensor([9, 3, 7]))
     for number, (prompt, limit) in enumerate((([4, 5], 9), ([6, 6], 3), ([5, 4], 7))):
         alone = greedy(model, *prompts(prompt), torch.tensor([limit]))[0][0]

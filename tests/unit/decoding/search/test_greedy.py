@@ -20,7 +20,8 @@ from transduce.decoding import Hypothesis, beam
 from transduce.decoding.search import beam as beams
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.greedy import best, penalty, remaining
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.runtime.c import library, why_not
 
 TOKENS = 7  # the four specials and three more
@@ -156,7 +157,7 @@ def test_greedy_is_the_best_token_at_each_step(seed: int) -> None:
 def test_the_best_places_are_those_of_the_highest(
     rows: int, width: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "best_places", lambda scores_RX, count: None)  # torch finds them
+    monkeypatch.setattr(search, "top_k_scores", lambda scores_RX, count: None)  # torch finds them
     count = min(count, width)
     torch.manual_seed(3)
     scores_RX = torch.randn(rows, width)
@@ -183,7 +184,7 @@ def test_of_equals_the_first_and_nan_the_last_whoever_finds_them(
     if native and library() is None:
         pytest.skip(f"no library: {why_not()}")
     if not native:
-        monkeypatch.setattr(search, "best_places", lambda scores_RX, count: None)
+        monkeypatch.setattr(search, "top_k_scores", lambda scores_RX, count: None)
     random = torch.Generator().manual_seed(different)
     for width, count in [(1, 1), (7, 3), (7, 7), (300, 1), (300, 8), (9000, 1), (9000, 5)]:
         scores_RX = torch.randint(different, (5, width), generator=random).float()

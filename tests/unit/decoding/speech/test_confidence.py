@@ -23,8 +23,8 @@ def test_what_is_usual() -> None:
 def test_what_is_said() -> None:
     calibration = Calibration(0.8, 0.4)
     assert calibration.warning(0.4) == ""
-    assert "confidence 0.39, usually 0.80" in (said := calibration.warning(0.39))
-    assert "this does not sound like what the model learnt" in said
+    assert "confidence (0.39, usually 0.80" in (said := calibration.warning(0.39))
+    assert "this audio differs from the training data" in said
 
 
 def test_weights_carry_it() -> None:

@@ -14,7 +14,7 @@ WORDS = [
     TimedWord("de", 3.0, 3.5, 0.7),
 ]
 STRETCHES = [TimedWord("ab c", 0.25, 1.5, 0.9), TimedWord("de", 2.75, 4.0, 0.7)]
-OUTPUT = Output("ab c de", -1.0, words=WORDS, stretches=STRETCHES)
+OUTPUT = Output("ab c de", -1.0, words=WORDS, segments=STRETCHES)
 
 
 def test_a_subtitle_for_each_stretch() -> None:
@@ -28,12 +28,12 @@ def test_a_subtitle_for_each_stretch() -> None:
 def test_long_stretches_are_several_subtitles() -> None:
     words = [TimedWord("w" * 9, 0.5 * n, 0.5 * n + 0.4, 1.0) for n in range(40)]
     text = " ".join(word.text for word in words)
-    output = Output(text, -1.0, words=words, stretches=[TimedWord(text, 0.0, 20.0, 1.0)])
+    output = Output(text, -1.0, words=words, segments=[TimedWord(text, 0.0, 20.0, 1.0)])
     cues = [cue.split("\n") for cue in transcript(output, "srt", 20.0).strip().split("\n\n")]
     assert " ".join(cue[2] for cue in cues) == text
     assert all(len(cue[2]) <= LETTERS for cue in cues)
     assert len(cues) >= 20 / SECONDS
-    alone = Output(text, -1.0, stretches=output.stretches)  # without times of words
+    alone = Output(text, -1.0, segments=output.segments)  # without times of words
     assert transcript(alone, "srt", 20.0).count("-->") == 1
 
 

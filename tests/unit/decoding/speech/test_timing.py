@@ -14,11 +14,11 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, Tokens
 from transduce.decoding.score.given import log_probabilities
 from transduce.decoding.speech.timing import (
-    DIAGONAL,
-    Account,
-    _looked,
-    accounts,
-    moved_along,
+    MIN_DIAGONALITY,
+    TokenTiming,
+    _timed_by_attention,
+    attention_diagonality,
+    time_tokens,
     words_of,
 )
 from transduce.recipe import Tokens as TokensRecipe
@@ -49,7 +49,7 @@ def test_words_are_found_among_tokens(level: str, text: str, words: list[str]) -
 def test_what_each_judge_says() -> None:
     network = audio_network()
     with torch.inference_mode():
-        told = accounts(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+        told = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
         written = log_probabilities(network, WAVES, TARGETS)  # type: ignore[arg-type]
         for wave, target, account, expected in zip(WAVES, TARGETS, told, written, strict=True):
             assert account.attention == pytest.approx(expected, abs=1e-4)
@@ -69,8 +69,8 @@ def test_what_each_judge_says() -> None:
 def test_tokens_are_said_one_after_the_other() -> None:
     network = audio_network()
     with torch.inference_mode():
-        told, one, too_many = accounts(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
-    assert len(told.first) == len(told.last) == len(told.heard) == 4
+        told, one, too_many = time_tokens(network, WAVES, TARGETS, ctc=True)  # type: ignore[arg-type]
+    assert len(told.first) == len(told.last) == len(told.ctc_probabilities) == 4
     assert all(a <= b for a, b in zip(told.first, told.last, strict=True))
     assert all(b < a for b, a in zip(told.last, told.first[1:], strict=False))
     assert told.last[-1] < network.states_of(len(WAVES[0]))
@@ -82,43 +82,43 @@ def test_tokens_are_said_one_after_the_other() -> None:
 def test_without_ctc_attention_tells_the_times_if_it_moves_along() -> None:
     network = audio_network("model.ctc_weight=0")
     with torch.inference_mode():
-        (told,) = accounts(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+        (told,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
     assert (told.ctc, told.first) == (None, [])  # untrained, it looks everywhere
     assert told.diagonal is not None
-    assert abs(told.diagonal) < DIAGONAL
+    assert abs(told.diagonal) < MIN_DIAGONALITY
     place_TS = torch.arange(20) - torch.tensor([[2.0], [7.0], [8.0], [16.0]])
     weights_TS = (-place_TS.square() / 2).softmax(dim=1)
-    found = _looked(Account([0.0] * 5, None, [], [], [], diagonal=0.9), weights_TS)
+    found = _timed_by_attention(TokenTiming([0.0] * 5, None, [], [], [], diagonal=0.9), weights_TS)
     middles = [(a + b) / 2 for a, b in zip(found.first, found.last, strict=True)]
     assert middles == pytest.approx([2, 7, 8, 16], abs=1)
     assert all(b < a for b, a in zip(found.last, found.first[1:], strict=False))
-    assert found.heard == []
-    strayed = Account([0.0] * 5, None, [], [], [], diagonal=0.1)
-    assert _looked(strayed, weights_TS) == strayed
-    assert _looked(replace(strayed, diagonal=0.9), weights_TS[:, :3]).first == []
+    assert found.ctc_probabilities == []
+    strayed = TokenTiming([0.0] * 5, None, [], [], [], diagonal=0.1)
+    assert _timed_by_attention(strayed, weights_TS) == strayed
+    assert _timed_by_attention(replace(strayed, diagonal=0.9), weights_TS[:, :3]).first == []
 
 
 def test_what_neither_attention_nor_ctc_followed_is_lost() -> None:
-    strayed = Account([0.0] * 13, -9.0, [], [], [0.3] * 12, diagonal=0.1)
-    assert strayed.lost
-    assert replace(strayed, heard=[]).lost
-    assert not replace(strayed, heard=[0.6] * 12).lost
-    assert not replace(strayed, diagonal=0.3).lost
-    assert not replace(strayed, diagonal=None).lost
-    assert not replace(strayed, attention=[0.0] * 10).lost  # so few tokens tell nothing
+    strayed = TokenTiming([0.0] * 13, -9.0, [], [], [0.3] * 12, diagonal=0.1)
+    assert strayed.is_lost
+    assert replace(strayed, ctc_probabilities=[]).is_lost
+    assert not replace(strayed, ctc_probabilities=[0.6] * 12).is_lost
+    assert not replace(strayed, diagonal=0.3).is_lost
+    assert not replace(strayed, diagonal=None).is_lost
+    assert not replace(strayed, attention=[0.0] * 10).is_lost  # so few tokens tell nothing
 
 
 def test_what_does_not_attend_tells_no_times() -> None:
     fixed = "model.decoder={kind: recurrent, cell: gru, attention: none}"
     network = audio_network("model.ctc_weight=0", fixed, encoder="recurrent")
     with torch.inference_mode():
-        (told,) = accounts(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
-        assert moved_along(network, WAVES, TARGETS) is None  # type: ignore[arg-type]
+        (told,) = time_tokens(network, WAVES[:1], TARGETS[:1], ctc=False)  # type: ignore[arg-type]
+        assert attention_diagonality(network, WAVES, TARGETS) is None  # type: ignore[arg-type]
     assert (told.diagonal, told.first) == (None, [])
 
 
 def test_confidence_is_a_geometric_mean() -> None:
-    account = Account([math.log(0.5), math.log(0.2), 0.0], -1.0, [0, 1], [0, 1], [0.8, 0.9])
+    account = TokenTiming([math.log(0.5), math.log(0.2), 0.0], -1.0, [0, 1], [0, 1], [0.8, 0.9])
     assert account.confidence(0, 1, 0.0) == pytest.approx(0.5)
     assert account.confidence(0, 2, 0.0) == pytest.approx(0.1**0.5)
     assert account.confidence(0, 1, 0.5) == pytest.approx((0.5 * 0.8) ** 0.5)

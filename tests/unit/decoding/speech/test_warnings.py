@@ -11,7 +11,7 @@ from transduce.decoding.speech.warnings import (
     Loop,
     diagonality,
     find_loop,
-    skipped_stretches,
+    skipped_spans,
     visited_by_tokens,
 )
 
@@ -57,10 +57,10 @@ def test_stretches_at_both_ends() -> None:
     visited_S = torch.zeros(300, dtype=torch.bool)
     visited_S[100:150] = True
     loud = torch.ones(300, dtype=torch.bool)
-    assert skipped_stretches(visited_S, loud, most=99) == [(0, 100), (150, 300)]
-    assert skipped_stretches(visited_S, loud, most=100) == [(150, 300)]
-    assert skipped_stretches(torch.zeros(300, dtype=torch.bool), loud) == [(0, 300)]
-    assert skipped_stretches(torch.ones(300, dtype=torch.bool), loud) == []
+    assert skipped_spans(visited_S, loud, most=99) == [(0, 100), (150, 300)]
+    assert skipped_spans(visited_S, loud, most=100) == [(150, 300)]
+    assert skipped_spans(torch.zeros(300, dtype=torch.bool), loud) == [(0, 300)]
+    assert skipped_spans(torch.ones(300, dtype=torch.bool), loud) == []
 
 
 def test_an_alignment_that_leaves_sound_out() -> None:
@@ -69,7 +69,7 @@ def test_an_alignment_that_leaves_sound_out() -> None:
     expected = torch.zeros(150, dtype=torch.bool)
     expected[5:26] = expected[115:136] = True
     assert torch.equal(visited_S, expected)
-    assert skipped_stretches(visited_S, torch.ones(150, dtype=torch.bool)) == [(26, 115)]
+    assert skipped_spans(visited_S, torch.ones(150, dtype=torch.bool)) == [(26, 115)]
 
 
 def one(weights_TS: Tensor) -> float:

@@ -76,6 +76,8 @@ def test_two_directions_become_one() -> None:
     # (1, 2) touches (1, 1) and target 2 has none; then (2, 2) aligns source 2, and (2, 3) target 3;
     # (4, 0) touches nothing.
     assert symmetrize(forward, backward) == {(0, 0), (1, 1), (1, 2), (2, 2), (2, 3)}
+    both = {(0, 0), (1, 1)}
+    assert symmetrize(both | {(0, 1)}, both) == both, "both of its words are aligned already"
     with pytest.raises(ValueError, match="must be"):
         symmetrize(forward, backward, "grow")  # type: ignore[arg-type]
 
@@ -143,6 +145,9 @@ def test_a_model_that_translates_back_has_a_say() -> None:
     assert (found.best.head.part, found.best.head.head) == ("decoder.blocks.1.cross_attention", 1)
     assert found.best.agreement == 1
     assert found.links == [set(one) for one in DIAGONAL]
+    sources, targets = [*SENTENCES, "tea cup"], [*SENTENCES, "tea"]
+    more = align_words(copier(), sources, targets, reverse=copier(0, 0))
+    assert more.links[-1] == {(0, 0), (1, 0)}, "the second source word is aligned by the other"
 
 
 def test_a_head_that_was_found_before_is_used_again() -> None:

@@ -26,7 +26,7 @@ from transduce.inspection.analysis import (
     integrated_gradients,
 )
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 
 # --------------------------------------------------------------------------------- functions
@@ -116,7 +116,7 @@ MODELS: dict[str, tuple[Any, Any, str | None]] = {
         "a mug",
         "good bad",
     ),
-    "speech": (audio_model, Piece.of("noise", noise(0.5)), "ab"),
+    "speech": (audio_model, AudioSegment.of("noise", noise(0.5)), "ab"),
 }
 
 
@@ -141,7 +141,7 @@ def test_integrated_gradients_of_a_model_add_up(kind: str) -> None:
         assert part is None or part.shape == (len(found.target_tokens), len(labels))
     if found.prefix is not None:
         first = found.prefix.shape[1] - len(found.target_tokens)
-        assert np.triu(found.prefix[:, first:], 1).any() == 0, "nothing hangs on what comes later"
+        assert np.triu(found.prefix[:, first:], 1).any() == 0, "nothing depends on what comes later"
         assert np.abs(found.prefix[:, 0]).max() == 0, "BEGIN is its own baseline"
         assert np.abs(found.prefix[:, 1]).max() > 0
     assert not any(module._forward_hooks for module in model.network.modules())
@@ -178,7 +178,7 @@ def test_values_are_the_log_probabilities_and_contrasts_their_differences(
 def test_few_rows_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny(banned=True)
     whole = attribute(model, "a cup", "tea", steps=4)
-    monkeypatch.setattr("transduce.inspection.analysis.attribute.PLACES", 20)
+    monkeypatch.setattr("transduce.inspection.analysis.model_attribution.PLACES", 20)
     parts = attribute(model, "a cup", "tea", steps=4)
     for one, other in zip(found_in(whole), found_in(parts), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)

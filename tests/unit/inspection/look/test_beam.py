@@ -12,7 +12,7 @@ from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce.inspection.look.beam import traced
 from transduce.inspection.look.collect import collect
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 
 SOURCE = "iroh made tea"
 RECURRENT = {"kind": "recurrent"}
@@ -33,7 +33,7 @@ def test_the_tree_is_what_search_did(kind: str) -> None:
         "transformer": lambda: (tiny(banned=True), SOURCE),
         "recurrent": lambda: (tiny(RECURRENT, RECURRENT, banned=True), SOURCE),
         "language": lambda: (language_model(), "te"),
-        "speech": lambda: (audio_model(), Piece.of("noise", noise(0.8))),
+        "speech": lambda: (audio_model(), AudioSegment.of("noise", noise(0.8))),
     }
     model, source = made[kind]()
     settings = {} if kind in ("transformer", "recurrent") else {"max_length": 4}

@@ -25,7 +25,7 @@ from transduce.errors import DataError, ModelError
 from transduce.inspection.look.arrays import packed, packed_signed, unpacked
 from transduce.inspection.look.collect import collect
 from transduce.recipe import Recipe
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import create
 
 SOURCE = "iroh made tea"
@@ -177,7 +177,7 @@ def test_taggers() -> None:
 def test_speech_has_a_picture_times_and_the_audio_itself() -> None:
     model = audio_model()
     sound = noise(0.8)
-    page = collect(model, Piece.of("noise", sound), max_length=5)
+    page = collect(model, AudioSegment.of("noise", sound), max_length=5)
     audio = page["audio"]
     bands, frames = audio["spectrogram"]["shape"]
     assert bands == 16
@@ -203,19 +203,19 @@ def test_samples_and_a_part_of_a_file(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_looked_at_is_told_in_a_sentence() -> None:
-    with pytest.raises(DataError, match="the input is empty: give a text to look at"):
+    with pytest.raises(DataError, match="the input is empty; give a text"):
         collect(tiny(), "  ")
-    with pytest.raises(DataError, match="reads 400: the rest was not read; give a shorter input"):
+    with pytest.raises(DataError, match="reads 400; it was truncated; give a shorter input"):
         collect(tiny(data=short()), "tea " * 200)
     with pytest.raises(DataError, match=r"longer than the 3 s .* such as long#t=0,3"):
-        collect(audio_model(), Piece.of("long", noise(7.0)))
-    with pytest.raises(DataError, match="nothing but silence"):
+        collect(audio_model(), AudioSegment.of("long", noise(7.0)))
+    with pytest.raises(DataError, match="contains only silence"):
         collect(audio_model(), np.zeros(4000, np.float32), rate=4000)
     with pytest.raises(DataError, match=r"no.wav"):
         collect(audio_model(), "no.wav")
     with pytest.raises(ModelError, match="does not score targets"):
         collect(labelled("tag", TRANSFORMER), "a cup", target="good bad")
-    with pytest.raises(ModelError, match="beam is not for a"):
+    with pytest.raises(ModelError, match="beam is not a setting of a"):
         collect(labelled("tag", TRANSFORMER), "a cup", beam=3)
     exported = tiny()
     exported.engine = SimpleNamespace(name="ONNX Runtime")  # type: ignore[assignment]
@@ -271,7 +271,7 @@ def test_attribution(kind: str) -> None:
         "language": lambda: (language_model(), "tea"),
         "classify": lambda: (labelled("classify", TRANSFORMER), "a cup of tea"),
         "tag": lambda: (labelled("tag", TRANSFORMER), "a cup of tea"),
-        "speech": lambda: (audio_model(), Piece.of("noise", noise(0.6))),
+        "speech": lambda: (audio_model(), AudioSegment.of("noise", noise(0.6))),
     }
     model, source = made[kind]()
     settings = {"max_length": 3} if kind in ("transduce", "language", "speech") else {}

@@ -18,7 +18,7 @@ from tiny_sounds import audio_model, noise
 from transduce.errors import DataError, ModelError
 from transduce.inspection.look import Look, figure, look
 from transduce.inspection.look.page import as_json, page
-from transduce.tasks.audio_input import Piece
+from transduce.tasks.audio_input import AudioSegment
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> & \u2028 \u2029 ]]>"
 
@@ -117,8 +117,8 @@ def test_figures(found: Look, tmp_path: Path, suffix: str) -> None:
 
 def test_figures_of_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(figure, "heard_map", lambda *given, **_: drawn.append(given))
-    sounds = [Piece.of("noise", noise(0.8, seed=seed)) for seed in (1, 2)]
+    monkeypatch.setattr(figure, "speech_attention_map", lambda *given, **_: drawn.append(given))
+    sounds = [AudioSegment.of("noise", noise(0.8, seed=seed)) for seed in (1, 2)]
     found = look(audio_model(), sounds, max_length=4)
     Look(found.looks[:1]).save(tmp_path / "one.png")
     ((weights_TS, edges, tokens, mel_FM, seconds, *_),) = drawn
@@ -131,12 +131,12 @@ def test_figures_of_audio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_cannot_be_saved(found: Look, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"look.gif cannot be written: let its name end in .html"):
+    with pytest.raises(DataError, match=r"look.gif cannot be written; its name must end in .html"):
         found.save(tmp_path / "look.gif")
     without: list[list[dict[str, Any]]] = [[{**found.looks[0][0], "attention": []}]]
-    with pytest.raises(ModelError, match=r"has no attention to draw: write a .html instead"):
+    with pytest.raises(ModelError, match=r"has no attention to draw; write a .html page instead"):
         Look(without).save(tmp_path / "look.png")
-    with pytest.raises(DataError, match="there is no input to look at"):
+    with pytest.raises(DataError, match="there is no input; give at least one"):
         look(tiny(), [])
 
 

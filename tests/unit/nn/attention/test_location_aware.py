@@ -92,5 +92,5 @@ def test_the_gradients_are_those_of_small_differences() -> None:
 
 
 def test_a_filter_has_a_middle() -> None:
-    with pytest.raises(ValueError, match="no middle"):
+    with pytest.raises(ValueError, match="must be odd"):
         LocationAware(WIDTH, WIDTH, kernel=4)

@@ -220,7 +220,7 @@ def test_weights_drop_out_only_in_training(watched: bool) -> None:
 
 
 def test_mistakes_are_told() -> None:
-    with pytest.raises(ValueError, match="width of 10 cannot be split evenly over 4 heads"):
+    with pytest.raises(ValueError, match="width of 10 cannot be divided among 4 heads"):
         MultiHeadAttention(10, 4)
     with pytest.raises(ValueError, match=r"width 8 do not fit heads of width 4.*Rotary\(4\)"):
         MultiHeadAttention(12, 3, rotary=Rotary(8))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transduce.nn.ctc import alignment as ctc_alignment
-from transduce.nn.ctc.alignment import Alignment, Tolerance, align
+from transduce.nn.ctc.alignment import Alignment, MismatchPenalties, align
 
 BLANK = 0
 
@@ -47,8 +47,8 @@ def test_it_is_the_best_of_all_labellings(
             assert found.confidence_U[u].item() == pytest.approx(run.mean().exp().item(), abs=1e-5)
 
 
-def best_tolerant_path(
-    log_probs_SV: Tensor, tokens: list[int], breaks: list[bool], tolerance: Tolerance
+def best_path_with_penalties(
+    log_probs_SV: Tensor, tokens: list[int], breaks: list[bool], penalties: MismatchPenalties
 ) -> float:
     """The best score, by walking every path: gaps are even states, tokens odd ones."""
     U, S = len(tokens), len(log_probs_SV)
@@ -57,15 +57,15 @@ def best_tolerant_path(
         if state % 2:
             return log_probs_SV[t, tokens[state // 2]].item()
         pause = log_probs_SV[t, BLANK].item()
-        return max(pause, tolerance.unwritten) if breaks[state // 2] else pause
+        return max(pause, penalties.insertion) if breaks[state // 2] else pause
 
     def walk(t: int, state: int) -> float:
         """From `state`, before frame t."""
         best = -math.inf
         if t == S:
             if state % 2:
-                return tolerance.unread * (U - 1 - state // 2)
-            return tolerance.unread * (U - state // 2)
+                return penalties.deletion * (U - 1 - state // 2)
+            return penalties.deletion * (U - state // 2)
         following = [state, state + 1] if state < 2 * U else [state]
         if state % 2 and state // 2 + 1 < U and tokens[state // 2] != tokens[state // 2 + 1]:
             following.append(state + 2)
@@ -74,7 +74,7 @@ def best_tolerant_path(
                 continue
             best = max(best, emission(t, other) + walk(t + 1, other))
         if state % 2 == 0 and state < 2 * U:  # the next token is not read
-            best = max(best, tolerance.unread + walk(t, state + 2))
+            best = max(best, penalties.deletion + walk(t, state + 2))
         return best
 
     return walk(0, 0)
@@ -91,10 +91,10 @@ def test_with_a_tolerance_it_is_the_best_of_all_paths(
         torch.manual_seed(seed)
         log_probs_SV = (3 * torch.randn(frames, 3)).log_softmax(dim=-1)
         breaks_G = torch.rand(len(tokens) + 1) < 0.5
-        tolerance = Tolerance(unwritten=-1.5, unread=-0.5 - seed / 4)
-        found = align(log_probs_SV, torch.tensor(tokens).long(), BLANK, tolerance, breaks_G)
-        total = found.scores_S.sum() + tolerance.unread * found.left_out_U.sum()
-        expected = best_tolerant_path(log_probs_SV, tokens, breaks_G.tolist(), tolerance)
+        penalties = MismatchPenalties(insertion=-1.5, deletion=-0.5 - seed / 4)
+        found = align(log_probs_SV, torch.tensor(tokens).long(), BLANK, penalties, breaks_G)
+        total = found.scores_S.sum() + penalties.deletion * found.deleted_U.sum()
+        expected = best_path_with_penalties(log_probs_SV, tokens, breaks_G.tolist(), penalties)
         assert total.item() == pytest.approx(expected, abs=1e-4)
 
 
@@ -132,15 +132,15 @@ def test_many_frames_in_several_blocks() -> None:
 
 
 def test_text_that_is_not_read_does_not_move_the_rest() -> None:
-    before, unread, after = text(150, 1), text(60, 2), text(150, 3)
+    before, not_spoken, after = text(150, 1), text(60, 2), text(150, 3)
     log_probs_SV, starts = spoken(before + after, weak=0.03)
-    tokens = torch.tensor(before + unread + after)
-    found = align(log_probs_SV, tokens, BLANK, Tolerance())
+    tokens = torch.tensor(before + not_spoken + after)
+    found = align(log_probs_SV, tokens, BLANK, MismatchPenalties())
     kept = torch.cat((found.first_U[:150], found.first_U[210:]))
     right = (kept == torch.tensor(starts)).float().mean()
     assert right > 0.93
-    assert found.left_out_U[150:210].float().mean() > 0.9
-    assert not found.confidence_U[found.left_out_U].any()
+    assert found.deleted_U[150:210].float().mean() > 0.9
+    assert not found.confidence_U[found.deleted_U].any()
     assert found.segment_confidence(0, 150) > -1.5
     assert found.segment_confidence(150, 210) == -math.inf
 
@@ -151,10 +151,10 @@ def test_sound_that_is_not_in_the_text_does_not_move_the_rest() -> None:
     tokens = torch.tensor(one + two)
     breaks_G = torch.zeros(301, dtype=torch.bool)
     breaks_G[[0, 150, 300]] = True
-    found = align(log_probs_SV, tokens, BLANK, Tolerance(), breaks_G)
+    found = align(log_probs_SV, tokens, BLANK, MismatchPenalties(), breaks_G)
     expected = torch.tensor(starts[40:190] + starts[270:420])
     assert (found.first_U == expected).float().mean() > 0.93
-    assert found.left_out_U.float().mean() < 0.05
+    assert found.deleted_U.float().mean() < 0.05
     strict = align(log_probs_SV, tokens, BLANK)
     assert (strict.first_U == expected).float().mean() < (found.first_U == expected).float().mean()
 
@@ -197,17 +197,17 @@ def test_memory_grows_with_neither_all_frames_nor_all_states(
     found = align(log_probs_SV, torch.tensor(tokens), BLANK)
     assert len(sizes) == math.ceil(1_300 / 128)
     assert max(sizes) <= 128 * (2 * 130 + 3)
-    assert not found.left_out_U.any()
+    assert not found.deleted_U.any()
 
 
 def test_what_cannot_be_is_told() -> None:
     log_probs_SV = torch.randn(3, 4).log_softmax(dim=-1)
     with pytest.raises(ValueError, match="3 tokens cannot be aligned with 3 frames"):
         align(log_probs_SV, torch.tensor([1, 1, 2]), BLANK)
-    found = align(log_probs_SV, torch.tensor([1, 1, 2]), BLANK, Tolerance())
-    assert found.left_out_U.any()
+    found = align(log_probs_SV, torch.tensor([1, 1, 2]), BLANK, MismatchPenalties())
+    assert found.deleted_U.any()
     with pytest.raises(ValueError, match="zero or less"):
-        Tolerance(unread=1.0)
+        MismatchPenalties(deletion=1.0)
     assert found.segment_confidence(1, 1) == -math.inf
 
 
@@ -224,8 +224,8 @@ def test_of_lines_that_begin_and_end_alike_one_is_read(
     breaks_G = torch.zeros(len(tokens) + 1, dtype=torch.bool)
     breaks_G[list(itertools.accumulate(map(len, texts), initial=0))] = True
     log_probs_SV, _ = spoken([*texts[0], *lines[read], *texts[-1]], seed=1)
-    tolerance = Tolerance(unread=-6.0, unread_line=-4.0)
-    found = align(log_probs_SV, torch.tensor(tokens), BLANK, tolerance, breaks_G)
-    there = [not out for out in found.left_out_U.tolist()]
+    penalties = MismatchPenalties(deletion=-6.0, line_deletion=-4.0)
+    found = align(log_probs_SV, torch.tensor(tokens), BLANK, penalties, breaks_G)
+    there = [not out for out in found.deleted_U.tolist()]
     expected = [True] * 3 + [number == read for number in range(3) for _ in range(7)] + [True] * 3
     assert there == expected

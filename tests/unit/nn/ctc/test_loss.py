@@ -230,8 +230,8 @@ def test_without_a_loop_it_is_the_loop() -> None:
         said, paused, last = new_said, new_paused, token
         state = state.advance(torch.zeros(1, 1).long(), torch.tensor([[token]]))
         assert state.total_BN.item() == pytest.approx(total, abs=1e-8)
-        assert state.said_BNE[0, 0, 1:].tolist() == pytest.approx(said[1:], abs=1e-8)
-        assert state.paused_BNE[0, 0, 1:].tolist() == pytest.approx(paused[1:], abs=1e-8)
+        assert state.label_BNE[0, 0, 1:].tolist() == pytest.approx(said[1:], abs=1e-8)
+        assert state.blank_BNE[0, 0, 1:].tolist() == pytest.approx(paused[1:], abs=1e-8)
 
 
 def test_what_was_said_whole_ends() -> None:

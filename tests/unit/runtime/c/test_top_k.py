@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from transduce.runtime.c import best_places, library, why_not
+from transduce.runtime.c import library, top_k_scores, why_not
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
 
@@ -17,7 +17,7 @@ def test_the_highest_of_each_row(rows: int, width: int, count: int) -> None:
     scores_RX = torch.randn(rows, width)
     for banned in (0, width // 2, width):  # -inf many times over is still so many places
         scores_RX[:, :banned] = -torch.inf
-        found = best_places(scores_RX, count)
+        found = top_k_scores(scores_RX, count)
         assert found is not None
         found_RC, places_RC = found
         assert torch.equal(found_RC, scores_RX.topk(count).values)
@@ -28,11 +28,11 @@ def test_the_highest_of_each_row(rows: int, width: int, count: int) -> None:
 def test_of_equals_the_first() -> None:
     scores_RX = torch.zeros(2, 300)
     scores_RX[1, 200:] = 1.0
-    found = best_places(scores_RX, 3)
+    found = top_k_scores(scores_RX, 3)
     assert found is not None
     assert found[1].tolist() == [[0, 1, 2], [200, 201, 202]]
 
 
 def test_others_are_left_to_torch() -> None:
-    assert best_places(torch.zeros(2, 3, dtype=torch.float64), 1) is None
-    assert best_places(torch.zeros(3, 2).t(), 1) is None
+    assert top_k_scores(torch.zeros(2, 3, dtype=torch.float64), 1) is None
+    assert top_k_scores(torch.zeros(3, 2).t(), 1) is None

@@ -13,13 +13,13 @@ from transduce.training.distributed.processes import Processes, join
 def test_alone_nothing_is_exchanged() -> None:
     ranks = Processes()
     tensor = torch.arange(3.0)
-    ranks.add_up([tensor])
-    ranks.wait()
+    ranks.all_reduce([tensor])
+    ranks.barrier()
     assert tensor.tolist() == [0, 1, 2]
     assert ranks.first
     assert ranks.share([1.5]) == [[1.5]]
-    assert ranks.gather({"a": 1}) == [{"a": 1}]
-    assert ranks.from_first("x") == "x"
+    assert ranks.all_gather({"a": 1}) == [{"a": 1}]
+    assert ranks.broadcast("x") == "x"
     assert ranks.exchange(b"abc") == [b"abc"]
     assert ranks.in_turn(lambda: 3) == 3
 
@@ -71,14 +71,14 @@ def test_gradients_travel_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BUCKET", 40)
     tensors = [torch.ones(n, dtype=t) for n, t in [(4, torch.float32), (6, torch.float32)]]
     tensors += [torch.ones(2, 10), torch.ones(3, dtype=torch.float64), torch.ones(())]
-    Processes(0, 2).add_up(tensors)
+    Processes(0, 2).all_reduce(tensors)
     assert sent == [10, 20, 3, 1]
     assert all(bool((tensor == 2).all()) for tensor in tensors)
 
 
 @pytest.mark.parametrize(
     ("update", "words"),
-    [(0, "before the first update"), (7, "at update 7; the last saved state is whole")],
+    [(0, "before the first update"), (7, "at update 7; the last checkpoint is intact")],
 )
 def test_the_loss_of_another_process_is_one_sentence(
     update: int, words: str, monkeypatch: pytest.MonkeyPatch

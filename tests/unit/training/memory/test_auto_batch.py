@@ -13,7 +13,7 @@ import torch
 
 from transduce import recipe
 from transduce.data.batches.batch import collate
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.memory import auto_batch as budget

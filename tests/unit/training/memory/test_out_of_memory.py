@@ -10,11 +10,12 @@ from torch import Tensor
 
 from transduce import recipe
 from transduce.data.batches.batch import Batch, collate
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
-from transduce.training.memory.out_of_memory import MemoryShortage, out_of_memory, size
+from transduce.training.memory.out_of_memory import BatchSplitter, out_of_memory, size
 from transduce.training.optimizer import build_optimizer
 from transduce.training.update import Update
 
@@ -94,8 +95,8 @@ def test_halves_give_the_gradient_of_the_whole(
     for mine, theirs in zip(found(one, batches), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
     assert max(tried) == 8
-    assert one.shortage.split
-    assert not one.shortage.left_out
+    assert one.splitter.split
+    assert not one.splitter.left_out
 
 
 def test_as_large_batches_are_split_beforehand(limited: Callable[[int, str], list[int]]) -> None:
@@ -103,14 +104,14 @@ def test_as_large_batches_are_split_beforehand(limited: Callable[[int, str], lis
     one = update()
     one([batch()])
     assert tried == [8, 4, 4]
-    one.forget()
+    one.zero_gradients()
     tried.clear()
     one([batch(), batch(0, 1)])
     assert tried == [4, 4, 2]
-    split, left_out = one.shortage.asked()
+    split, left_out = one.splitter.take_counts()
     assert [len(whole) for whole in split] == [8, 8]
     assert not left_out
-    assert one.shortage.asked() == ([], [])
+    assert one.splitter.take_counts() == ([], [])
 
 
 def test_a_pair_that_never_fits_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_a_pair_that_never_fits_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
     one = update()
     for mine, theirs in zip(found(one, [batch(0, 1, 2, 3, 4), batch(5)]), expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
-    assert [pair.lines for pair in one.shortage.left_out] == [[3]]
+    assert [pair.lines for pair in one.splitter.left_out] == [[3]]
 
 
 def test_an_update_of_nothing_changes_nothing(limited: Callable[[int, str], list[int]]) -> None:
@@ -139,7 +140,7 @@ def test_an_update_of_nothing_changes_nothing(limited: Callable[[int, str], list
     assert float(one.skip) == 1.0
     assert not torch.isfinite(loss)
     assert all(torch.equal(p, q) for p, q in zip(one.network.parameters(), before, strict=True))
-    assert sorted(pair.lines[0] for pair in one.shortage.left_out) == [1, 2]
+    assert sorted(pair.lines[0] for pair in one.splitter.left_out) == [1, 2]
 
 
 def test_other_errors_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,12 +167,12 @@ def test_how_memory_errors_are_told_apart() -> None:
 
 
 def test_the_limit_is_the_smallest_that_failed() -> None:
-    shortage = MemoryShortage()
+    splitter = BatchSplitter()
     whole, half = batch(), batch(0, 1, 2, 3)
-    shortage.failed(whole)
-    assert shortage.limit == size(whole)
-    assert [len(piece) for piece in shortage.failed(half)] == [2, 2]
-    assert shortage.limit == size(half)
-    shortage.failed(batch(6))
-    assert shortage.limit == size(half)  # a single pair sets none
-    assert all(size(piece) < size(half) for piece in shortage.beforehand([whole]))
+    splitter.failed(whole)
+    assert splitter.limit == size(whole)
+    assert [len(piece) for piece in splitter.failed(half)] == [2, 2]
+    assert splitter.limit == size(half)
+    splitter.failed(batch(6))
+    assert splitter.limit == size(half)  # a single pair sets none
+    assert all(size(piece) < size(half) for piece in splitter.split_in_advance([whole]))

@@ -14,10 +14,11 @@ import torch
 from transduce import recipe
 from transduce.data.batches.batch import Position
 from transduce.errors import CheckpointError
-from transduce.models import EncoderDecoder, Vocabulary, build
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.storage import write_tensors
-from transduce.training.log_window import Outcome, Passed, Window
-from transduce.training.nan_guard import Guard
+from transduce.training.log_window import LogWindow, Outcome, UpdateResult
+from transduce.training.nan_guard import NanGuard
 from transduce.training.optimizer import MovingAverage, build_optimizer
 from transduce.training.run_directory.checkpoint import (
     PREVIOUS,
@@ -25,17 +26,17 @@ from transduce.training.run_directory.checkpoint import (
     TrainingState,
     has_state,
     load_state,
+    recover_state,
     save_state,
     saved_recipe,
-    settle_state,
 )
 
 SOURCE, LENGTHS = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])
 TARGET = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
 
 
-def passed(*numbers: float) -> Passed:
-    return Passed(*(torch.tensor(number, dtype=torch.float64) for number in numbers))
+def passed(*numbers: float) -> UpdateResult:
+    return UpdateResult(*(torch.tensor(number, dtype=torch.float64) for number in numbers))
 
 
 STANDING = TrainingState(
@@ -46,7 +47,7 @@ STANDING = TrainingState(
     best_step=5,
     worse=1,
     kept=[(3, 0.5), (5, 0.75)],
-    window=Window(
+    window=LogWindow(
         seen=[Outcome(8.5, 2.25, 9, 7.5), Outcome(math.inf, 1.0, 4, 3.0)],
         waiting=[([7.5, 1.5, 6.5], 6)],
         padding=0.5,
@@ -55,7 +56,7 @@ STANDING = TrainingState(
         split=1,
         left_out=2,
     ),
-    guard=Guard(0.25, 17, 3, 5, 2.5, 2.625, 0.125, 6),
+    guard=NanGuard(0.25, 17, 3, 5, 2.5, 2.625, 0.125, 6),
     tokens=2048,
 )
 
@@ -88,8 +89,8 @@ class Run:
             self.average.update(self.network, self.step)
         return loss.item()
 
-    def save(self, folder: Path, standing: TrainingState = STANDING) -> None:
-        save_state(folder, standing, self.network, self.optimizer, self.average, "the: recipe\n")
+    def save(self, folder: Path, state: TrainingState = STANDING) -> None:
+        save_state(folder, state, self.network, self.optimizer, self.average, "the: recipe\n")
 
     def load(self, folder: Path) -> TrainingState:
         return load_state(folder, self.network, self.optimizer, self.average)
@@ -171,16 +172,16 @@ def test_every_random_generator_is_put_back(tmp_path: Path) -> None:
 
 def test_the_standing_comes_back(tmp_path: Path) -> None:
     run = Run()
-    for standing in (STANDING, TrainingState(), TrainingState(best=float("inf"))):
-        run.save(tmp_path, standing)
+    for state in (STANDING, TrainingState(), TrainingState(best=float("inf"))):
+        run.save(tmp_path, state)
         back = run.load(tmp_path)
-        assert back == standing
+        assert back == state
         assert isinstance(back.position, Position)
         assert all(isinstance(entry, tuple) for entry in back.kept)
 
 
 def test_numbers_still_on_the_device_come_back_as_numbers(tmp_path: Path) -> None:
-    window = Window()
+    window = LogWindow()
     window.add(passed(8.5, 2.0, 7.5), 9)
     run = Run()
     run.save(tmp_path, TrainingState(window=window))
@@ -217,7 +218,7 @@ def saved_twice(tmp_path: Path) -> Path:
 
 
 def test_the_state_before_the_newest_is_kept(saved_twice: Path) -> None:
-    assert settle_state(saved_twice) is None
+    assert recover_state(saved_twice) is None
     assert Run().load(saved_twice).step == 2
     names = [path.name for path in (saved_twice / "state").iterdir()]
     assert sorted(names) == ["training.previous.safetensors", "training.safetensors"]
@@ -232,21 +233,21 @@ def test_a_damaged_state_gives_way_to_the_one_before_it(saved_twice: Path, damag
     if damage == "missing":
         newest.unlink()
     assert has_state(saved_twice)
-    told = settle_state(saved_twice)
+    told = recover_state(saved_twice)
     assert told is not None
     assert str(newest) in told
-    assert "from the state before it, of update 1" in told
+    assert "from the checkpoint before it, of update 1" in told
     assert "restore" not in told
     assert Run().load(saved_twice).step == 1
     assert not (saved_twice / PREVIOUS).exists(), "a damaged state would become the previous one"
-    assert settle_state(saved_twice) is None
+    assert recover_state(saved_twice) is None
 
 
 def test_without_any_whole_state_nothing_is_touched(saved_twice: Path) -> None:
     for name in (STATE, PREVIOUS):
         (saved_twice / name).write_bytes(b"")
     with pytest.raises(CheckpointError, match="damaged"):
-        settle_state(saved_twice)
+        recover_state(saved_twice)
     assert (saved_twice / PREVIOUS).exists()
     assert not has_state(saved_twice / "elsewhere")
 
@@ -297,7 +298,7 @@ def test_a_state_that_is_missing_or_something_else(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     write_tensors(tmp_path / STATE, {"a": torch.zeros(2)}, {})
     refused(Run(), tmp_path)
-    with pytest.raises(CheckpointError, match="not a training state"):
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
         saved_recipe(tmp_path)
 
 
@@ -315,7 +316,7 @@ def test_a_damaged_state_is_refused(saved: Path) -> None:
         assert "damaged" in refused(run, saved)
     for length in (0, 100, header, len(whole) // 2, len(whole) - 1):
         (saved / STATE).write_bytes(whole[:length])
-        assert "cut short" in refused(run, saved)
+        assert "truncated" in refused(run, saved)
     (saved / STATE).write_bytes(whole)
     run.load(saved)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transduce.errors import CheckpointError, TrainingError
-from transduce.models import Vocabulary, build
+from transduce.models.build import Vocabulary, build
 from transduce.recipe import Recipe, dump_recipe
 from transduce.training.optimizer import build_optimizer
 from transduce.training.run_directory.checkpoint import TrainingState, save_state

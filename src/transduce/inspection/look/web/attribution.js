@@ -1,4 +1,4 @@
-// Attribution: which tokens the log-probability of each output token hangs on.
+// Attribution: which tokens the log-probability of each output token depends on.
 
 const attributionView = {
   id: "attribution",
@@ -12,13 +12,13 @@ const attributionView = {
         const matrix = new Matrix("attribution");
         shared.attribution.push(() => matrix.show(one.table, one.table.largest));
         place.append(
-          make("h3", {}, one.columns === "source" ? "To the source" : "To what was written before"),
+          make("h3", {}, one.columns === "source" ? "To the source" : "To the prefix"),
           make("div", { class: "controls" }, legend(one.table.largest, true)), matrix.element);
       }
       const [first] = look.attribution;
       if (first) {
         place.append(make("p", { class: "note" },
-          `By ${first.method}: how much each column raises (blue) or lowers (orange) the log-probability of the row's token, compared with unknown words in its place. The numbers miss the difference by at most ${first.gap.toFixed(3)}.`));
+          `By ${first.method}: how much each column raises (blue) or lowers (orange) the log-probability of the row's token, compared with unknown words in its place. The attributions fail to add up to the difference by at most ${first.gap.toFixed(3)}.`));
       }
       return place;
     });

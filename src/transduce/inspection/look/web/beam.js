@@ -17,7 +17,7 @@ const WHY = {
   ended: (node) => (node.place === null ? "ended, but others scored better: not in the n-best list" : `ended: number ${node.place + 1} of the n-best list`),
   pruned: (node, size) => `pruned: number ${node.rank} of the candidates of its step, and the beam keeps ${size} that go on`,
   "end pruned": (node, size) => `pruned: number ${node.rank} of the candidates of its step, and only among the best ${size} may one end`,
-  open: () => "left open: it could not come into the n-best list any more, or the length limit was reached",
+  open: () => "unfinished: search stopped because it could no longer enter the n-best list, or at the length limit",
 };
 
 class BeamPlane extends Plane {

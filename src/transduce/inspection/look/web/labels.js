@@ -1,4 +1,4 @@
-// Classifiers: the labels with their probabilities. Taggers: each word's tag, and what it nearly was.
+// Classifiers: the labels with their probabilities. Taggers: each word's tag and its alternatives.
 
 const labelsView = {
   id: "labels",
@@ -38,6 +38,6 @@ function tagTable(look) {
     redraws.add(color);
     body.append(make("tr", {}, make("th", { scope: "row" }, look.axes.source[at]), make("td", {}, tag), cell, make("td", { class: "wide" }, nearly)));
   });
-  const head = ["word", "tag", "probability", "nearly"];
+  const head = ["word", "tag", "probability", "alternatives"];
   return make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))), body);
 }

@@ -1,4 +1,4 @@
-// Decoding, step by step: what was attended to, what was said, what was nearly said.
+// Decoding, step by step: attention, the chosen token, the alternatives.
 
 const playbackView = {
   id: "playback",

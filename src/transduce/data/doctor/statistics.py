@@ -1,4 +1,4 @@
-"""One corpus of a recipe read through, for the doctor: lengths, hashes, and which pairs are odd."""
+"""Statistics of one corpus for the data checks: lengths, hashes, and which pairs are unusual."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from transduce.data.audio.read import audio_facts
 from transduce.data.audio.segment import parse_place
-from transduce.data.text.pairs import EXAMPLES, Pair, Tally, is_running, read_pairs, text_of
+from transduce.data.text.pairs import EXAMPLES, Pair, ReadingCounts, is_running, read_pairs, text_of
 from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
@@ -30,7 +30,7 @@ REPLACEMENT = "\ufffd"
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long the texts of one side are; `unit` is characters, tokens or words."""
+    """Lengths of the texts of one side; `unit` is characters, tokens or words."""
 
     split: str
     side: str
@@ -39,22 +39,22 @@ class Lengths:
     median: float
     mean: float
     most_below: float
-    """95 % are no longer than this."""
+    """95th percentile."""
     greatest: int
 
 
-class Survey:
-    """One corpus read through: hashes and lengths of every pair, examples of what is odd."""
+class CorpusStatistics:
+    """Statistics of one corpus: hashes and lengths of every pair, examples of unusual ones."""
 
     def __init__(
         self, name: str, corpus: Corpus, folder: str | None, audio: Audio | None = None
     ) -> None:
         self.name, self.corpus, self.folder, self.audio = name, corpus, folder, audio
-        self.unheard: list[str] = []
+        self.unreadable: list[str] = []
         self.is_text, self.running = text_of(corpus) is not None, is_running(corpus)
         self.noun = "line" if self.is_text else "pair"
         self.sides = ("target",) if self.is_text else ("source", "target")
-        self.tally = Tally()
+        self.counts = ReadingCounts()
         self.unit = "words"
         self.characters: dict[str, Counter[str]] = {"source": Counter(), "target": Counter()}
         self.unknown = {"source": 0, "target": 0}
@@ -68,7 +68,7 @@ class Survey:
 
     def read(self, tokens: tuple[Tokens, Tokens] | None) -> None:
         self.unit = "tokens" if tokens else "words"
-        pairs = read_pairs(self.corpus, self.folder, self.tally)
+        pairs = read_pairs(self.corpus, self.folder, self.counts)
         number = 0
         while some := list(islice(pairs, AT_ONCE)):
             for pair in some:
@@ -90,12 +90,12 @@ class Survey:
             raise DataError(f"no {self.noun} is left to use; every one has an empty side")
 
     def _frames(self, pair: Pair, audio: Audio) -> int:
-        """How long a recording is by its header; one that has none worth reading is noted."""
+        """The length of a recording by its header; unreadable ones are recorded."""
         path, start, end = parse_place(without_tags(pair.source, pair.tags)[1])
         try:
             seconds = min(audio_facts(path).seconds, end or float("inf")) - start
         except DataError as error:
-            self.unheard.append(f"{pair.file}:{pair.line}: {error}")
+            self.unreadable.append(f"{pair.file}:{pair.line}: {error}")
             return 0
         return int(seconds * audio.frames_a_second)
 
@@ -145,11 +145,11 @@ class Survey:
         return table
 
     def called(self, side: str) -> str:
-        """What people are told of a side: text has but one."""
+        """The name of a side in messages: text has only one."""
         return "text" if self.is_text else side
 
     def excerpts(self, numbers: Iterable[int]) -> list[str]:
-        """The first few of these pairs as file:line and a bit of text; reads up to them again."""
+        """The first few of these pairs as file:line and an excerpt; reads up to them again."""
         wanted = sorted(int(number) for number in islice(iter(numbers), EXAMPLES))
         found: list[str] = []
         if not wanted:
@@ -171,5 +171,5 @@ def _hash(text: str) -> int:
 
 def excerpt(text: str) -> str:
     short = text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
-    # What does not print would upset a terminal.
+    # Unprintable characters would upset a terminal.
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in short)

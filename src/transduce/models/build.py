@@ -1,0 +1,277 @@
+"""Networks as a recipe asks for them: the only module of this package that knows recipes.
+
+Weights are drawn from torch's generator, part after part in the order of the lines here: another
+order would give other weights for the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from transduce import recipe
+from transduce.data.tokens.tokenizer import SPECIALS
+from transduce.errors import ModelError
+from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
+from transduce.models.decoders import (
+    Decoder,
+    RecurrentDecoder,
+    TransformerDecoder,
+    build_attention,
+)
+from transduce.models.encoder_decoder import EncoderDecoder, Head, assemble, output_head
+from transduce.models.encoders import (
+    ConformerEncoder,
+    Encoder,
+    PooledEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+)
+from transduce.models.labeller import Labeller, assemble_labeller
+from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
+from transduce.models.pooling import build_pool
+from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontEnd
+from transduce.models.speech_labeller import SpeechLabeller
+from transduce.models.word_embedding import WordEmbedding
+from transduce.nn import positions
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Positioned, width_of_content
+from transduce.nn.speech.mel import LogMel
+from transduce.nn.speech.spec_augment import SpecAugment
+
+BLOCK = {
+    "heads",
+    "feed_forward",
+    "layers",
+    "activation",
+    "norm",
+    "norm_position",
+    "attention_dropout",
+    "activation_dropout",
+}
+
+
+class Vocabulary(NamedTuple):
+    """How many tokens there are, specials included."""
+
+    source: int
+    target: int
+
+
+# -------------------------------------------------------------------------------- whole networks
+
+
+def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
+    """An encoder-decoder over tokens.
+
+    Raises ModelError where tie_embeddings: all cannot be.
+    """
+    width, dropout = settings.width, settings.dropout
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
+    front = build_embedding(vocabulary.source, width, settings.encoder, dropout)
+    target_front = build_embedding(vocabulary.target, width, settings.decoder, dropout)
+    encoder = build_encoder(settings.encoder, width, dropout)
+    decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
+    try:
+        return assemble(front, encoder, decoder, width, settings.tie_embeddings)
+    except ValueError as error:
+        raise ModelError(str(error)) from None
+
+
+def build_audio(
+    settings: recipe.Model, audio: recipe.Audio, vocabulary: Vocabulary, tags: int = 0
+) -> SpeechEncoderDecoder:
+    """An encoder-decoder over waveforms; the source's vocabulary is the transcript's, of CTC."""
+    width, dropout = settings.width, settings.dropout
+    assert settings.encoder is not None  # the recipe holds this
+    assert settings.decoder is not None
+    front = build_audio_front(settings, audio, tags)
+    encoder = build_encoder(settings.encoder, width, dropout)
+    target_front = build_embedding(vocabulary.target, width, settings.decoder, dropout)
+    ctc = nn.Linear(width, vocabulary.source) if settings.ctc_weight else None
+    decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
+    head = output_head(target_front, width, settings.tie_embeddings)
+    return SpeechEncoderDecoder(front, encoder, decoder, head, ctc, settings.ctc_weight).built()
+
+
+def build_language_model(settings: recipe.Model, vocabulary: int) -> LanguageModelNetwork:
+    """A language model: the decoder, alone."""
+    width, dropout = settings.width, settings.dropout
+    assert settings.decoder is not None  # the recipe holds this
+    front = build_embedding(vocabulary, width, settings.decoder, dropout)
+    decoder = build_decoder(settings.decoder, width, dropout, front, alone=True)
+    return assemble_language_model(decoder, width, settings.tie_embeddings)
+
+
+def build_labeller(
+    settings: recipe.Model, words: Sequence[str], labels: int, *, pooled: bool
+) -> Labeller:
+    """A classifier (pooled) or a tagger over a vocabulary of words, specials among them."""
+    assert settings.encoder is not None  # the recipe holds this
+    width, letters, ngrams = settings.width, settings.characters, settings.ngrams
+    places = build_positions(settings.encoder, width)
+    front = WordEmbedding(
+        len(words),
+        width_of_content(places, width),
+        places,
+        settings.dropout,
+        word_dropout=settings.word_dropout,
+        letters=letters.kind if letters else None,
+        letters_width=letters.width if letters else 0,
+        words=words,
+        own=letters.words + len(SPECIALS) if letters and letters.words else None,
+        ngrams=ngrams.max_n if ngrams else 0,
+        ngram_rows=ngrams.size if ngrams else 0,
+    )
+    if isinstance(settings.encoder, recipe.PooledEncoder):
+        front.scale = 1.0  # no positions are added that it would have to be as large as
+    encoder = build_encoder(settings.encoder, width, settings.dropout)
+    pooling = settings.pooling if pooled else None
+    return assemble_labeller(front, encoder, width, labels, pooling)
+
+
+def build_audio_labeller(
+    settings: recipe.Model, audio: recipe.Audio, labels: int, tags: int = 0
+) -> SpeechLabeller:
+    """A classifier of waveforms."""
+    assert settings.encoder is not None  # the recipe holds this
+    width = settings.width
+    front = build_audio_front(settings, audio, tags)
+    encoder = build_encoder(settings.encoder, width, settings.dropout)
+    pool = build_pool(settings.pooling, width)
+    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None))
+
+
+# ----------------------------------------------------------------------------- embeddings, audio
+
+
+def build_embedding(
+    vocabulary: int, width: int, part: recipe.Encoder | recipe.Decoder, dropout: float
+) -> TokenEmbedding:
+    """The look-up table below an encoder or a decoder, with the positions that it asks for."""
+    places = build_positions(part, width)
+    return TokenEmbedding(vocabulary, width_of_content(places, width), places, dropout)
+
+
+def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:
+    """What is put to the embeddings below an encoder or a decoder."""
+    if isinstance(part, recipe.ConformerEncoder):
+        return positions.build_positions(part.positions, width)
+    if isinstance(part, recipe.ConvolutionalEncoder | recipe.ConvolutionalDecoder):
+        # Learned ones are as large as the embeddings, as in the paper.
+        return positions.build_positions(
+            part.positions, width, max_length=part.max_positions, std=1.0
+        )
+    if isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+        return positions.build_positions(
+            part.positions, width, combine=part.combine, max_length=part.max_positions
+        )
+    return None
+
+
+def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) -> SpeechFrontEnd:
+    """The front end of waveforms; raises ModelError for more mel bands than there can be."""
+    assert settings.encoder is not None  # the recipe holds this
+    places = build_positions(settings.encoder, settings.width)
+    try:
+        mel = LogMel(audio.sample_rate, audio.mel_bands, frame_ms=audio.window, hop_ms=audio.hop)
+    except ValueError as error:
+        raise ModelError(f"audio.mel_bands is {audio.mel_bands}: {error}") from None
+    augment = audio.spec_augment
+    return SpeechFrontEnd(
+        mel,
+        width_of_content(places, settings.width),
+        places,
+        dropout=settings.dropout,
+        normalize=audio.normalize,
+        channels=audio.channels,
+        speed_perturbation=audio.speed_perturbation,
+        spec_augment=None if augment is None else SpecAugment(**augment.model_dump()),
+        tags=tags,
+    )
+
+
+# ------------------------------------------------------------------------- encoders and decoders
+
+
+def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
+    """An encoder, from embeddings of `width` to states of the same width."""
+    if isinstance(settings, recipe.RecurrentEncoder):
+        return RecurrentEncoder(
+            width,
+            settings.cell,
+            settings.layers,
+            bidirectional=settings.bidirectional,
+            reverse=settings.reverse,
+            skip=settings.skip,
+            dropout=dropout,
+        )
+    if isinstance(settings, recipe.ConformerEncoder):
+        return ConformerEncoder(
+            width,
+            settings.heads,
+            settings.feed_forward,
+            settings.layers,
+            kernel=settings.kernel,
+            positions=settings.positions,
+            dropout=dropout,
+            attention_dropout=settings.attention_dropout,
+            activation_dropout=settings.activation_dropout,
+        )
+    if isinstance(settings, recipe.ConvolutionalEncoder):
+        return ConvolutionalEncoder(width, settings.layers, settings.kernel, dropout)
+    if isinstance(settings, recipe.PooledEncoder):
+        return PooledEncoder()
+    return TransformerEncoder(width, **_blocks(settings), dropout=dropout)
+
+
+def build_decoder(
+    settings: recipe.Decoder,
+    width: int,
+    dropout: float,
+    embedding: TokenEmbedding,
+    encoder: recipe.Encoder | None = None,
+    alone: bool = False,
+) -> Decoder:
+    """A decoder upon the embeddings of the target; `alone`: of a language model."""
+    if isinstance(settings, recipe.RecurrentDecoder):
+        attention = None
+        if settings.attention != "none" and not alone:
+            attention = build_attention(
+                settings.attention,
+                width,
+                max_positions=settings.max_positions,
+                location_filters=settings.location_filters,
+                location_kernel=settings.location_kernel,
+            )
+        return RecurrentDecoder(
+            embedding,
+            width,
+            settings.cell,
+            settings.layers,
+            attention=attention,
+            context=settings.context,
+            skip=settings.skip,
+            dropout=dropout,
+            bridge=not _gives_states(encoder, settings),
+            alone=alone,
+        )
+    if isinstance(settings, recipe.ConvolutionalDecoder):
+        return ConvolutionalDecoder(
+            embedding, width, settings.layers, settings.kernel, dropout, alone
+        )
+    return TransformerDecoder(embedding, width, **_blocks(settings), dropout=dropout, alone=alone)
+
+
+def _gives_states(encoder: recipe.Encoder | None, decoder: recipe.RecurrentDecoder) -> bool:
+    """Whether a decoder can begin with the final states of the encoder as they are."""
+    if not isinstance(encoder, recipe.RecurrentEncoder):
+        return False
+    return (encoder.cell, encoder.layers) == (decoder.cell, decoder.layers)
+
+
+def _blocks(settings: recipe.TransformerEncoder | recipe.TransformerDecoder) -> dict[str, Any]:
+    return settings.model_dump(include=BLOCK) | {"rotary": settings.positions == "rotary"}

@@ -1,0 +1,177 @@
+"""Everything that transduce uses of torch and torch does not document: one function for each.
+
+A new release of torch may rename or remove these without notice. Then one test of
+tests/unit/nn/test_torch_private.py says which, and the function takes the public way, where there
+is one; nothing else of the package knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Tensors = Sequence[Tensor]
+
+PRIVATE = {
+    "addmm_relu": "_addmm_activation",
+    "copy_all": "_foreach_copy_",
+    "add_all": "_foreach_add_",
+    "multiply_all": "_foreach_mul_",
+    "differences": "_foreach_sub",
+    "relu_backward": "ops.aten.threshold_backward",
+    "embedding_backward": "ops.aten.embedding_dense_backward",
+    "reorder_linear_weight": "ops.mkldnn._reorder_linear_weight",
+    "linear_pointwise": "ops.mkldnn._linear_pointwise",
+    "has_bfloat16_on_cpu": "ops.mkldnn._is_mkldnn_bf16_supported",
+    "version_of": "Tensor._version",
+}
+"""The function here, and the name in torch that it stands for."""
+
+
+def find(name: str) -> Any:
+    """What torch has under a private name; None where it has not."""
+    found: Any = torch
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except (AttributeError, RuntimeError):  # RuntimeError: an operator of a library not built
+            return None
+    return found
+
+
+_found: dict[str, Any] = {name: find(private) for name, private in PRIVATE.items()}
+
+# ------------------------------------------------------------------------------------- products
+
+
+def addmm_relu(bias_F: Tensor, x_ND: Tensor, weight_DF: Tensor) -> Tensor:
+    """max(0, x W + b), on a GPU in one kernel."""
+    together: Callable[..., Tensor] | None = _found["addmm_relu"]
+    if together is None:
+        return torch.addmm(bias_F, x_ND, weight_DF).relu_()
+    return together(bias_F, x_ND, weight_DF)
+
+
+def relu_backward(grad: Tensor, y: Tensor) -> Tensor:
+    """The gradient of x, where y = max(0, x), in one pass."""
+    backward: Callable[..., Tensor] | None = _found["relu_backward"]
+    return grad * (y > 0) if backward is None else backward(grad, y, 0)
+
+
+def embedding_backward(grad: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
+    """The gradient of an embedding's table, of the gradient of its rows."""
+    backward: Callable[..., Tensor] | None = _found["embedding_backward"]
+    if backward is None:
+        rows = grad.reshape(-1, grad.shape[-1])
+        return grad.new_zeros(vocabulary, grad.shape[-1]).index_add_(0, tokens.flatten(), rows)
+    return backward(grad, tokens, vocabulary, -1, False)
+
+
+# ---------------------------------------------------------------- many tensors, in few kernels
+
+
+def copy_all(targets: Tensors, sources: Tensors) -> None:
+    """Each target becomes its source, cast to its own type."""
+    together = _found["copy_all"]
+    if together is not None:
+        together(targets, sources)
+        return
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
+
+
+def add_all(targets: Tensors, others: Tensors) -> None:
+    """To each target, its other is added."""
+    together = _found["add_all"]
+    if together is not None:
+        together(targets, others)
+        return
+    for target, other in zip(targets, others, strict=True):
+        target.add_(other)
+
+
+def multiply_all(targets: Tensors, factor: Tensor | float) -> None:
+    """All targets are multiplied by one number."""
+    together = _found["multiply_all"]
+    if together is not None:
+        together(targets, factor)
+        return
+    for target in targets:
+        target.mul_(factor)
+
+
+def differences(tensors: Tensors, others: Tensors) -> list[Tensor]:
+    """Of each tensor and its other."""
+    together = _found["differences"]
+    if together is not None:
+        return list(together(tensors, others))
+    return [tensor - other for tensor, other in zip(tensors, others, strict=True)]
+
+
+# ------------------------------------------------------------------------------ oneDNN on a CPU
+
+
+def can_reorder() -> bool:
+    """Whether weights can be laid out as oneDNN reads them, and multiplied so."""
+    known = _found["reorder_linear_weight"] and _found["linear_pointwise"]
+    return bool(known) and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+
+def reorder_linear_weight(weight_FD: Tensor) -> Tensor:
+    """A weight in the blocks that oneDNN reads."""
+    reordered: Tensor = _found["reorder_linear_weight"](weight_FD.contiguous(), None)
+    return reordered
+
+
+def linear_pointwise() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """oneDNN's product with such a weight: followed by a function, and by a sum.
+
+    product(x, weight, bias, "relu" or "none", [], ""), summed(x, added, weight, bias, "add").
+    """
+    operator = _found["linear_pointwise"]
+    return operator.default, operator.binary
+
+
+def has_bfloat16_on_cpu() -> bool:
+    """Whether this CPU multiplies bfloat16 itself."""
+    supported = _found["has_bfloat16_on_cpu"]
+    return bool(supported is not None and supported())
+
+
+# --------------------------------------------------------------------- what objects are made of
+
+
+def version_of(tensor: Tensor) -> object:
+    """What differs after a tensor was changed in place; without torch's count, at every call."""
+    return object() if _found["version_of"] is None else tensor._version
+
+
+FORWARD_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+"""Where a module keeps its forward hooks."""
+
+
+def forward_hooks(module: nn.Module) -> list[Any]:
+    """The dictionaries in which a module keeps its forward hooks; a copy may share them."""
+    own = vars(module)
+    return [own[name] for name in FORWARD_HOOKS]
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    own = vars(module)  # every run asks this: without torch's detours
+    return bool(own["_forward_hooks"] or own["_forward_pre_hooks"])
+
+
+def kept_tensors(module: nn.Module) -> list[Tensor]:
+    """A module's own parameters, and the buffers that are stored with them."""
+    computed = module._non_persistent_buffers_set
+    kept = (buffer for name, buffer in module._buffers.items() if name not in computed)
+    return [tensor for tensor in (*module._parameters.values(), *kept) if tensor is not None]

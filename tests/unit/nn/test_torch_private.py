@@ -1,0 +1,133 @@
+"""What torch does not document: each test names the function that a new torch has broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from transduce.nn import torch_private as private
+
+# As any of them may be gone in a torch to come, each has a public way; these have not.
+WITHOUT = {"reorder_linear_weight", "linear_pointwise"}
+
+
+@pytest.fixture(params=["private", "public"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As this torch does it, and as if it had none of its private names."""
+    if request.param == "public":
+        monkeypatch.setattr(private, "_found", dict.fromkeys(private.PRIVATE))
+    return str(request.param)
+
+
+def some(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", private.PRIVATE)
+def test_this_torch_still_has_it(name: str) -> None:
+    told = f"torch.{private.PRIVATE[name]} is gone from torch {torch.__version__}: mend {name}"
+    assert private.find(private.PRIVATE[name]) is not None, told
+
+
+def test_a_name_that_is_gone_is_none() -> None:
+    assert private.find("_there_was_never_this") is None
+    assert private.find("ops.mkldnn._nor_this") is None
+
+
+@pytest.mark.usefixtures("way")
+def test_addmm_relu() -> None:
+    bias, x, weight = some(5), some(7, 3), some(3, 5)
+    expected = (x @ weight + bias).clamp(min=0)
+    torch.testing.assert_close(private.addmm_relu(bias, x, weight), expected)
+
+
+@pytest.mark.usefixtures("way")
+def test_relu_backward() -> None:
+    x = some(7, 3).requires_grad_()
+    y, grad = F.relu(x), some(7, 3, seed=2)
+    (expected,) = torch.autograd.grad(y, x, grad)
+    torch.testing.assert_close(private.relu_backward(grad, y.detach()), expected)
+
+
+@pytest.mark.usefixtures("way")
+def test_embedding_backward() -> None:
+    table, tokens = some(9, 4).requires_grad_(), torch.tensor([[1, 2, 1], [8, 0, 1]])
+    grad = some(2, 3, 4, seed=2)
+    (expected,) = torch.autograd.grad(F.embedding(tokens, table), table, grad)
+    torch.testing.assert_close(private.embedding_backward(grad, tokens, 9), expected)
+
+
+@pytest.mark.usefixtures("way")
+def test_many_tensors() -> None:
+    ones, twos = [some(3), some(2, 2)], [some(3, seed=2), some(2, 2, seed=3)]
+    apart = private.differences(ones, twos)
+    for found, one, two in zip(apart, ones, twos, strict=True):
+        torch.testing.assert_close(found, one - two)
+    private.multiply_all(apart, 0.5)
+    private.multiply_all(apart, torch.tensor(2.0))
+    private.add_all(apart, twos)
+    for found, one in zip(apart, ones, strict=True):
+        torch.testing.assert_close(found, one)
+    halves = [tensor.bfloat16() for tensor in twos]
+    private.copy_all(halves, ones)
+    assert all(half.equal(one.bfloat16()) for half, one in zip(halves, ones, strict=True))
+
+
+def test_a_weight_that_is_laid_out_anew() -> None:
+    if not private.can_reorder():
+        pytest.skip("this torch was built without oneDNN")
+    x, weight, bias, added = some(8, 16), some(32, 16), some(32), some(8, 32, seed=4)
+    packed = private.reorder_linear_weight(weight)
+    product, summed = private.linear_pointwise()
+    plain = F.linear(x, weight, bias)
+    close: dict[str, Any] = {"atol": 1e-4, "rtol": 1e-4}
+    torch.testing.assert_close(product(x, packed, bias, "none", [], ""), plain, **close)
+    torch.testing.assert_close(product(x, packed, bias, "relu", [], ""), plain.relu(), **close)
+    torch.testing.assert_close(summed(x, added, packed, bias, "add"), plain + added, **close)
+
+
+def test_without_its_names_nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transduce.runtime.packed_weight import bfloat16, float32_by_torch
+
+    monkeypatch.setattr(private, "_found", dict.fromkeys(private.PRIVATE))
+    assert not private.can_reorder()
+    assert not private.has_bfloat16_on_cpu()
+    x, weight, bias = some(8, 16), some(32, 16), some(32)
+    expected = F.linear(x, weight, bias)
+    torch.testing.assert_close(float32_by_torch(weight, bias)(x, False, None), expected)
+    torch.testing.assert_close(bfloat16(weight, bias)(x, False, None), expected, atol=0.1, rtol=0.1)
+
+
+def test_versions(way: str) -> None:
+    tensor = torch.zeros(3)
+    before = private.version_of(tensor)
+    assert (private.version_of(tensor) == before) == (way == "private")
+    tensor.add_(1)
+    assert private.version_of(tensor) != before
+
+
+def test_forward_hooks() -> None:
+    module = nn.Linear(2, 2)
+    assert not private.has_forward_hooks(module)
+    for register in (module.register_forward_hook, module.register_forward_pre_hook):
+        handle = register(lambda *_: None)  # type: ignore[operator]
+        assert private.has_forward_hooks(module)
+        assert any(private.forward_hooks(module))
+        handle.remove()
+        assert not private.has_forward_hooks(module)
+    named = {name for name in vars(module) if name.startswith("_forward")}
+    assert named == set(private.FORWARD_HOOKS), "torch keeps forward hooks elsewhere as well"
+
+
+def test_kept_tensors() -> None:
+    module = nn.BatchNorm1d(3)
+    module.register_buffer("computed", torch.zeros(1), persistent=False)
+    module.register_parameter("nothing", None)
+    kept = private.kept_tensors(module)
+    assert {id(tensor) for tensor in kept} == {
+        id(tensor) for tensor in module.state_dict(keep_vars=True).values()
+    }
