@@ -54,6 +54,11 @@ def collect(
     DataError where the input is empty or longer than the model reads, ModelError where the model
     does not show what it computes.
     """
+    if model.engine:
+        raise ModelError(
+            f"{model.engine.name} does not show attention; give the folder that `transduce train` "
+            f"wrote, not an export"
+        )
     audio = isinstance(model, AudioInputModel)
     if not audio and not isinstance(source, str):
         raise DataError(f"a model of text looks at text, not at {type(source).__name__}")

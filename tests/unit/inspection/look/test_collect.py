@@ -219,7 +219,7 @@ def test_what_cannot_be_looked_at_is_told_in_a_sentence() -> None:
         collect(labelled("tag", TRANSFORMER), "a cup", beam=3)
     exported = tiny()
     exported.engine = SimpleNamespace(name="ONNX Runtime")  # type: ignore[assignment]
-    with pytest.raises(ModelError, match="ONNX Runtime does not show what it computes"):
+    with pytest.raises(ModelError, match="ONNX Runtime does not show attention; give the folder"):
         collect(exported, "tea")
 
 
