@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from transduce.data.text.pairs import read_pairs
-from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.evaluation.evaluate import evaluate
+from transduce.evaluation.items import items_of
 from transduce.recipe import load_recipe
 from transduce.training import train
 

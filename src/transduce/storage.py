@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -84,6 +84,12 @@ def check_free(paths: Iterable[Path], overwrite: bool) -> None:
                 f"{path} exists already and would be replaced: move it, choose another place, "
                 f"or give --overwrite"
             )
+
+
+def check_name(path: Path | None, endings: Sequence[str]) -> None:
+    """Raise DataError for a file whose name does not say which of several formats it is to be."""
+    if path is not None and path.suffix not in endings:
+        raise DataError(f"{path}: the name must end in {', '.join(endings)}, which says its format")
 
 
 def make_folder(path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 import transduce
 from lives import Command
 from transduce.data.text.pairs import read_pairs
-from transduce.evaluation.evaluate import evaluate, items_of
+from transduce.evaluation.evaluate import evaluate
+from transduce.evaluation.items import items_of
 from transduce.recipe import load_recipe
 from transduce.tasks.folder import RUN_FILES
 from transduce.training import train
@@ -72,6 +73,7 @@ def test_every_piece_of_the_folder_is_there(trained: Path) -> None:
         "target.tokens.json",
         "metrics.json",
         "README.md",
+        "report.html",
         "log.jsonl",
         "state",
     } <= names

@@ -12,8 +12,10 @@ import typer
 
 from transduce import __version__
 from transduce.cli.commands import corpus
+from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.check import check
+from transduce.cli.commands.compare import compare
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.export import export
@@ -35,7 +37,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (demo, train, run, score, look, prompts, evaluate, export, align, check, recipes):
+for command in (
+    demo,
+    train,
+    run,
+    score,
+    look,
+    prompts,
+    evaluate,
+    compare,
+    ablate,
+    export,
+    align,
+    check,
+    recipes,
+):
     app.command()(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 

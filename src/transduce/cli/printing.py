@@ -13,14 +13,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transduce.cli.tables import aligned, slice_table
 from transduce.errors import DataError, ModelError, RecipeError
 from transduce.recipe import nearest, sections, shipped
 from transduce.terminal import console as make_console
 
 if TYPE_CHECKING:
     from transduce.data.doctor.check import Diagnosis
-    from transduce.evaluation.evaluate import Evaluation
     from transduce.evaluation.metrics import Metric
+    from transduce.evaluation.result import Evaluation
     from transduce.tasks import AudioInputModel, Model
     from transduce.tasks.transduce import Output, Score
 
@@ -244,7 +245,10 @@ def print_metrics(evaluation: Evaluation) -> None:
             print(f"  {signature}")
         for line in _table(metric):
             print(f"  {line}")
-    for line in _group_table(evaluation):
+    scores = evaluation.by_slice
+    for line in _group_table(evaluation) if scores is None or scores.by != "tag" else ():
+        print(line)
+    for line in () if scores is None else slice_table(scores):
         print(line)
     counts = (metric.details.get("unknown_tokens", 0) for metric in evaluation.metrics.values())
     unknown = max(counts, default=0)
@@ -276,7 +280,7 @@ def _group_table(evaluation: Evaluation) -> list[str]:
         values = ["" if metric is None else f"{metric.value:.2f}" for metric in found]
         rows.append([group or "no tag", f"{counts[group]:,}", *values])
     rows.append(["mean", "", *(f"{metric.value:.2f}" for metric in evaluation.mean.values())])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _table(metric: Metric) -> list[str]:
@@ -285,22 +289,14 @@ def _table(metric: Metric) -> list[str]:
     if metric.name == "accuracy" and 0 < len(labels) <= MAX_PRINTED["confusion"]:
         counts = [[f"{n:,}" for n in row] for row in metric.details["confusion"]]
         head = ["reference \\ prediction", *labels]
-        return _aligned([head, *([label, *row] for label, row in zip(labels, counts, strict=True))])
+        return aligned([head, *([label, *row] for label, row in zip(labels, counts, strict=True))])
     if metric.name == "f1" and 0 < len(labels) <= MAX_PRINTED["labels"]:
         rows = [["label", "precision", "recall", "F1", "count"]]
         for label, of_label in labels.items():
             shown = [f"{of_label[key]:.2f}" for key in ("precision", "recall", "f1")]
             rows.append([label, *shown, f"{of_label['count']:,}"])
-        return _aligned(rows)
+        return aligned(rows)
     return []
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows in columns: the first left-aligned, numbers right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
-    ]
 
 
 def print_diagnosis(diagnosis: Diagnosis) -> None:

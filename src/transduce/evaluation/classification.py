@@ -11,15 +11,8 @@ import numpy as np
 
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.metrics import (
-    HIGHER_IS_BETTER,
-    Details,
-    Measured,
-    Metric,
-    Statistics,
-    interval,
-    share,
-)
+from transduce.evaluation.bootstrap import Statistics
+from transduce.evaluation.metrics import Details, Measured, Metric, metric_of, share
 
 BINS = 15  # bins of the reliability diagram, as in Guo et al. 2017
 MOST_CONFUSED = 50  # with more labels than this there is no confusion matrix
@@ -63,21 +56,26 @@ def measure_labels(
       confidence|, weighted by their size (Guo et al. 2017, https://arxiv.org/abs/1706.04599);
       `details` has the reliability of each bin.
     """
+    found = {}
+    for name, rows in label_rows(names, items).items():
+        draws = bootstrap if len(rows.statistics) == len(items) else 0
+        found[name] = metric_of(name, rows, draws, seed)
+    return found
+
+
+def label_rows(names: Sequence[str], items: Sequence[Labelled]) -> dict[str, Measured]:
+    """What each of the named metrics counts in every item; see `measure_labels`."""
     if not items:
         raise DataError("There is nothing to measure: there are no items.")
     items = [_composed(item) for item in items]
-    metrics = {}
+    found = {}
     for name in dict.fromkeys(names):
         if name not in _MEASURES:
             raise RecipeError(f"{name} does not measure labels; there are {', '.join(_MEASURES)}")
-        statistics, score, details = _MEASURES[name](items)
-        if name in ("known", "unknown") and not details["positions"]:
-            continue
-        draws = bootstrap if len(statistics) == len(items) else 0
-        low, high = interval(statistics, score, draws, seed)
-        value = score(statistics.sum(axis=0))
-        metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
-    return metrics
+        rows = _MEASURES[name](items)
+        if name not in ("known", "unknown") or rows.details["positions"]:
+            found[name] = rows
+    return found
 
 
 def _composed(item: Labelled) -> Labelled:
@@ -100,7 +98,7 @@ def _accuracy(items: Sequence[Labelled]) -> Measured:
         details["confusion"] = [
             [pairs[reference, predicted] for predicted in labels] for reference in labels
         ]
-    return statistics, share, details
+    return Measured(statistics, share, details)
 
 
 def _of_words(known: bool) -> Callable[[Sequence[Labelled]], Measured]:
@@ -110,14 +108,14 @@ def _of_words(known: bool) -> Callable[[Sequence[Labelled]], Measured]:
             hits = [h for h, k in zip(item.hits, item.known, strict=False) if k == known]
             rows.append([sum(hits), len(hits)])
         statistics = np.array(rows, np.float64)
-        return statistics, share, _counts(statistics)
+        return Measured(statistics, share, _counts(statistics))
 
     return measured
 
 
 def _exact(items: Sequence[Labelled]) -> Measured:
     statistics = np.array([[all(item.hits), 1] for item in items], np.float64)
-    return statistics, share, _counts(statistics)
+    return Measured(statistics, share, _counts(statistics))
 
 
 def _counts(statistics: Statistics) -> Details:
@@ -155,7 +153,7 @@ def _f1(items: Sequence[Labelled]) -> Measured:
             "f1": 100.0 * float(2 * hit / (predicted + reference)),
             "count": int(reference),
         }
-    return statistics, score, {"labels": of_labels}
+    return Measured(statistics, score, {"labels": of_labels})
 
 
 def _calibration(items: Sequence[Labelled]) -> Measured:
@@ -182,7 +180,7 @@ def _calibration(items: Sequence[Labelled]) -> Measured:
         for place, (count, sure, hit) in enumerate(statistics.sum(axis=0).reshape(3, BINS).T)
         if count
     ]
-    return statistics, score, {"bins": table}
+    return Measured(statistics, score, {"bins": table})
 
 
 def _labels(items: Sequence[Labelled]) -> list[str]:

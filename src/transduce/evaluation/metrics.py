@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from transduce.data.text.unicode import composed
 from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
 from transduce.errors import DataError, RecipeError
+from transduce.evaluation.bootstrap import Score, Statistics, interval
 
 HIGHER_IS_BETTER: dict[str, bool] = {
     "loss": False,
@@ -67,7 +67,23 @@ _BARE_NUMBERS = {
 """Metrics that are not percentages, and their decimals."""
 
 Details = dict[str, Any]
-Statistics = npt.NDArray[np.float64]  # one row for each item; a corpus is the sum of its rows
+
+
+class Measured(NamedTuple):
+    """What a metric has counted: rows of which a corpus score is made, and how."""
+
+    statistics: Statistics
+    """One row an item, but where a metric cannot be had item by item."""
+    score: Score
+    """Of the sum of rows."""
+    details: Details
+    item_score: Score | None = None
+    """Of the row of one item alone, where that is another one."""
+
+    def of_items(self) -> list[float]:
+        """The score of each item by itself."""
+        score = self.item_score or self.score
+        return [score(row) for row in self.statistics]
 
 
 def decimals(name: str) -> int:
@@ -130,19 +146,34 @@ def measure(
 
     Raises `DataError` where items or references are missing, `RecipeError` for an unknown name.
     """
+    rows = rows_of(names, hypotheses, references, bleu_tokenizer)
+    return {name: metric_of(name, one, bootstrap, seed) for name, one in rows.items()}
+
+
+def rows_of(
+    names: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    bleu_tokenizer: str = DEFAULT,
+) -> dict[str, Measured]:
+    """What each of the named metrics counts in every item; arguments and errors as of `measure`."""
     _check(names, hypotheses, references)
     hypotheses = [composed(text) for text in hypotheses]
     references = [[composed(text) for text in accepted] for accepted in references]
     bleu: Measure = partial(_translation_score, tokenizer=bleu_tokenizer)
     measures = {**_MEASURES, "bleu": bleu}
-    metrics = {}
+    found = {}
     for name in dict.fromkeys(names):
-        statistics, score, details = measures[name](name, hypotheses, references)
-        low, high = interval(statistics, score, bootstrap, seed)
-        value = score(statistics.sum(axis=0))
-        details |= {"unicode": "NFC"}
-        metrics[name] = Metric(name, value, low, high, HIGHER_IS_BETTER[name], details)
-    return metrics
+        found[name] = measures[name](name, hypotheses, references)
+        found[name].details["unicode"] = "NFC"
+    return found
+
+
+def metric_of(name: str, rows: Measured, bootstrap: int = 1000, seed: int = 1) -> Metric:
+    """The metric of a corpus, and its interval."""
+    low, high = interval(rows.statistics, rows.score, bootstrap, seed)
+    value = rows.score(rows.statistics.sum(axis=0))
+    return Metric(name, value, low, high, HIGHER_IS_BETTER[name], rows.details)
 
 
 def _check(
@@ -167,29 +198,8 @@ def _check(
             raise DataError(f"Item {number} has no reference.")
 
 
-# ----------------------------------------------------------------------------------- intervals
-
-
-def interval(
-    statistics: Statistics, score: Callable[[Statistics], float], bootstrap: int, seed: int
-) -> tuple[float | None, float | None]:
-    """Bootstrap: the 2.5th and 97.5th percentile of the scores of resampled corpora."""
-    if bootstrap <= 0:
-        return None, None
-    random = np.random.default_rng(seed)
-    items = len(statistics)
-    scores = np.empty(bootstrap)
-    for i in range(bootstrap):
-        # The number of times each item was drawn, times its row: the rows are not copied.
-        drawn = np.bincount(random.integers(items, size=items), minlength=items)
-        scores[i] = score(drawn.astype(np.float64) @ statistics)
-    low, high = np.percentile(scores, [2.5, 97.5])
-    return float(low), float(high)
-
-
 # ----------------------------------------------------------------------------------- sacrebleu
 
-Measured = tuple[Statistics, Callable[[Statistics], float], Details]
 Measure = Callable[[str, Sequence[str], Sequence[Sequence[str]]], Measured]
 
 
@@ -229,7 +239,14 @@ def _translation_score(
             "hypothesis_length": int(corpus.sys_len),
             "reference_length": int(corpus.ref_len),
         }
-    return statistics, score, details
+        # Of one sentence, n-grams longer than it are left out, as sacrebleu's sentence BLEU does.
+        alone = make_bleu(tokenizer, effective_order=True)
+
+        def item_score(row: Statistics) -> float:
+            return float(alone._compute_score_from_stats(row.tolist()).score)
+
+        return Measured(statistics, score, details, item_score)
+    return Measured(statistics, score, details)
 
 
 # --------------------------------------------------------------------------------- error rates
@@ -275,7 +292,7 @@ def _error_rate(
         return 100.0 * (substitutions + deletions + insertions) / length
 
     substitutions, deletions, insertions, hits = (int(count) for count in statistics.sum(axis=0))
-    return (
+    return Measured(
         statistics,
         score,
         {
@@ -298,7 +315,7 @@ def _exact(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[s
     ]
     statistics = np.array(rows, dtype=np.float64)
     correct, items = (int(count) for count in statistics.sum(axis=0))
-    return statistics, share, {"correct": correct, "items": items}
+    return Measured(statistics, share, {"correct": correct, "items": items})
 
 
 def _accuracy(
@@ -315,7 +332,7 @@ def _accuracy(
         rows.append(max(candidates, key=lambda row: row[0] / row[1] if row[1] else 1.0))
     statistics = np.array(rows, dtype=np.float64)
     correct, positions = (int(count) for count in statistics.sum(axis=0))
-    return statistics, share, {"correct": correct, "positions": positions}
+    return Measured(statistics, share, {"correct": correct, "positions": positions})
 
 
 def share(total: Statistics) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name, text_of
 from transduce.evaluation.metrics import decimals
+from transduce.inspection.hub_card import front_matter, languages_of
 from transduce.recipe import Corpus, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import AudioInputModel, LanguageModel
@@ -32,6 +33,7 @@ def write_card(model: Model, folder: Path) -> str:
     files = "" if alone else " --target FILE"
     source = '"recording.wav"' if isinstance(model, AudioInputModel) else '"..."'
     lines = [
+        *front_matter(model, metrics),
         f"# {recipe.name}",
         "",
         f"A {TASK_RULES[recipe.task].about} of {parameters:,} parameters, trained with transduce.",
@@ -62,6 +64,10 @@ def write_card(model: Model, folder: Path) -> str:
         "It has seen its training corpus and nothing else: other domains, spellings and scripts "
         "are unknown to it, and it answers all the same. Measure it on your own data "
         f"(`transduce evaluate --source FILE{files}`) before you rely on it.",
+        "",
+        "## What is not known",
+        "",
+        *_unknown(model, metrics),
     ]
     text = "\n".join(lines) + "\n"
     for name in (CARD, CARD_BESIDE):
@@ -92,7 +98,7 @@ def _tokens(model: Model) -> list[str]:
 def _part(part: Any) -> str:
     kind = getattr(part, "kind", "")
     parts = [{"transformer": "Transformer"}.get(kind, kind)] if kind else []
-    plain = part.model_dump(exclude={"kind"})
+    plain = part.model_dump(exclude={"kind"}, exclude_none=True)
     return ", ".join([*parts, *(f"{key} {_word(value)}" for key, value in plain.items())])
 
 
@@ -135,6 +141,29 @@ def _training(facts: dict[str, Any]) -> list[str]:
         ]
     except STRANGE:
         return []
+
+
+def _unknown(model: Model, metrics: dict[str, Any]) -> list[str]:
+    """What nobody has told or measured."""
+    measured = {name: one for name, one in metrics.items() if _is_result(one)}
+    lines = [
+        "- The licence of the weights, and of the data that they were trained on: not known to "
+        "transduce.",
+        "- Who made the training data, whom it speaks of, and whether they agreed: not known.",
+    ]
+    if not languages_of(model.recipe):
+        lines.append("- The languages: not stated in the recipe.")
+    if not measured:
+        lines.append("- How good it is: not measured yet.")
+    if not any("slices" in one or "groups" in one for one in measured.values()):
+        lines.append(
+            "- Whether it serves all alike: no slices were measured (`transduce evaluate --by`)."
+        )
+    return lines
+
+
+def _is_result(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("metrics"), dict)
 
 
 def _rows(split: str, result: dict[str, Any]) -> list[str]:

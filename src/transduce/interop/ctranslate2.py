@@ -56,6 +56,11 @@ def check(settings: recipe.Model) -> None:
                 f"CTranslate2 supports only Transformers, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
+        if part.is_pruned:
+            raise ModelError(
+                f"CTranslate2 has no layers with different numbers of heads, and attention heads "
+                f"of this model's {name} were pruned: use transduce's own engine"
+            )
         if part.combine == "concatenate":
             raise ModelError(
                 f"CTranslate2 adds positions to embeddings, and this model's {name} concatenates "

@@ -11,7 +11,7 @@ from transduce.checksums import list_files, strangers
 from transduce.data.text.pairs import Pair, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, ModelError
-from transduce.evaluation.evaluate import items_of
+from transduce.evaluation.items import items_of
 from transduce.interop import ctranslate2, onnx
 from transduce.interop import quantize as native
 from transduce.interop.engine import FILES

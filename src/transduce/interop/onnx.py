@@ -50,6 +50,11 @@ def export(model: Transducer, folder: Path) -> None:
                 f"only Transformers are exported to ONNX, and this model's {name} is {part.kind}: "
                 f"use transduce's own engine"
             )
+        if part.is_pruned:
+            raise ModelError(
+                f"attention heads of this model's {name} were pruned, which the export to ONNX "
+                f"does not know: use transduce's own engine"
+            )
     load_package("onnx", "onnx")
     make_folder(folder)
     # a copy: the model itself is not changed

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.evaluation.evaluate import Item
+from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import TITLES, Metric, measure
 from transduce.interop.measure import Measurement
 from transduce.storage import write_json, write_text

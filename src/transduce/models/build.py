@@ -220,6 +220,7 @@ def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encod
             dropout=dropout,
             attention_dropout=settings.attention_dropout,
             activation_dropout=settings.activation_dropout,
+            layer_heads=settings.kept_heads,
         )
     if isinstance(settings, recipe.ConvolutionalEncoder):
         return ConvolutionalEncoder(width, settings.layers, settings.kernel, dropout)
@@ -274,4 +275,8 @@ def _gives_states(encoder: recipe.Encoder | None, decoder: recipe.RecurrentDecod
 
 
 def _blocks(settings: recipe.TransformerEncoder | recipe.TransformerDecoder) -> dict[str, Any]:
-    return settings.model_dump(include=BLOCK) | {"rotary": settings.positions == "rotary"}
+    values = settings.model_dump(include=BLOCK) | {"rotary": settings.positions == "rotary"}
+    values["layer_heads"] = settings.kept_heads
+    if isinstance(settings, recipe.TransformerDecoder) and settings.cross_heads is not None:
+        values["cross_heads"] = settings.cross_heads[: settings.layers]
+    return values

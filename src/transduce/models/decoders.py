@@ -94,8 +94,14 @@ class TransformerDecoder(nn.Module):
         activation_dropout: float = 0.0,
         rotary: bool = False,
         alone: bool = False,
+        layer_heads: Sequence[int] | None = None,
+        cross_heads: Sequence[int] | None = None,
     ) -> None:
-        """`alone`: there is no encoder, and no block has attention to a source."""
+        """`alone`: there is no encoder, and no block has attention to a source.
+
+        `layer_heads`, `cross_heads`: the heads of each layer's self-attention and cross-attention
+        if some were pruned; each is width / heads wide.
+        """
         super().__init__()
         self.embedding = embedding
         self.alone = alone
@@ -103,8 +109,10 @@ class TransformerDecoder(nn.Module):
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 width,
-                heads,
+                kept,
                 feed_forward,
+                head_width=width // heads,
+                cross_heads=across,
                 activation=activation,
                 norm=norm,
                 norm_position=norm_position,
@@ -114,7 +122,9 @@ class TransformerDecoder(nn.Module):
                 rotary=turns,
                 cross=not alone,
             )
-            for _ in range(layers)
+            for kept, across in zip(
+                layer_heads or [heads] * layers, cross_heads or [heads] * layers, strict=True
+            )
         )
         self.norm = build_last_norm(norm, norm_position, width)
 

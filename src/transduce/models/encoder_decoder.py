@@ -210,7 +210,4 @@ def packs_all(network: TrainableNetwork, longest: int) -> bool:
     ):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
-    return all(
-        packs(attention.width // attention.heads, longest, attention.dropout)
-        for attention in attentions
-    )
+    return all(packs(attention.head_width, longest, attention.dropout) for attention in attentions)

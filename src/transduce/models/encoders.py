@@ -36,15 +36,20 @@ class TransformerEncoder(nn.Module):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: bool = False,
+        layer_heads: Sequence[int] | None = None,
     ) -> None:
-        """`rotary`: rotary positions in every block; other positions are the embeddings'."""
+        """`rotary`: rotary positions in every block; other positions are the embeddings'.
+
+        `layer_heads`: the heads of each layer if some were pruned; each is width / heads wide.
+        """
         super().__init__()
         turns = Rotary(width // heads) if rotary else None
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 width,
-                heads,
+                kept,
                 feed_forward,
+                head_width=width // heads,
                 activation=activation,
                 norm=norm,
                 norm_position=norm_position,
@@ -53,7 +58,7 @@ class TransformerEncoder(nn.Module):
                 activation_dropout=activation_dropout,
                 rotary=turns,
             )
-            for _ in range(layers)
+            for kept in layer_heads or [heads] * layers
         )
         self.norm = build_last_norm(norm, norm_position, width)
 
@@ -83,8 +88,12 @@ class ConformerEncoder(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
+        layer_heads: Sequence[int] | None = None,
     ) -> None:
-        """positions: "relative" or "rotary"; any others are the embeddings', and unknown here."""
+        """positions: "relative" or "rotary"; any others are the embeddings', and unknown here.
+
+        `layer_heads`: the heads of each layer if some were pruned; each is width / heads wide.
+        """
         super().__init__()
         inside: Sinusoidal | Rotary | None = None
         if positions == "relative":
@@ -94,15 +103,16 @@ class ConformerEncoder(nn.Module):
         self.blocks = nn.ModuleList(
             ConformerBlock(
                 width,
-                heads,
+                kept,
                 feed_forward,
+                head_width=width // heads,
                 kernel=kernel,
                 positions=inside,
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
             )
-            for _ in range(layers)
+            for kept in layer_heads or [heads] * layers
         )
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:

@@ -49,7 +49,7 @@ class LanguageModelNetwork(TrainableNetwork):
         if not isinstance(self.decoder, TransformerDecoder) or not self.as_built or watched:
             return False
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
-        return all(packs(a.width // a.heads, longest, a.dropout) for a in attentions)
+        return all(packs(a.head_width, longest, a.dropout) for a in attentions)
 
     def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:
         """The same of sequences laid one after the other, nothing padded; Transformers only."""

@@ -123,6 +123,7 @@ class ConformerBlock(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
+        head_width: int | None = None,
     ) -> None:
         super().__init__()
         build_feed_forward = partial(FeedForward, width, hidden, activation, activation_dropout)
@@ -131,10 +132,12 @@ class ConformerBlock(nn.Module):
         self.first_feed_forward_residual = build_residual()
         self.self_attention: MultiHeadAttention
         if isinstance(positions, Sinusoidal):
-            self.self_attention = RelativeAttention(width, heads, positions, attention_dropout)
+            self.self_attention = RelativeAttention(
+                width, heads, positions, attention_dropout, head_width=head_width
+            )
         else:
             self.self_attention = MultiHeadAttention(
-                width, heads, attention_dropout, rotary=positions
+                width, heads, attention_dropout, rotary=positions, head_width=head_width
             )
         self.self_attention_residual = build_residual()
         self.convolution = Convolution(width, kernel, convolution_norm)

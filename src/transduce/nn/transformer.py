@@ -161,9 +161,12 @@ class EncoderBlock(Block):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: Rotary | None = None,
+        head_width: int | None = None,
     ) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention = MultiHeadAttention(
+            width, heads, attention_dropout, rotary=rotary, head_width=head_width
+        )
         self.self_attention_residual = Residual(width, norm, norm_position, dropout)
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
         self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
@@ -195,17 +198,24 @@ class DecoderBlock(Block):
         activation_dropout: float = 0.0,
         rotary: Rotary | None = None,
         cross: bool = True,
+        head_width: int | None = None,
+        cross_heads: int | None = None,
     ) -> None:
+        """cross_heads: of the attention to the memory; as many as `heads` if not given."""
         super().__init__()
         self.kinds = ("self_attention", "cross_attention", "feed_forward")
         if not cross:
             self.kinds = ("self_attention", "feed_forward")
-        self.self_attention = MultiHeadAttention(width, heads, attention_dropout, rotary=rotary)
+        self.self_attention = MultiHeadAttention(
+            width, heads, attention_dropout, rotary=rotary, head_width=head_width
+        )
         self.self_attention_residual = Residual(width, norm, norm_position, dropout)
         self.cross_attention: MultiHeadAttention | None = None
         if cross:
             # Without rotary: positions in source and target are not on one scale.
-            self.cross_attention = MultiHeadAttention(width, heads, attention_dropout)
+            self.cross_attention = MultiHeadAttention(
+                width, cross_heads or heads, attention_dropout, head_width=head_width
+            )
             self.cross_attention_residual = Residual(width, norm, norm_position, dropout)
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
         self.feed_forward_residual = Residual(width, norm, norm_position, dropout)

@@ -18,10 +18,26 @@ else:
     ActivationName = Literal[tuple(ACTIVATIONS)]
 
 
+LAYER_HEADS = (
+    "the self-attention heads of each layer where some were pruned, such as [8, 5]; each is "
+    "width / heads wide"
+)
+
+
+def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> None:
+    if kept is None:
+        return
+    if len(kept) != layers:
+        raise InvalidValue(key, f"has {len(kept)} numbers for {layers} layers; give one for each")
+    if max(kept) > heads:
+        raise InvalidValue(key, f"has {max(kept)}, which is more than heads: {heads}")
+
+
 class _Transformer(Section):
     kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
     layers: PositiveInt = Field(6, description="number of blocks")
     heads: PositiveInt = Field(8, description="attention heads; must divide model.width")
+    layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
     activation: ActivationName = Field(
         "relu", description="activation of the feed-forward layers; swiglu is gated"
@@ -46,6 +62,21 @@ class _Transformer(Section):
         description="maximum length for learned positions; half the period of fourier positions",
     )
 
+    @property
+    def kept_heads(self) -> list[int]:
+        """Of the self-attention of each layer."""
+        return (self.layer_heads or [self.heads] * self.layers)[: self.layers]
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether layers have fewer heads than they were trained with."""
+        return self.layer_heads is not None or getattr(self, "cross_heads", None) is not None
+
+    @model_validator(mode="after")
+    def _heads_of_each_layer(self) -> Self:
+        _check_heads("layer_heads", self.layer_heads, self.layers, self.heads)
+        return self
+
     @model_validator(mode="after")
     def _check_combine(self) -> Self:
         if self.positions in ("rotary", "none") and self.combine == "concatenate":
@@ -63,6 +94,15 @@ class TransformerEncoder(_Transformer):
 
 class TransformerDecoder(_Transformer):
     """Decoder: causal self-attention, and cross-attention to the source."""
+
+    cross_heads: list[PositiveInt] | None = Field(
+        None, description="the cross-attention heads of each layer where some were pruned"
+    )
+
+    @model_validator(mode="after")
+    def _cross_heads_of_each_layer(self) -> Self:
+        _check_heads("cross_heads", self.cross_heads, self.layers, self.heads)
+        return self
 
 
 Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
@@ -102,6 +142,7 @@ class ConformerEncoder(Section):
     kind: Literal["conformer"] = Field("conformer", description="Conformer blocks")
     layers: PositiveInt = Field(12, description="number of blocks")
     heads: PositiveInt = Field(4, description="attention heads; must divide model.width")
+    layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(1024, description="inner width of the feed-forward layers")
     kernel: PositiveInt = Field(31, description="kernel size of the convolutions; odd")
     positions: Literal["relative", "rotary", "sinusoidal", "none"] = Field(
@@ -111,6 +152,16 @@ class ConformerEncoder(Section):
     )
     attention_dropout: Share = Field(0.0, description="dropout of attention weights")
     activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
+
+    @property
+    def kept_heads(self) -> list[int]:
+        """Of the self-attention of each layer."""
+        return (self.layer_heads or [self.heads] * self.layers)[: self.layers]
+
+    @model_validator(mode="after")
+    def _heads_of_each_layer(self) -> Self:
+        _check_heads("layer_heads", self.layer_heads, self.layers, self.heads)
+        return self
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:

@@ -242,7 +242,8 @@ class CTransformerState:
                 self.length = len(self.past_TLRE)
                 self.grow(B)
             both = [x_BHTK.permute(2, 0, 1, 3).flatten(2) for x_BHTK in (keys_BHTK, values_BHTK)]
-            self.past_TLRE[:T, number] = torch.cat(both, dim=-1)
+            place_TBE = torch.cat(both, dim=-1)  # of a layer that was pruned, not the whole place
+            self.past_TLRE[:T, number, :B, : place_TBE.shape[-1]] = place_TBE
             self.origins_RT[:, 1 : 1 + T] = self.origins_RT[:, :1]
             self.length = T
 
@@ -325,7 +326,7 @@ class Compiled:
             len(sublayers),
             len(stack),
             self.width,
-            first.heads,
+            first.head_width,
             self._norm(norm),
             self._keep(embedding.table.weight) if self.embeds else None,
             self.tokens,
@@ -378,7 +379,7 @@ def _weights(sublayer: blocks.Sublayer) -> tuple[object, object]:
     into: object = attention.in_projection.weight
     # keys and values of the source are projected once, not in each step
     if sublayer.kind == "cross_attention":
-        into = attention.in_projection.weight[: attention.width]
+        into = attention.in_projection.weight[: attention.inner]
     return into, attention.out_projection.weight
 
 

@@ -36,7 +36,16 @@ def has_flat_steps(network: TrainableNetwork) -> bool:
     transformer = isinstance(network, EncoderDecoder) and isinstance(
         network.decoder, TransformerDecoder
     )
-    return on_cpu and transformer and network.as_built
+    if not (on_cpu and transformer and network.as_built):
+        return False
+    # All layers keep their keys and values in one tensor.
+    return not any(isinstance(m, DecoderBlock) and is_pruned(m) for m in network.modules())
+
+
+def is_pruned(block: DecoderBlock) -> bool:
+    """Whether a block has lost attention heads."""
+    attentions = (block.self_attention, block.cross_attention)
+    return any(one is not None and one.inner != one.width for one in attentions)
 
 
 class FlatSteps:
@@ -188,9 +197,9 @@ class SelfAttention(FlatSublayer):
 
 class CrossAttention(FlatSublayer):
     def __init__(self, sublayer: Sublayer) -> None:
-        attention, width = sublayer.attention, sublayer.attention.width
+        attention, inner = sublayer.attention, sublayer.attention.inner
         super().__init__(
-            sublayer.residual, attention.in_projection, attention.out_projection, width
+            sublayer.residual, attention.in_projection, attention.out_projection, inner
         )
         self.heads = attention.heads
 

@@ -68,8 +68,8 @@ def _pack_block(block: Block, kind: str) -> None:
             continue
         attention = sublayer.attention
         # Queries come from the target, keys and values from the source: two products.
-        width = attention.width
-        apart = (slice(None, width), slice(width, None))
+        inner = attention.inner
+        apart = (slice(None, inner), slice(inner, None))
         _pack(attention.in_projection, kind, *(apart if sublayer.kind == "cross_attention" else ()))
         _pack(attention.out_projection, kind)
 

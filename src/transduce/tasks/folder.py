@@ -36,6 +36,7 @@ FORMAT = 1
 folder written from now on cannot be used by the transduce of before."""
 RECIPE = "recipe.yaml"
 CARD = "README.md"
+RUN_REPORT = "report.html"
 CARD_BESIDE = "MODEL_CARD.md"
 """The model card, where README.md is the user's."""
 TOKENS = ("source.tokens.json", "target.tokens.json")
@@ -54,12 +55,22 @@ RUN_FILES = (
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,
+    RUN_REPORT,
     "attention.png",
     "training.png",
     SUMS,
 )
 EXPORTED = "*/parity.json"
-EDITABLE = (RECIPE, CARD, CARD_BESIDE, "metrics.json", "*.hypotheses.txt", "parity.json", "*.md")
+EDITABLE = (
+    RECIPE,
+    CARD,
+    CARD_BESIDE,
+    RUN_REPORT,
+    "metrics.json",
+    "*.hypotheses.txt",
+    "parity.json",
+    "*.md",
+)
 
 
 class ModelDefinition(NamedTuple):
@@ -172,15 +183,15 @@ def conflicting_file(path: Path) -> Path | None:
     """A file in a folder without a run that has the name of one that a run writes."""
     if holds_run(path):
         return None
-    # Recipe and card have rules of their own: the user's are kept.
-    names = [name for name in RUN_FILES if name not in (RECIPE, CARD)]
+    # Recipe, card and report have rules of their own: the user's are kept.
+    names = [name for name in RUN_FILES if name not in (RECIPE, CARD, RUN_REPORT)]
     return next((found for name in names for found in sorted(path.glob(name))), None)
 
 
 def discard_run(path: Path) -> None:
     """Remove a run from its folder; the user's own files are kept."""
     exports = [report.parent for report in path.glob(EXPORTED)]
-    own = [path / name for name in (CARD, CARD_BESIDE) if not is_ours(path / name)]
+    own = [path / name for name in (CARD, CARD_BESIDE, RUN_REPORT) if not is_ours(path / name)]
     own += [] if _is_written(path / RECIPE) else [path / RECIPE]
     for found in [*exports, *(found for name in RUN_FILES for found in path.glob(name))]:
         if found in own:

@@ -25,7 +25,8 @@ from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.subword_regularization import splitting
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError
-from transduce.evaluation.evaluate import Item, check_bleu, items_of, measurable
+from transduce.evaluation.items import Item, items_of, measurable
+from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Data, Recipe
 from transduce.recipe.tasks import TASK_RULES

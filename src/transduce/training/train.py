@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from transduce.checksums import SUMS
+from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
 from transduce.hardware import describe
@@ -34,6 +35,7 @@ from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
 from transduce.training.run_directory.resume import check_changes
+from transduce.training.run_report import write_run_report
 
 __all__ = ["Trained", "train"]
 
@@ -182,7 +184,24 @@ def _write_metrics(run: Run, print_line: Print) -> None:
         "processes": run.ranks.count,
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
+        "data": {
+            name: _counts(corpus)
+            for name, corpus in (
+                ("train", run.prepared.train.corpus),
+                ("valid", run.prepared.valid),
+            )
+        },
     }
     update_metrics(run.folder, "training", facts)
     if problem := write_card(run.model, run.folder):
         print_line(problem)
+    if problem := write_run_report(run.model, run.folder, run.prepared.items):
+        print_line(problem)
+
+
+def _counts(corpus: object) -> dict[str, int]:
+    """Pairs and tokens, if they are known: those of a stream are not."""
+    if not isinstance(corpus, Encoded):
+        return {}
+    sides = {"source_tokens": corpus.source_ids, "target_tokens": corpus.target_ids}
+    return {"pairs": len(corpus), **{name: len(ids) for name, ids in sides.items()}}

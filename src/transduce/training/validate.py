@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from transduce.decoding.output import Output
-from transduce.evaluation.evaluate import Answer, judge, loss_and_tokens
+from transduce.evaluation.judge import Answer, judge
+from transduce.evaluation.loss import loss_and_tokens
 from transduce.evaluation.perplexity import metrics_of
 from transduce.recipe import Recipe
 from transduce.recipe.tasks import TASK_RULES

@@ -14,18 +14,13 @@ from transduce.corpora.location import facts_of
 from transduce.data.text.pairs import Pair
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import CheckpointError, DataError, TransduceError
-from transduce.evaluation.evaluate import (
-    Answer,
-    Evaluation,
-    Item,
-    evaluate,
-    evaluate_folder,
-    items_of,
-    judge,
-    mean_over,
-    write_evaluation,
-)
+from transduce.evaluation.evaluate import evaluate, evaluate_folder
+from transduce.evaluation.items import Item, items_of
+from transduce.evaluation.judge import Answer, judge
 from transduce.evaluation.metrics import Metric, measure
+from transduce.evaluation.result import Evaluation
+from transduce.evaluation.slices import mean_over
+from transduce.evaluation.write import write_evaluation
 from transduce.recipe import Columns, Mixture, Named, parse_recipe
 from transduce.storage import write_json
 from transduce.tasks.generate import GenerativeModel
@@ -309,7 +304,7 @@ def test_scores_are_told_before_they_are_written(
         raise CheckpointError("no space")
 
     told: list[Evaluation] = []
-    monkeypatch.setattr("transduce.evaluation.evaluate.update_metrics", full)
+    monkeypatch.setattr("transduce.evaluation.write.update_metrics", full)
     with pytest.raises(CheckpointError):
         evaluate_folder(load(folder), folder, tell=told.append)
     assert list(told[0].metrics) == ["cer"]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.evaluation.evaluate import Item, evaluate, write_evaluation
+from transduce.evaluation.evaluate import evaluate
+from transduce.evaluation.items import Item
+from transduce.evaluation.write import write_evaluation
 from transduce.inspection.model_card import write_card
 from transduce.recipe import parse_recipe
 from transduce.storage import write_json
@@ -72,7 +76,7 @@ def card(of: Transducer, folder: Path) -> str:
 def test_a_transformer(tmp_path: Path) -> None:
     made = model(TRANSFORMER)
     said = card(made, tmp_path)
-    assert said.startswith("# letters\n")
+    assert "\n---\n\n# letters\n" in said
     count = sum(p.numel() for p in made.network.parameters())
     assert f"A sequence-to-sequence model of {count:,} parameters" in said
     assert "- Encoder: Transformer, layers 2, heads 4, feed_forward 32" in said
@@ -94,6 +98,53 @@ def test_a_recurrent_model(tmp_path: Path) -> None:
     assert "tied embeddings: all" in said
     assert "Trained on pairs.tsv, chosen by loss on more.tsv" in said
     assert not re.search(r"Transformer|heads|True|False|None|\[", said)
+
+
+def head_of(said: str) -> dict[str, Any]:
+    """What the hub reads: YAML between two lines of dashes."""
+    empty, head, _ = said.split("---\n", 2)
+    assert empty == ""
+    values: dict[str, Any] = yaml.safe_load(head)
+    return values
+
+
+def test_the_head_says_what_was_measured_and_nothing_else(tmp_path: Path) -> None:
+    made = model(TRANSFORMER)
+    head = head_of(card(made, tmp_path))
+    assert head == {
+        "license": "unknown",
+        "library_name": "transduce",
+        "pipeline_tag": "text2text-generation",
+        "tags": ["transduce", "transformer"],
+    }
+    items = [Item("ab", ["A B"]), Item("c", ["A"])]
+    evaluation = evaluate(made, items, ["per", "exact"], bootstrap=0)
+    write_evaluation(tmp_path, "test", evaluation)
+    head = head_of(card(made, tmp_path))
+    assert head["metrics"] == ["exact", "per"]
+    (index,) = head["model-index"]
+    assert index["name"] == "letters"
+    found = {one["metrics"][0]["type"]: one["metrics"][0]["value"] for one in index["results"]}
+    assert found == {
+        name: pytest.approx(metric.value, abs=1e-3) for name, metric in evaluation.metrics.items()
+    }
+    assert index["results"][0]["dataset"]["split"] == "test"
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    said = card(model(TRANSFORMER), tmp_path)
+    unknown = said.partition("## What is not known")[2]
+    assert "licence of the weights" in unknown
+    assert "The languages: not stated" in unknown
+    assert "not measured yet" in unknown
+    assert "no slices were measured" in unknown
+    named = TRANSFORMER.replace(
+        "{source: [a.src, b.src], target: [a.tgt, b.tgt], limit: 5000}",
+        "{name: multi30k, split: train, pair: en-de}",
+    )
+    said = card(model(named), tmp_path)
+    assert head_of(said)["language"] == ["en", "de"]
+    assert "The languages" not in said
 
 
 def test_before_and_after_evaluation(tmp_path: Path) -> None:

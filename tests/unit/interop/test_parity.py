@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transduce.evaluation.evaluate import Item
+from transduce.evaluation.items import Item
 from transduce.interop.measure import Measurement
 from transduce.interop.parity import Parity, compare
 

@@ -37,6 +37,7 @@ def test_a_run_that_is_discarded_leaves_what_is_not_its_own(tmp_path: Path) -> N
     write_listed(tmp_path / RECIPE, f"{WRITTEN}\n")
     write_listed(tmp_path / CARD, "a card")
     write_listed(tmp_path / CARD_BESIDE, "a card")
+    write_listed(tmp_path / "report.html", "a page")
     for name in (f"onnx/{REPORT}", "state/training.safetensors", "corpora/train.tsv"):
         (tmp_path / name).parent.unlink(missing_ok=True)
         (tmp_path / name).parent.mkdir()
@@ -55,6 +56,7 @@ def test_a_run_that_is_discarded_leaves_what_a_person_wrote(tmp_path: Path) -> N
     model.save(tmp_path)  # it says the same
     (tmp_path / CARD).write_text("# My project")
     write_listed(tmp_path / CARD_BESIDE, "a card")
+    write_listed(tmp_path / "report.html", "a page")
     (tmp_path / CARD_BESIDE).write_text("a card, mended")
     discard_run(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {RECIPE, CARD, CARD_BESIDE}

@@ -13,7 +13,8 @@ from transduce import recipe
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import DataError, ModelError
-from transduce.evaluation.evaluate import evaluate_folder, loss_and_tokens
+from transduce.evaluation.evaluate import evaluate_folder
+from transduce.evaluation.loss import loss_and_tokens
 from transduce.recipe import Recipe
 from transduce.tasks import Tagger
 from transduce.tasks.transduce import create, load

@@ -16,6 +16,7 @@ from transduce.cli.commands.options import (
     EnsembleOption,
     LengthPenalty,
     ModelArgument,
+    Overwrite,
     Precision,
     Workers,
     count_processes,
@@ -40,21 +41,42 @@ def evaluate(
     metrics: Annotated[
         str | None, typer.Option(help="Such as bleu,chrf,ter. Default: as in the recipe.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            help="Slices: the scores by length, tag, group, label, (word) frequency, or a COLUMN.",
+        ),
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option("--items", help="Write the result of every item to this file (JSON Lines)."),
+    ] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report", help="Write report.html into the model's folder: all in one page."
+        ),
+    ] = False,
     ensemble: EnsembleOption = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
     workers: Workers = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
     from transduce.evaluation.evaluate import evaluate_folder
+    from transduce.evaluation.item_results import write_item_results
     from transduce.hardware import pick_device
     from transduce.inspection.model_card import write_card
     from transduce.interop.engine import exported_folder, open_model
+    from transduce.storage import check_free
     from transduce.tasks.transduce import load
 
+    check_free([] if items is None else [items], overwrite)
     place = str(pick_device(device))
     transducer = open_model(model, engine, device, precision)
     transducer.workers = processes
@@ -64,6 +86,7 @@ def evaluate(
         folder,
         tell=print_metrics,
         overrides=overrides or [],
+        by=by or ("length" if report and transducer.recipe.task != "continue" else None),
         split=split,
         files=(source, target),
         metrics=metrics,
@@ -72,7 +95,14 @@ def evaluate(
         beam=beam,
         length_penalty=length_penalty,
     )
+    if items is not None:
+        write_item_results(items, transducer, evaluation)
     if evaluation.name != split:
         print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
+    if report and transducer.engine is None:
+        from transduce.inspection.report import write_report
+
+        problem = write_report(transducer, model, evaluation, overwrite)
+        print(f"transduce: {problem or f'the report is {model}/report.html'}", file=sys.stderr)
     if transducer.engine is None and (notice := write_card(transducer, model)):
         print(f"transduce: {notice}", file=sys.stderr)

@@ -15,6 +15,7 @@ from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
+from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Learned
 from transduce.nn.torch_private import copy_all
@@ -28,6 +29,9 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     """Whether its steps can be recorded as CUDA graphs: unchanged Transformers, on a GPU."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
+    attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
+    if any(attention.inner != attention.width for attention in attentions):
+        return False  # pruned: places of layers are not alike
     transformers = (TransformerEncoder, TransformerDecoder)
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
 

@@ -43,24 +43,30 @@ class MultiHeadAttention(Watchable):
         dropout: float = 0.0,
         bias: bool = True,
         rotary: Rotary | None = None,
+        head_width: int | None = None,
     ) -> None:
+        """head_width: of one head; width / heads if it is not given, as long as none is pruned."""
         super().__init__()
-        if heads < 1 or width % heads:
+        if heads < 1 or (head_width is None and width % heads):
             raise ValueError(
                 f"A width of {width} cannot be divided among {heads} heads: choose a number of "
                 f"heads that divides the width."
             )
-        if rotary is not None and rotary.width != width // heads:
+        head_width = width // heads if head_width is None else head_width
+        if rotary is not None and rotary.width != head_width:
             raise ValueError(
                 f"Rotary positions of width {rotary.width} do not fit heads of width "
-                f"{width // heads}: build them with Rotary({width // heads})."
+                f"{head_width}: build them with Rotary({head_width})."
             )
         self.width = width
         self.heads = heads
+        self.head_width = head_width
+        self.inner = heads * head_width
+        """Of all heads together: the width of queries, of keys and of values."""
         self.dropout = dropout
         self.rotary = rotary
-        self.in_projection = nn.Linear(width, 3 * width, bias=bias)
-        self.out_projection = nn.Linear(width, width, bias=bias)
+        self.in_projection = nn.Linear(width, 3 * self.inner, bias=bias)
+        self.out_projection = nn.Linear(self.inner, width, bias=bias)
         self._initialise()
 
     def forward(
@@ -99,7 +105,7 @@ class MultiHeadAttention(Watchable):
                 "use them: build this attention with rotary=None, or call it without keys."
             )
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
-        D = self.width
+        D = self.inner
         if values_BSD is None:
             bias_2D = None if bias_3D is None else bias_3D[D:]
             return linear(keys_BSD, weight_3DD[D:], bias_2D)
@@ -122,14 +128,14 @@ class MultiHeadAttention(Watchable):
             memory_BS2D = memory_BS2D.repeat_interleave(rows // sources, dim=0)
             mask = None if mask is None else mask.repeat(rows // sources)
         bias = self.in_projection.bias
-        bias_D = None if bias is None else bias[: self.width]
-        query_BTD = linear(query_BTD, self.in_projection.weight[: self.width], bias_D)
+        bias_D = None if bias is None else bias[: self.inner]
+        query_BTD = linear(query_BTD, self.in_projection.weight[: self.inner], bias_D)
         return self._context(query_BTD, memory_BS2D, mask)
 
     def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
         """One decoding step [R, 1, D] with a KV cache: its own past, or a projected source."""
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
-        rows = 3 * self.width if isinstance(past, SelfAttentionSlots) else self.width
+        rows = 3 * self.inner if isinstance(past, SelfAttentionSlots) else self.inner
         bias = None if bias_3D is None else bias_3D[:rows]
         projected_R1E = linear(x_R1D, weight_3DD[:rows], bias)
         if self.rotary is not None and isinstance(past, SelfAttentionSlots):
@@ -152,7 +158,7 @@ class MultiHeadAttention(Watchable):
         """Context over the memory; without a memory the query is [B, T, 3D]: queries, keys and
         values.
         """
-        query_BTD, own_memory = query_BTE[..., : self.width], query_BTE[..., self.width :]
+        query_BTD, own_memory = query_BTE[..., : self.inner], query_BTE[..., self.inner :]
         keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
         dropout = self.dropout if self.training else 0.0
         length = keys_and_values.shape[1]

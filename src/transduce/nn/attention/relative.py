@@ -35,16 +35,17 @@ class RelativeAttention(MultiHeadAttention):
         waves: Sinusoidal,
         dropout: float = 0.0,
         bias: bool = True,
+        head_width: int | None = None,
     ) -> None:
-        super().__init__(width, heads, dropout, bias)
+        super().__init__(width, heads, dropout, bias, head_width=head_width)
         if waves.width != width:
             raise ValueError(
                 f"Positions of width {waves.width} do not fit attention of width {width}."
             )
         self.waves = waves
-        self.distance_projection = nn.Linear(width, width, bias=False)
-        self.content_bias_HK = nn.Parameter(torch.empty(heads, width // heads))
-        self.distance_bias_HK = nn.Parameter(torch.empty(heads, width // heads))
+        self.distance_projection = nn.Linear(width, self.inner, bias=False)
+        self.content_bias_HK = nn.Parameter(torch.empty(heads, self.head_width))
+        self.distance_bias_HK = nn.Parameter(torch.empty(heads, self.head_width))
         nn.init.xavier_uniform_(self.content_bias_HK)
         nn.init.xavier_uniform_(self.distance_bias_HK)
 

@@ -21,7 +21,7 @@ typedef struct {
 
 typedef struct {
     const Sublayer *sublayer; /* of all layers, in the order in which they run */
-    int64_t sublayers, layers, width, heads;
+    int64_t sublayers, layers, width, head_width;
     Norm last;
     const float *table; /* embedding table; NULL: rows come embedded */
     int64_t tokens;     /* vocabulary size */
@@ -56,7 +56,7 @@ static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t pla
     TAKE(work->x, rows * stack->width * 4);
     TAKE(work->normed, rows * stack->width * 4);
     TAKE(work->wide, wide * 4);
-    TAKE(work->scores, stack->heads * padded(places, LANES) * 4);
+    TAKE(work->scores, stack->width / stack->head_width * padded(places, LANES) * 4);
     TAKE(work->places, places * (int64_t)sizeof(float *));
     TAKE(work->product, product);
 #undef TAKE
@@ -144,33 +144,34 @@ typedef struct {
 static void attend_to_self(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
     const int64_t width = stack->width, slot = step->most_rows * 2 * width;
+    const int64_t inner = sublayer->out_of.inputs, size = stack->head_width; /* of kept heads */
     const int64_t all_layers = stack->layers * slot;
     float *past = step->past + sublayer->layer * slot;
     enter(work, sublayer, NOTHING);
     for (int64_t r = 0; r < work->rows; r++) {
-        float *query = work->wide + r * 3 * width;
+        float *query = work->wide + r * 3 * inner;
         const int32_t *origins = step->origins + r * (1 + step->most_steps) + 1;
-        if (step->turns) turn(query, 2 * width, step->turns, width / stack->heads);
+        if (step->turns) turn(query, 2 * inner, step->turns, size);
         for (int64_t t = 0; t <= step->step; t++)
             work->places[t] = past + t * all_layers + origins[t] * 2 * width;
-        memcpy((float *)work->places[step->step], query + width, sizeof(float) * 2 * (size_t)width);
-        attend(query, work->places, step->step + 1, width, stack->heads, work->scores,
-               work->normed + r * width);
+        memcpy((float *)work->places[step->step], query + inner, sizeof(float) * 2 * (size_t)inner);
+        attend(query, work->places, step->step + 1, inner, inner / size, work->scores,
+               work->normed + r * inner);
     }
     leave(work, sublayer, work->normed);
 }
 
 static void attend_to_source(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
-    const int64_t width = stack->width;
+    const int64_t inner = sublayer->out_of.inputs;
     enter(work, sublayer, NOTHING);
     for (int64_t r = 0; r < work->rows; r++) {
         const int64_t source = step->origins[r * (1 + step->most_steps)];
-        const float *first = step->memory[sublayer->layer] + source * step->memory_length * 2 * width;
+        const float *first = step->memory[sublayer->layer] + source * step->memory_length * 2 * inner;
         const int64_t length = step->lengths[source];
-        for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * width;
-        attend(work->wide + r * width, work->places, length, width, stack->heads, work->scores,
-               work->normed + r * width);
+        for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * inner;
+        attend(work->wide + r * inner, work->places, length, inner, inner / stack->head_width,
+               work->scores, work->normed + r * inner);
     }
     leave(work, sublayer, work->normed);
 }
@@ -219,21 +220,21 @@ typedef struct {
 
 static void attend_within(Work *work, const Sources *sources, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
-    const int64_t width = stack->width, size = width / stack->heads;
+    const int64_t inner = sublayer->out_of.inputs, size = stack->head_width;
     enter(work, sublayer, NOTHING);
     float *first = work->wide, *context = work->normed;
     for (int64_t b = 0; b < sources->sources; b++) {
         const int64_t length = sources->lengths[b];
         for (int64_t s = 0; s < length; s++) {
-            work->places[s] = first + s * 3 * width + width;
+            work->places[s] = first + s * 3 * inner + inner;
             if (sources->turns)
-                turn(first + s * 3 * width, 2 * width, sources->turns + s * size, size);
+                turn(first + s * 3 * inner, 2 * inner, sources->turns + s * size, size);
         }
         for (int64_t s = 0; s < length; s++)
-            attend(first + s * 3 * width, work->places, length, width, stack->heads, work->scores,
-                   context + s * width);
-        first += length * 3 * width;
-        context += length * width;
+            attend(first + s * 3 * inner, work->places, length, inner, inner / size, work->scores,
+                   context + s * inner);
+        first += length * 3 * inner;
+        context += length * inner;
     }
     leave(work, sublayer, work->normed);
 }
@@ -299,7 +300,7 @@ const int64_t layout[] = {
     AT(Sublayer, gated), AT(Sublayer, layer), AT(Sublayer, norm), AT(Sublayer, into),
     AT(Sublayer, out_of),
     sizeof(Stack), AT(Stack, sublayer), AT(Stack, sublayers), AT(Stack, layers), AT(Stack,
-    width), AT(Stack, heads), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
+    width), AT(Stack, head_width), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
     table_scale), AT(Stack, kernel),
     sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, tokens), AT(Step, embedded), AT(Step,
     position), AT(Step, turns), AT(Step, past), AT(Step, most_rows), AT(Step, origins), AT(Step,

@@ -35,7 +35,7 @@ class Stack(ctypes.Structure):
         ("sublayers", c_int64),
         ("layers", c_int64),
         ("width", c_int64),
-        ("heads", c_int64),
+        ("head_width", c_int64),
         ("last", Norm),
         ("table", Address),
         ("tokens", c_int64),

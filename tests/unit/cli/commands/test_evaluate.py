@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -55,3 +56,23 @@ def test_evaluate_where_the_corpus_has_moved(
 )
 def test_evaluate_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
     assert said in sentence(transduce("evaluate", folder, *typed))
+
+
+def test_evaluate_by_slices_and_item_by_item(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    items = tmp_path / "items.jsonl"
+    typed = ("evaluate", folder, "--split", "valid", "--by", "length", "--items", items)
+    ended = transduce(*typed)
+    assert re.search(r"^by length +items +PER +exact match$", ended.out, re.MULTILINE)
+    assert re.search(r"^1 character +1 +\d+\.\d\d \[", ended.out, re.MULTILINE)
+    assert "gap in PER between" in ended.out
+    assert [json.loads(line)["source"] for line in items.read_text().splitlines()] == [
+        "ab",
+        "ba",
+        "c",
+    ]
+    assert "items.jsonl exists already and would be replaced" in sentence(transduce(*typed))
+    assert transduce(*typed, "--overwrite").status == 0
+    told = sentence(transduce("evaluate", folder, "--split", "valid", "--by", "speaker"))
+    assert "speaker" in told

@@ -22,7 +22,7 @@ from transduce.data.cache.tokenised import Report
 from transduce.data.text.pairs import ReadingCounts, audio_of, check_kind, read_pairs
 from transduce.data.tokens.sides import train_tokens
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.evaluate import items_of
+from transduce.evaluation.items import items_of
 from transduce.recipe import Mixture, Named, Recipe, Recordings, parse_recipe
 
 RECIPE = """

@@ -1,0 +1,108 @@
+"""The command ablate: what each attention head is worth, and pruning."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import (
+    Beam,
+    DataOverrides,
+    Device,
+    ModelArgument,
+    Overwrite,
+    Precision,
+)
+
+
+def ablate(
+    model: ModelArgument,
+    overrides: DataOverrides = None,
+    metric: Annotated[
+        str,
+        typer.Option(help="loss (teacher forcing, fast), or a metric of the task: bleu, wer, ..."),
+    ] = "loss",
+    split: Annotated[
+        str, typer.Option(help="valid, test, or another of a named corpus.")
+    ] = "valid",
+    source: Annotated[
+        Path | None, typer.Option(help="Measure on this file instead, one a line (or a table);")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="with the targets in this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Only the first so many pairs.")] = 500,
+    prune: Annotated[
+        int | None,
+        typer.Option(
+            "--prune",
+            metavar="KEEP",
+            help="Keep so many heads, and save the smaller model in the folder --output.",
+        ),
+    ] = None,
+    candidates: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Heads tried at each step of pruning, those that hurt least; 0: all left."
+        ),
+    ] = 4,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A page (.html), numbers (.json) or heat maps (.png, .svg, .pdf)."),
+    ] = None,
+    beam: Beam = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Switch off every attention head in turn: how much worse is the model? Then prune."""
+    from transduce.cli.tables import print_ablation, progress
+    from transduce.errors import ModelError
+    from transduce.hardware import pick_device
+    from transduce.inspection.ablation.measure import Ablation, measure_heads, prune_greedily
+    from transduce.inspection.ablation.prune import save_pruned
+    from transduce.inspection.ablation.show import FORMATS, write_ablation
+    from transduce.inspection.ablation.trial_data import make_trial
+    from transduce.storage import check_free, check_name
+    from transduce.tasks.transduce import load
+
+    if prune is None:
+        check_name(output, FORMATS)
+        check_free([] if output is None else [output], overwrite)
+    elif output is None or output.suffix in FORMATS:
+        raise ModelError("--prune saves a model: name its folder with --output")
+    loaded = load(model, str(pick_device(device)), precision)
+    settings = {} if beam is None else {"beam": beam}
+    trial, corpus = make_trial(
+        loaded, model, metric, split, (source, target), limit, overrides or [], settings
+    )
+    if prune is not None and not len({one.part for one in trial.heads}) <= prune < len(trial.heads):
+        raise ModelError(
+            f"--prune is {prune}; the model has {len(trial.heads)} heads, and each of its "
+            f"{len({one.part for one in trial.heads})} attention layers keeps one"
+        )
+    with progress("heads") as tell:
+        value, worths = measure_heads(trial, tell=tell)
+    with progress("pruning") as tell:
+        removals = prune_greedily(trial, worths, keep=prune, candidates=candidates, tell=tell)
+    name = model.resolve().name
+    found = Ablation(name, metric, value, corpus, len(trial.items), worths, removals)
+    print_ablation(found)
+    if prune is not None and output is not None:
+        off = [step.head for step in removals]
+        sources = [item.source for item in trial.items]
+        saved = save_pruned(loaded, model, off, sources, output)
+        write_ablation(found, output / "ablation.html")
+        before, after = saved.seconds
+        print(
+            f"{saved.parameters[0]:,} parameters before, {saved.parameters[1]:,} after "
+            f"({saved.parameters[1] / saved.parameters[0] - 1:+.1%}); "
+            f"{saved.bytes[0]:,} bytes of weights before, {saved.bytes[1]:,} after; "
+            f"{saved.sources} sources in {before:.3f} s before, {after:.3f} s after "
+            f"({before / after:.2f} times as fast)"
+        )
+        print(f"transduce: the pruned model is in {output}", file=sys.stderr)
+    elif output is not None:
+        write_ablation(found, output)
+        print(f"transduce: written to {output}", file=sys.stderr)

@@ -1,0 +1,82 @@
+"""Which corpus a model is evaluated on: a split of its recipe, or files that are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from transduce.corpora import splits_of
+from transduce.data.text.conllu import is_conllu
+from transduce.data.text.pairs import audio_of
+from transduce.errors import DataError
+from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text, nearest
+from transduce.tasks import LanguageModel, Tagger
+from transduce.tasks.transduce import Model
+
+TABLES = (".tsv", ".jsonl", ".parquet")
+
+
+def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:
+    """The given files to evaluate on, and the one that names the results."""
+    if isinstance(model, LanguageModel):
+        if source is None or target is not None:
+            raise DataError(
+                "for a language model, give the text to evaluate on with --source alone"
+            )
+        lines: Literal["joined", "apart"] = "joined" if model.endless else "apart"
+        return Text(text=str(source.resolve()), lines=lines), source
+    if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
+        return Columns(file=str(source.resolve()), source="form", target=model.column), source
+    columns = audio_of(model.recipe.data.train)
+    if columns is not None:
+        if source is None or target is not None:
+            raise DataError("give other recordings to evaluate on as a table, with --source alone")
+        changed = {"file": str(source.resolve()), "limit": None, "group": None}
+        if isinstance(model.recipe.data.train, Mixture):  # it would be unclear which tag to use
+            changed |= {"tag": None, "tags": None}
+        return columns.model_copy(update=changed), source
+    if source is not None and target is None and source.name.endswith(TABLES):
+        given = (model.recipe.data.test, model.recipe.data.valid, model.recipe.data.train)
+        plain = Columns(file=str(source.resolve()))
+        like = next((one for one in given if isinstance(one, Columns)), plain)
+        return like.model_copy(update={"file": plain.file, "limit": None}), source
+    if source is None or target is None:
+        raise DataError(
+            "give other files to evaluate on with --source and --target, or with --source alone "
+            f"if one table has both ({', '.join(TABLES)})"
+        )
+    return ParallelFiles(source=str(source.resolve()), target=str(target.resolve())), target
+
+
+def split_of(model: Model, folder: Path, split: str) -> Corpus:
+    """test or valid of a recipe; or, for a corpus by name, any other split that it has."""
+    data = model.recipe.data
+    splits = {"test": data.test, "valid": data.valid}
+    corpus = splits.get(split)
+    if corpus is not None:
+        return corpus
+    known = data.test or data.valid
+    if isinstance(known, Named) and _may_have(known, split):
+        return _other_split(known, split)
+    if isinstance(known, Mixture):
+        named = [one for one in known.of if isinstance(one, Named) and _may_have(one, split)]
+        if len(named) == len(known.of):
+            return Mixture(of=[_other_split(one, split) for one in named])
+    if split in splits:
+        others = "--source" if isinstance(model, LanguageModel) else "--source and --target"
+        raise DataError(
+            f"the recipe of {folder} has no {split} set; give --split valid, or {others}"
+        )
+    near = nearest(split, splits, "; there are test and valid")
+    raise DataError(f"there is no split {split}{near}")
+
+
+def _may_have(corpus: Named, split: str) -> bool:
+    """Whether to ask the corpus for a split; one that is unknown here raises its own error, with
+    the splits there are.
+    """
+    return split not in ("test", "valid") or split in splits_of(corpus.name)
+
+
+def _other_split(corpus: Named, split: str) -> Named:
+    return corpus.model_copy(update={"split": split, "limit": None})

@@ -1,0 +1,87 @@
+"""Results item by item, as JSON Lines: what was asked, what came, how good it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.data.tokens.tokenizer import UNKNOWN
+from transduce.decoding.output import Output
+from transduce.errors import DataError
+from transduce.evaluation.items import Item
+from transduce.evaluation.metrics import Measured
+from transduce.evaluation.result import Evaluation
+from transduce.evaluation.slices import Slices, plain_source
+from transduce.storage import make_folder, write_text
+from transduce.tasks.transduce import Model
+
+
+def item_scores(rows: Mapping[str, Measured], items: int) -> dict[str, list[float]]:
+    """The scores of each item by itself, by each metric that can be had so."""
+    return {name: one.of_items() for name, one in rows.items() if len(one.statistics) == items}
+
+
+def item_results(
+    model: Model,
+    items: Sequence[Item],
+    outputs: Sequence[Output],
+    rows: Mapping[str, Measured],
+    slices: Slices | None = None,
+) -> Iterator[dict[str, Any]]:
+    """One record an item: source, references, prediction, scores, lengths, unknowns, groups."""
+    scores = item_scores(rows, len(items))
+    audio = model.recipe.audio is not None
+    for number, (item, output) in enumerate(zip(items, outputs, strict=True)):
+        source = plain_source(item)
+        record: dict[str, Any] = {
+            "item": number + 1,
+            "source": source,
+            "references": item.references,
+            "prediction": output.text,
+            "scores": {name: round(values[number], 4) for name, values in scores.items()},
+            "lengths": _lengths(source, item.references[0], output.text, audio),
+        }
+        if not audio:
+            record["unknown_words"] = unknown_words(model, source)
+        if output.confidence is not None:
+            record["confidence"] = round(output.confidence, 4)
+        record["file"], record["line"] = item.place
+        record["tags"] = list(item.tags)
+        record["group"] = item.column
+        if slices is not None:
+            record[f"by_{slices.by}"] = slices.of_items[number]
+        if output.warning:
+            record["warning"] = output.warning
+        yield record
+
+
+def unknown_words(model: Model, source: str) -> list[str]:
+    """Words of a source that the model's tokens cannot say, each once."""
+    words = list(dict.fromkeys(source.split()))
+    encoded = model.source_tokens.encode_batch(words)
+    return [word for word, ids in zip(words, encoded, strict=True) if UNKNOWN in ids or not ids]
+
+
+def write_item_results(path: Path, model: Model, evaluation: Evaluation) -> None:
+    """One JSON object a line. Raises DataError where a text was measured as a whole."""
+    if not evaluation.items:
+        raise DataError("a language model is measured on a whole text: there are no items to write")
+    records = item_results(
+        model, evaluation.items, evaluation.outputs, evaluation.rows, evaluation.slices
+    )
+    text = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+    # JSON may hold these as they are, but some readers of lines take them for the end of one.
+    for sign in "\x85\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    make_folder(path.parent)
+    write_text(path, text)
+
+
+def _lengths(source: str, reference: str, prediction: str, audio: bool) -> dict[str, int]:
+    """In words and characters; of the first reference."""
+    texts = {} if audio else {"source": source}
+    texts |= {"reference": reference, "prediction": prediction}
+    words = {f"{name}_words": len(text.split()) for name, text in texts.items()}
+    return words | {f"{name}_characters": len(text) for name, text in texts.items()}

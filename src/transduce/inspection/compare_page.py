@@ -1,0 +1,141 @@
+"""The page of `transduce compare`: scores with p-values, and the outputs that differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from transduce.decoding.output import Output
+from transduce.errors import TransduceError
+from transduce.evaluation.compare import ModelComparison
+from transduce.evaluation.metrics import TITLES, Metric
+from transduce.evaluation.slices import plain_source
+from transduce.inspection.drawings import heat_map
+from transduce.inspection.page import Markup, paragraph, safe, section, table, whole_page
+from transduce.storage import make_folder, write_text
+from transduce.tasks.transduce import Model
+
+DRAWN = 5  # items whose attention is drawn
+LONGEST = 60  # tokens of such an item
+
+
+def write_comparison(
+    comparison: ModelComparison, models: Sequence[Model], path: Path, examples: int = 20
+) -> None:
+    """The comparison as a page; attention of the first few items is drawn side by side."""
+    make_folder(path.parent)
+    write_text(path, comparison_page(comparison, models, examples))
+
+
+def comparison_page(
+    comparison: ModelComparison, models: Sequence[Model], examples: int = 20
+) -> str:
+    names = " and ".join(one.name for one in comparison.models)
+    lead = (
+        f"{len(comparison.items):,} items of {comparison.corpus}. 95 % intervals and two-sided "
+        f"p-values by paired bootstrap resampling, {comparison.resamples:,} resamples."
+    )
+    parts = [section("Scores", score_table(comparison), *map(paragraph, comparison.notes))]
+    metric = comparison.metrics[0]
+    places = comparison.most_different(metric, examples)
+    if places and comparison.models[0].outputs:
+        drawn = places[:DRAWN]
+        maps = [
+            _attention(model, one.name, comparison, drawn)
+            for model, one in zip(models, comparison.models, strict=True)
+        ]
+        cards = [
+            _card(comparison, metric, place, [found.get(place, Markup("")) for found in maps])
+            for place in places
+        ]
+        about = (
+            f"Items whose {TITLES.get(metric, metric)}, each by itself, is furthest apart. Marked: "
+            f"what the first reference does not have."
+        )
+        parts.append(section("Where they differ most", paragraph(about, "faint"), *cards))
+    return whole_page(f"Comparison of {names}", lead, parts)
+
+
+def score_table(comparison: ModelComparison) -> Markup:
+    """A row for each metric and model: score, difference from the first, p-value."""
+    rows = []
+    for name in comparison.metrics:
+        for one in comparison.models:
+            metric = one.metrics.get(name)
+            if metric is None:
+                continue
+            found = one.differences.get(name)
+            change, p = "", ""
+            if found is not None:
+                change = f"{found.value:+.2f}"
+                if found.low is not None:
+                    change += f" [{found.low:+.2f}, {found.high:+.2f}]"
+                p = "" if found.p is None else f"{found.p:.3f}"
+                if found.is_clear:
+                    good = (found.value > 0) == metric.higher_is_better
+                    change = Markup(f'<b class="{"better" if good else "worse"}">{change}</b>')
+            rows.append([TITLES.get(name, name), one.name, _told(metric), change, p])
+    head = ["metric", "model", "score [95 % interval]", "difference from the first", "p"]
+    return table(head, rows, text=2)
+
+
+def _told(metric: Metric) -> str:
+    if metric.low is None or metric.high is None:
+        return f"{metric.value:.2f}"
+    return f"{metric.value:.2f} [{metric.low:.2f}, {metric.high:.2f}]"
+
+
+def marked(reference: str, text: str) -> Markup:
+    """A text whose words that a reference does not have, at that place, are marked; of single words
+    the characters."""
+    right, said, between = reference.split(), text.split(), " "
+    if len(right) <= 1 and len(said) <= 1:
+        right, said, between = list("".join(right)), list("".join(said)), ""
+    parts = []
+    for kind, _, _, start, end in SequenceMatcher(None, right, said, False).get_opcodes():
+        words = safe(between.join(said[start:end]))
+        if words:
+            parts.append(words if kind == "equal" else Markup(f"<del>{words}</del>"))
+    return Markup(between.join(parts)) or safe("(nothing)")
+
+
+def _card(comparison: ModelComparison, metric: str, place: int, maps: list[Markup]) -> Markup:
+    item = comparison.items[place]
+    rows: list[list[object]] = [["source", plain_source(item), ""]]
+    rows += [["reference", reference, ""] for reference in item.references[:4]]
+    for one in comparison.models:
+        text = marked(item.references[0], one.outputs[place].text)
+        rows.append([one.name, text, f"{one.item_scores[metric][place]:.1f}"])
+    body = table(["", f"item {place + 1}", TITLES.get(metric, metric)], rows, text=2)
+    return Markup(f'<div class="card">{body}{"".join(maps)}</div>')
+
+
+def _attention(
+    model: Model, name: str, comparison: ModelComparison, places: list[int]
+) -> dict[int, Markup]:
+    """What each step of an output attended to in its source, the mean of all layers and heads."""
+    try:
+        outputs = model.run([comparison.items[place].source for place in places], attention=True)
+    except (TransduceError, TypeError):
+        return {}
+    drawn = {}
+    for place, output in zip(places, outputs, strict=True):
+        found = attention_drawing(output, name)
+        if found:
+            drawn[place] = found
+    return drawn
+
+
+def attention_drawing(output: Output, name: str) -> Markup:
+    """Empty where a model shows no attention, or the texts are too long to be drawn small."""
+    weights = output.attention
+    if weights is None or weights.ndim != 4 or max(weights.shape[2:]) > LONGEST:
+        return Markup("")
+    mean_TS = weights.mean(axis=(0, 1))
+    rows = [*output.tokens, "</s>"][: mean_TS.shape[0]]
+    columns = [*output.source_tokens, "</s>"] if output.source_tokens else []  # none of audio
+    scale = float(mean_TS.max()) or 1.0
+    return heat_map(
+        mean_TS / scale, rows, columns[: mean_TS.shape[1]], f"attention of {name} to the source"
+    )
