@@ -53,7 +53,7 @@ def run(preset: str, task: str, seed: int, folder: Path) -> dict[str, Any]:
         "seed": seed,
         "exact": scored.metrics["exact"].value,
         "cer": scored.metrics["cer"].value,
-        "updates": trained.standing.step,
+        "updates": trained.state.step,
         "seconds": round(time.perf_counter() - began, 1),
         "parameters": sum(p.numel() for p in trained.model.network.parameters()),
         "machine": f"{platform.machine()}, torch {torch.__version__}",

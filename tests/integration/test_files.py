@@ -106,7 +106,7 @@ def test_a_better_model_in_the_folder_stays(task: Path, lives: Lives, tmp_path: 
     better = weights.read_bytes()
     said = told(lives, *command(task, folder, "train.steps=60"))
     assert weights.read_bytes() == better
-    assert "stays: it has loss" in said
+    assert "is kept: it has loss" in said
     # One that is worse, and one that is damaged, are replaced.
     write_tensors(weights, other, {**facts, "validation": {"loss": loss * 100}})
     list_files(folder, weights)

@@ -118,7 +118,7 @@ def test_resuming_after_skipped_updates_is_exact(
 ) -> None:
     """Also where skipped updates wait to be looked at, as on a GPU, while the state is saved."""
     if waits:
-        monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+        monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     settings = ["train.log_every=15", "train.schedule=cosine", "train.warmup=5"]
     bad = {4, 18, 19, 33}
     for name, steps in (("whole", [40]), ("parted", [20, 40])):
@@ -131,7 +131,7 @@ def test_resuming_after_skipped_updates_is_exact(
             train(cut, tmp_path / name, resume=number > 0)
             monkeypatch.undo()
             if waits:
-                monkeypatch.setattr("transduce.training.loop.LOOKS_AT_ONCE", ())
+                monkeypatch.setattr("transduce.training.loop.SYNCHRONOUS", ())
     whole, parted = state(tmp_path / "whole"), state(tmp_path / "parted")
     assert whole[1]["guard"] == parted[1]["guard"]
     assert whole[1]["guard"]["skipped"] == (3 if waits else 4)  # the last is not yet looked at
@@ -150,8 +150,8 @@ def test_numbers_that_stay_bad_end_the_run_with_a_diagnosis(
     told = str(error.value)
     assert "10 times in a row, up to update 34 (lines " in told
     assert "of train.tsv)" in told
-    assert "the loss last was, at " in told
-    assert "state is untouched" in told
+    assert "the loss was last finite at " in told
+    assert "checkpoint is intact" in told
     assert "\n" not in told
     lines = told.partition("(lines ")[2].partition(" and ")[0].split(", ")
     assert all(1 <= int(line) <= 600 for line in lines)
@@ -266,19 +266,19 @@ network = build(recipe.Model.model_validate(shape), Vocabulary(50, 50))
 update = Update(network, build_optimizer(network, Train()), Train(), torch.float32)
 batch = collate([[5 + n % 7] * 30 for n in range(512)], [[9 + n % 5] * 30 for n in range(512)])
 update([batch.part(slice(0, 2))])
-update.forget()
+update.zero_gradients()
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 most = pages * resource.getpagesize() + 150 * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
 losses = [float(update([batch])[0])]
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-split, left_out = update.shortage.asked()
+split, left_out = update.splitter.take_counts()
 gradients = [p.grad for p in network.parameters()]
-update.forget()
-update.shortage.limit = None
+update.zero_gradients()
+update.splitter.limit = None
 losses.append(float(update([batch])[0]))
 off = max(float((p.grad - g).abs().max()) for p, g in zip(network.parameters(), gradients))
-print(len(split), len(left_out), len(update.shortage.split), abs(losses[0] / losses[1] - 1), off)
+print(len(split), len(left_out), len(update.splitter.split), abs(losses[0] / losses[1] - 1), off)
 """
 
 

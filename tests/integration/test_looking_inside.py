@@ -18,7 +18,7 @@ def test_the_code_of_the_page_runs(
     blocks = re.findall(
         r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -26,6 +26,7 @@ def test_the_code_of_the_page_runs(
     assert "a b c d d c b a (2, 5, 5)" in shown
     assert "decoder.blocks.1.cross_attention         attention  (2, 'target', 'source')" in shown
     assert names["rolled"].source.shape == (5, 5)
+    assert "Content-Security-Policy" in (tmp_path / "look.html").read_text("utf-8")
 
     # The model reverses: what it has learnt shows in attribution and alignment alike.
     why = names["why"].source[:4, :4]

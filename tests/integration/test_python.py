@@ -73,7 +73,7 @@ def test_the_code_of_the_page_runs(
         overrides=["train.steps=62"],
         change=names["gate_the_decoder"],
     )
-    assert ended.standing.step == 62
+    assert ended.state.step == 62
     assert isinstance(ended.model.network.decoder.blocks[0].feed_forward, nn.Module)
     said = ended.model.run(["abca"])[0]
     again = transduce.load("runs/gated", change=names["gate_the_decoder"]).run(["abca"])[0]

@@ -19,6 +19,7 @@ from transduce.cli.commands.compare import compare
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.export import export
+from transduce.cli.commands.look import look
 from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import recipes
 from transduce.cli.commands.run import run
@@ -41,6 +42,7 @@ for command in (
     train,
     run,
     score,
+    look,
     prompts,
     evaluate,
     compare,

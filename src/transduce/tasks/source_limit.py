@@ -10,6 +10,7 @@ from transduce.recipe import Recipe
 TIMES = 4  # the maximum length in training: outputs for longer sources are useless
 MIN_GENERATE = 256  # tokens that are always read where an output is generated,
 MIN_LABEL = 4096  # or where sources are labelled, which takes a single pass
+TRUNCATED = "it was truncated"
 LETTERS = 100  # maximum characters per token: text beyond that is not even tokenized
 
 Ids = list[list[int]]
@@ -48,4 +49,4 @@ def limit_reason(recipe: Recipe, longest: int, room: int) -> str:
 
 def truncation_warnings(lengths: dict[int, str]) -> dict[int, str]:
     """The warnings for sources that were truncated."""
-    return {index: f"the source {text}; it was truncated" for index, text in lengths.items()}
+    return {index: f"the source {text}; {TRUNCATED}" for index, text in lengths.items()}

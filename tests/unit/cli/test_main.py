@@ -9,7 +9,7 @@ import pytest
 from command_line import Transduce, sentence
 
 COMMANDS = [
-    *("demo", "train", "run", "score", "prompts", "evaluate", "compare", "ablate"),
+    *("demo", "train", "run", "score", "look", "prompts", "evaluate", "compare", "ablate"),
     *("export", "align", "check", "recipes", "corpus"),
 ]
 

@@ -65,7 +65,7 @@ def gradient_x_input(
 
 
 def gradient_norm(function: Function, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """‖∂f/∂x‖ over the last axis: how strongly a value hangs on a vector, without a sign.
+    """‖∂f/∂x‖ over the last axis: how strongly a value depends on a vector, without a sign.
 
     Simonyan et al. 2013, https://arxiv.org/abs/1312.6034.
     """

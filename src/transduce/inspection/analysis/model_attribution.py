@@ -79,7 +79,7 @@ def attribute(
     steps: int = STEPS,
     **settings: Any,
 ) -> Attribution:
-    """Which inputs an output hangs on.
+    """Which inputs an output depends on.
 
     target: the text that is explained, or the label; without one, what the model itself gives, for
     which there may be settings of `run`. Of a language model, source is the prompt. contrast: True

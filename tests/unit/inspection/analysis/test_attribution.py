@@ -141,7 +141,7 @@ def test_integrated_gradients_of_a_model_add_up(kind: str) -> None:
         assert part is None or part.shape == (len(found.target_tokens), len(labels))
     if found.prefix is not None:
         first = found.prefix.shape[1] - len(found.target_tokens)
-        assert np.triu(found.prefix[:, first:], 1).any() == 0, "nothing hangs on what comes later"
+        assert np.triu(found.prefix[:, first:], 1).any() == 0, "nothing depends on what comes later"
         assert np.abs(found.prefix[:, 0]).max() == 0, "BEGIN is its own baseline"
         assert np.abs(found.prefix[:, 1]).max() > 0
     assert not any(module._forward_hooks for module in model.network.modules())

@@ -1,0 +1,82 @@
+"""The command look: an HTML page of attention, next-token alternatives and the beam."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import Beam, Device, ModelArgument, Overwrite, Precision
+
+
+def look(
+    model: ModelArgument,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT...", help="Texts, or audio files for a speech model."),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(help="The page, .html; or .png, .svg, .pdf: mean attention as a figure."),
+    ] = Path("look.html"),
+    target: Annotated[
+        str | None, typer.Option(help="A given output, instead of the model's own.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", help="Another model to show side by side on the same inputs."
+        ),
+    ] = None,
+    attribution: Annotated[
+        bool,
+        typer.Option(
+            "--attribution",
+            help="Also attribution by integrated gradients; slower.",
+        ),
+    ] = False,
+    beam: Beam = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="Tag of each input, such as its language; repeatable.")
+    ] = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Look inside a model: attention and alternatives as an HTML page."""
+    from transduce.cli.input import check_tags
+    from transduce.data.text.tags import with_tags
+    from transduce.inspection.look import look as look_at
+    from transduce.inspection.look.show import check_suffix
+    from transduce.interop.engine import open_model
+    from transduce.storage import check_free
+    from transduce.tasks import AudioInputModel
+
+    check_suffix(output)
+    check_free([output], overwrite)
+    folders = [model] if against is None else [model, against]
+    models = [open_model(folder, None, device, precision).freeze() for folder in folders]
+    for one in models:
+        check_tags(one, tag or [])
+    first, other = models[0], models[1] if against is not None else None
+    asked = {"beam": beam, "max_length": max_length}
+    settings = {name: value for name, value in asked.items() if value is not None}
+    if isinstance(first, AudioInputModel):
+        settings |= {"tags": tag} if tag else {}  # type: ignore[dict-item]
+    else:
+        inputs = [with_tags(text, tag or []) for text in inputs]
+    found = look_at(
+        first, inputs, target=target, against=other, attribution=attribution, **settings
+    )
+    found.save(output)
+    for pages in found.looks:
+        for page in pages:
+            if page["warning"]:
+                typer.echo(f"transduce: {page['warning']}", err=True)
+    size = output.stat().st_size
+    open_it = ": open it in a browser" if output.suffix.lower() in (".html", ".htm") else ""
+    print(f"Wrote {output} ({size / 1000:,.0f} kB){open_it}.")

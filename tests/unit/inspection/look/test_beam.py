@@ -1,0 +1,83 @@
+"""The beam as a tree: what search really kept, dropped and ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from language import language_model
+from tiny_models import tiny
+from tiny_sounds import audio_model, noise
+from transduce.inspection.look.beam import traced
+from transduce.inspection.look.collect import collect
+from transduce.tasks.audio_input import AudioSegment
+
+SOURCE = "iroh made tea"
+RECURRENT = {"kind": "recurrent"}
+
+
+def written(nodes: list[list[Any]], number: int) -> list[str]:
+    """The tokens from the root to a node."""
+    tokens: list[str] = []
+    while number:
+        tokens.insert(0, nodes[number][1])
+        number = nodes[number][0]
+    return tokens
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent", "language", "speech"])
+def test_the_tree_is_what_search_did(kind: str) -> None:
+    made: dict[str, Any] = {
+        "transformer": lambda: (tiny(banned=True), SOURCE),
+        "recurrent": lambda: (tiny(RECURRENT, RECURRENT, banned=True), SOURCE),
+        "language": lambda: (language_model(), "te"),
+        "speech": lambda: (audio_model(), AudioSegment.of("noise", noise(0.8))),
+    }
+    model, source = made[kind]()
+    settings = {} if kind in ("transformer", "recurrent") else {"max_length": 4}
+    outputs = model.run([source], beam=3, nbest=3, **settings)[0].alternatives
+    page = collect(model, source, beam=3, **settings)
+    assert [one["text"] for one in page["nbest"]] == [output.text for output in outputs]
+    assert "_task" not in vars(model)
+    size, nodes = page["beam"]["size"], page["beam"]["nodes"]
+    assert size == 3
+    depth = [0]
+    for parent, *_ in nodes[1:]:
+        depth.append(depth[parent] + 1)
+    kept = Counter(depth[n] for n, node in enumerate(nodes) if node[3] == "kept" and n)
+    assert max(kept.values()) <= size
+    fates = {node[3] for node in nodes}
+    assert {"kept", "pruned"} <= fates
+    for parent, _, total, *_ in nodes[1:]:
+        assert nodes[parent][3] == "kept", "only what was kept goes on"
+        assert total <= nodes[parent][2] + 1e-3
+    ended = {node[6]: n for n, node in enumerate(nodes) if node[6] is not None}
+    for place, one in enumerate(page["nbest"]):
+        assert written(nodes, ended[place]) == one["tokens"]
+        assert nodes[ended[place]][5] == pytest.approx(one["score"], abs=2e-3)
+        assert nodes[ended[place]][2] == pytest.approx(one["log_probability"], abs=0.02)
+
+
+def test_what_was_pruned_was_worse_than_what_was_kept() -> None:
+    nodes = collect(tiny(banned=True), SOURCE, beam=3)["beam"]["nodes"]
+    depth = [0]
+    for parent, *_ in nodes[1:]:
+        depth.append(depth[parent] + 1)
+    for step in range(1, 5):
+        kept, pruned = (
+            [node[2] for n, node in enumerate(nodes) if depth[n] == step and node[3] == fate]
+            for fate in ("kept", "pruned")
+        )
+        assert len(kept) == 3
+        assert max(pruned) <= min(kept)
+
+
+def test_no_beam_no_tree() -> None:
+    model = tiny(banned=True)
+    assert collect(model, SOURCE, beam=1)["beam"] is None
+    assert collect(model, SOURCE, target="tea")["beam"] is None
+    with traced(model) as trace:
+        model.run([SOURCE], sample=True)
+    assert trace.steps == []
