@@ -129,7 +129,7 @@ def print_ablation(found: Ablation) -> None:
         f"the first to go: {'; '.join(str(step.head) for step in found.removals[:5])}"
     )
     for budget, count in found.affordable.items():
-        print(f"heads that can go for {budget:g} {unit(found)}: {count} of {total}")
+        print(f"heads that can be pruned within {budget:g} {unit(found)}: {count} of {total}")
 
 
 @contextmanager

@@ -195,7 +195,8 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
         section(
             f"{name} examples",
             paragraph(
-                f"By {title} of each by itself. Marked: what the reference has not.", "faint"
+                f"By {title} of each by itself. Marked: parts that are not in the reference.",
+                "faint",
             ),
             _example_table(evaluation, places, values, title, model.recipe.audio is not None),
         )

@@ -76,3 +76,19 @@ def test_evaluate_by_slices_and_item_by_item(
     assert transduce(*typed, "--overwrite").status == 0
     told = sentence(transduce("evaluate", folder, "--split", "valid", "--by", "speaker"))
     assert "speaker" in told
+
+
+def test_evaluate_writes_a_report_and_leaves_ones_own(transduce: Transduce, folder: Path) -> None:
+    typed = ("evaluate", folder, "--split", "valid", "--report")
+    ended = transduce(*typed)
+    page = folder / "report.html"
+    assert f"the report is {page}" in ended.err
+    assert "Slices of valid" in page.read_text("utf-8")
+    page.write_text("mine")
+    try:
+        assert "is your own and stays as it is" in transduce(*typed).err
+        assert page.read_text() == "mine"
+        assert transduce(*typed, "--overwrite").status == 0
+        assert "Report of tiny" in page.read_text("utf-8")
+    finally:
+        page.unlink()
