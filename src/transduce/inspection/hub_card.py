@@ -22,6 +22,7 @@ TASKS = {
     "tag": ("token-classification", "token-classification"),
     "continue": ("text-generation", "text-generation"),
 }
+OTHER = "other"  # the hub's name for what it has no name for, such as a task of your own
 NOT_RESULTS = ("training", "pruning")
 CODE = re.compile("[a-z]{2,3}")
 
@@ -29,7 +30,7 @@ CODE = re.compile("[a-z]{2,3}")
 def front_matter(model: Model, metrics: dict[str, Any]) -> list[str]:
     """The lines of the head; what is not known is said to be so, or left out."""
     recipe = model.recipe
-    task = TASKS[recipe.task][recipe.audio is not None]
+    task = TASKS.get(recipe.task, (OTHER, OTHER))[recipe.audio is not None]
     results = [
         result
         for split, entry in metrics.items()

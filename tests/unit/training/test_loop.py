@@ -340,6 +340,8 @@ def test_as_many_pairs_are_decoded_as_asked(
         return run(self, sources, **settings)
 
     monkeypatch.setattr(Transducer, "run", noted)
+    # The report of a finished run decodes some examples of its own.
+    monkeypatch.setattr("transduce.training.train.write_run_report", lambda *_: "")
     train(make(train={"steps": 1}, validation={"limit": limit}), tmp_path / "run")
     assert asked == [WORDS[20:][:limit]]
 
