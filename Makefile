@@ -27,8 +27,12 @@ check: $(READY)  ## lint, formatting, types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-test: check  ## check, then the whole test suite
-	@$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile
+test: $(READY)  ## lint, types and the whole test suite, the types beside the tests
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy & types=$$!; \
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile; tests=$$?; \
+	wait $$types && exit $$tests
 
 test-slow: $(READY)  ## the tests that take longer than a minute
 	@$(BIN)/python -m pytest -m slow

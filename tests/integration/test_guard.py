@@ -282,6 +282,7 @@ print(len(split), len(left_out), len(update.splitter.split), abs(losses[0] / los
 """
 
 
+@pytest.mark.slow  # with a real limit; tests/unit/training/memory raises the error itself
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the address space")
 def test_memory_that_is_really_not_there() -> None:
     # Some builds of torch bring an allocator that sets a gigabyte aside beforehand.

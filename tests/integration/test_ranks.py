@@ -226,6 +226,7 @@ def test_processes_drop_out_differently(whole: Path) -> None:
     assert seeds[0] != seeds[1]  # a generator's state begins with its seed
 
 
+@pytest.mark.slow  # by torchrun; a process that is asked to end, and resuming, are tested without
 def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> None:
     """Ctrl-C reaches torchrun, which hands it on; what follows is as if it had not come."""
     folder = tmp_path / "run"

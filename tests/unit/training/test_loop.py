@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from itertools import combinations, count, islice, takewhile
 from pathlib import Path
@@ -341,7 +342,8 @@ def test_as_many_pairs_are_decoded_as_asked(
 
     monkeypatch.setattr(Transducer, "run", noted)
     # The report of a finished run decodes some examples of its own.
-    monkeypatch.setattr("transduce.training.train.write_run_report", lambda *_: "")
+    module = sys.modules["transduce.training.train"]  # the package has a function of that name
+    monkeypatch.setattr(module, "write_run_report", lambda *_: "")
     train(make(train={"steps": 1}, validation={"limit": limit}), tmp_path / "run")
     assert asked == [WORDS[20:][:limit]]
 
