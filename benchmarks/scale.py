@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from transduce import recipe
-from transduce.data.batches.batch import Batches, Position
+from transduce.data.batches.bucketing import Batches, Position
 from transduce.data.cache.tokenised import Encoded, encode_corpus
 from transduce.data.tokens.tokenizer import Tokens
 

@@ -40,7 +40,8 @@ from systems import (
 from torch import Tensor
 
 from transduce import recipe
-from transduce.data.batches.batch import Batch, Batches
+from transduce.data.batches.batch import Batch
+from transduce.data.batches.bucketing import Batches
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.sides import train_tokens
 from transduce.hardware import pick_device

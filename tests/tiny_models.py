@@ -8,6 +8,8 @@ import torch
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
 from transduce.recipe import Recipe
 from transduce.tasks.transduce import Transducer
 
@@ -69,3 +71,17 @@ def difference(model: Transducer, other: Transducer) -> float:
         for one, two in zip(ours, theirs, strict=True)
         for a, b in zip(one.token_log_probabilities, two.token_log_probabilities, strict=True)
     )
+
+
+def drawn(shape: dict[str, Any], vocabulary: int) -> EncoderDecoder:
+    """The network of a shape, all its weights far from what they begin as; outputs end in time."""
+    torch.manual_seed(8)
+    sizes = Vocabulary(vocabulary, vocabulary)
+    made = build(recipe.Model.model_validate(shape), sizes).eval()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            parameter.normal_(std=0.3)
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+        made.head.bias[END] += 1.5
+    return made

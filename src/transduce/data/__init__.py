@@ -1,6 +1,7 @@
 """Training data: pairs from files, tokenisation, batching, and the on-disk cache."""
 
-from transduce.data.batches.batch import Batch, Batches, Position, RankBatches, collate, ordered
+from transduce.data.batches.batch import Batch, collate
+from transduce.data.batches.bucketing import Batches, Position, RankBatches, ordered
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.pairs import Pair, ReadingCounts, check_files, read_pairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from transduce.data.batches.batch import ordered
+from transduce.data.batches.bucketing import ordered
 from transduce.data.cache.tokenised import Encoded
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.transduce import Model

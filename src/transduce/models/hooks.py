@@ -17,6 +17,14 @@ from transduce.nn.attention.watchable import Watchable
 from transduce.nn.torch_private import forward_hooks, has_forward_hooks
 from transduce.nn.transformer import FeedForward
 
+WATCHED = (
+    "the network has a lens or forward hooks, so search calls its modules one by one, which is "
+    "slower and may differ by rounding; model.lens shows the attention of outputs at full speed"
+)
+GATED = (
+    "gates are set, so search calls the network's modules one by one: slower, and with factors of "
+    "1 the same but for rounding"
+)
 Copied = TypeVar("Copied", bound=nn.Module)
 
 
@@ -75,3 +83,19 @@ def silent_hooks(network: nn.Module) -> list[str]:
         if silent and has_forward_hooks(module):
             names.append(name or "the whole network")
     return names
+
+
+def watch_warnings(network: nn.Module, gates: bool = True) -> list[str]:
+    """What a user should know of a search in a watched network; of gates only if asked."""
+    if is_gated(network.modules()):
+        messages = [GATED] if gates else []
+    else:
+        messages = [WATCHED]
+    if silent := silent_hooks(network):
+        named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
+        messages.append(
+            f"search does not call {named}, so forward hooks there are never called; put them "
+            f"on the encoder, the decoder or the head, on their blocks, or on an attention or "
+            f"feed-forward module in these"
+        )
+    return messages

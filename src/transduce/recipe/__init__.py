@@ -1,7 +1,37 @@
 """The recipe: the configuration of a run. Its sections, YAML parsing, validation and errors."""
 
+from transduce.recipe.audio import Audio
+from transduce.recipe.corpus import (
+    Column,
+    Columns,
+    Corpus,
+    Hub,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recordings,
+    Text,
+    is_tagged,
+    plain_tag,
+)
+from transduce.recipe.data import Data, Tokens, TokensOfSides
 from transduce.recipe.explain import nearest
 from transduce.recipe.keys import Key, SectionKeys, sections
+from transduce.recipe.model import (
+    Characters,
+    ConformerEncoder,
+    ConvolutionalDecoder,
+    ConvolutionalEncoder,
+    Decoder,
+    Encoder,
+    Model,
+    NGrams,
+    PooledEncoder,
+    RecurrentDecoder,
+    RecurrentEncoder,
+    TransformerDecoder,
+    TransformerEncoder,
+)
 from transduce.recipe.read import (
     dump_recipe,
     load_recipe,
@@ -11,44 +41,9 @@ from transduce.recipe.read import (
     shipped,
     with_overrides,
 )
-from transduce.recipe.recipe import (
-    Audio,
-    Average,
-    Characters,
-    Column,
-    Columns,
-    ConformerEncoder,
-    ConvolutionalDecoder,
-    ConvolutionalEncoder,
-    Corpus,
-    Data,
-    Decode,
-    Decoder,
-    Encoder,
-    Hub,
-    InvalidValue,
-    MetricName,
-    Mixture,
-    Model,
-    Named,
-    NGrams,
-    ParallelFiles,
-    PooledEncoder,
-    Recipe,
-    Recordings,
-    RecurrentDecoder,
-    RecurrentEncoder,
-    Section,
-    Text,
-    Tokens,
-    TokensOfSides,
-    Train,
-    TransformerDecoder,
-    TransformerEncoder,
-    Validation,
-    is_tagged,
-    plain_tag,
-)
+from transduce.recipe.recipe import Recipe
+from transduce.recipe.section import InvalidValue, Section
+from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
 
 __all__ = [
     "Audio",

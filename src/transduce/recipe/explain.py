@@ -13,7 +13,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from transduce.recipe.keys import choices, describe_type, dotted_keys, section_types, show
-from transduce.recipe.recipe import InvalidValue, Recipe, Section
+from transduce.recipe.recipe import Recipe
+from transduce.recipe.section import InvalidValue, Section
 
 KeyPath = tuple[str | int, ...]
 COMMAND_LINE = 10**9  # in place of a line number; sorts after the lines of the file

@@ -11,7 +11,8 @@ import yaml
 from pydantic import Tag
 from pydantic.fields import FieldInfo
 
-from transduce.recipe.recipe import Recipe, Section
+from transduce.recipe.recipe import Recipe
+from transduce.recipe.section import Section
 
 
 @dataclass(frozen=True)

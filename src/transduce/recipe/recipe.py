@@ -13,77 +13,21 @@ from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from transduce.recipe.audio import SUBSAMPLING, Audio
 from transduce.recipe.corpus import (
-    Column,
-    Columns,
-    Corpus,
-    Hub,
     Mixture,
     Named,
-    ParallelFiles,
     Recordings,
     Text,
     corpus_form,
     is_tagged,
-    plain_tag,
 )
-from transduce.recipe.data import Data, Tokens, TokensOfSides
+from transduce.recipe.data import Data
 from transduce.recipe.model import (
-    Characters,
-    ConformerEncoder,
-    ConvolutionalDecoder,
-    ConvolutionalEncoder,
-    Decoder,
-    Encoder,
     Model,
-    NGrams,
-    PooledEncoder,
     RecurrentDecoder,
-    RecurrentEncoder,
-    TransformerDecoder,
-    TransformerEncoder,
 )
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES
-from transduce.recipe.training import Average, BleuTokenizer, Decode, MetricName, Train, Validation
-
-__all__ = [
-    "Audio",
-    "Average",
-    "Characters",
-    "Column",
-    "Columns",
-    "ConformerEncoder",
-    "ConvolutionalDecoder",
-    "ConvolutionalEncoder",
-    "Corpus",
-    "Data",
-    "Decode",
-    "Decoder",
-    "Encoder",
-    "Hub",
-    "InvalidValue",
-    "MetricName",
-    "Mixture",
-    "Model",
-    "NGrams",
-    "Named",
-    "ParallelFiles",
-    "PooledEncoder",
-    "Recipe",
-    "Recordings",
-    "RecurrentDecoder",
-    "RecurrentEncoder",
-    "Section",
-    "Text",
-    "Tokens",
-    "TokensOfSides",
-    "Train",
-    "TransformerDecoder",
-    "TransformerEncoder",
-    "Validation",
-    "is_tagged",
-    "plain_tag",
-]
+from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation
 
 
 def _plain_name(name: str) -> str:

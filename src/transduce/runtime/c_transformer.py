@@ -21,16 +21,12 @@ from transduce.models.hooks import is_watched
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.models.memory import Memory, lengths_seen, padding_mask
 from transduce.models.trainable import TrainableNetwork, modules_of
-from transduce.nn import transformer as blocks
-from transduce.nn.activation import ACTIVATIONS
-from transduce.nn.embedding.tokens import TokenEmbedding
-from transduce.nn.positions import Learned, Waves
-from transduce.runtime.c import Product, library
-from transduce.runtime.c.product import Kernel, Weight
-from transduce.runtime.c.stack import FUNCTIONS, KINDS, Norm, Sources, Stack, Step, Sublayer
+from transduce.runtime.c import library
+from transduce.runtime.c.product import Kernel
+from transduce.runtime.c.stack import Sources, Step
 from transduce.runtime.c_recurrent import CRecurrentSteps, has_c_recurrent_steps
+from transduce.runtime.c_structures import Compiled, is_native, is_packed, product_of
 from transduce.runtime.flat import ROOM, FlatSteps, has_flat_steps
-from transduce.runtime.packed_weight import PackedWeight
 
 Searched = EncoderDecoder | LanguageModelNetwork
 
@@ -74,7 +70,7 @@ def has_native_steps(network: Searched) -> bool:
     if not isinstance(network.decoder, TransformerDecoder):
         return False
     plain = isinstance(network.head.narrow, nn.Identity)
-    return plain and is_native(network.head.weight) and all(map(_is_packed, network.decoder.stack))
+    return plain and is_native(network.head.weight) and all(map(is_packed, network.decoder.stack))
 
 
 class CTransformerSteps:
@@ -93,7 +89,7 @@ class CTransformerSteps:
         self._stack = Compiled(
             self.decoder.embedding, self.decoder.stack, self.decoder.norm, kernel
         )
-        head = _product(network.head.weight)
+        head = product_of(network.head.weight)
         assert head is not None
         self._head = head
         self._encoder = self._compiled_encoder(kernel)
@@ -105,7 +101,7 @@ class CTransformerSteps:
             network.encoder, TransformerEncoder
         ):
             return None
-        if not all(map(_is_packed, network.encoder.stack)):
+        if not all(map(is_packed, network.encoder.stack)):
             return None
         return Compiled(network.front, network.encoder.stack, network.encoder.norm, kernel)
 
@@ -272,138 +268,3 @@ class CTransformerState:
 
     def reorder(self, index_R: Tensor) -> None:
         self.origins_RT = self.origins_RT.index_select(0, index_R)
-
-
-# ------------------------------------------------------------------------------ structures for C
-
-
-class Rows:
-    """Addresses of the rows of a table of positional encodings; None without a table."""
-
-    def __init__(self, table: Waves | Learned | None) -> None:
-        self._table = table
-        # all tables so far: another thread may still read an older one
-        self._kept = [torch.empty(0, 0)]
-
-    def at(self, start: int, length: int = 1) -> int | None:
-        """The address of the first of `length` rows; ValueError past the last."""
-        if self._table is None:
-            return None
-        rows_TD, end = self._kept[-1], start + length
-        if end > len(rows_TD):
-            enough = self._table.max_length if isinstance(self._table, Learned) else 2 * end
-            rows_TD = self._table(max(enough, end)).float()
-            self._kept.append(rows_TD)
-        return rows_TD.data_ptr() + 4 * start * rows_TD.shape[1]
-
-
-class Compiled:
-    """A stack of layers as a C structure, and the tensors that it points to."""
-
-    def __init__(
-        self,
-        embedding: TokenEmbedding,
-        stack: Sequence[blocks.Block],
-        norm: nn.Module,
-        kernel: Kernel,
-    ) -> None:
-        first = stack[0].sublayers[0].attention
-        self.embedding, self.width = embedding, first.width
-        positions = embedding.positions
-        # Concatenated positions are added by torch.
-        self.embeds = positions is None or positions.combine == "add"
-        self.added = Rows(positions.positions if positions is not None and self.embeds else None)
-        self.tokens = embedding.table.num_embeddings
-        self.turns = Rows(first.rotary)
-        self._kept: list[object] = []
-        sublayers = [
-            self._sublayer(sublayer, number)
-            for number, block in enumerate(stack)
-            for sublayer in block.sublayers
-        ]
-        self._stack = Stack(
-            (Sublayer * len(sublayers))(*sublayers),
-            len(sublayers),
-            len(stack),
-            self.width,
-            first.head_width,
-            self._norm(norm),
-            self._keep(embedding.table.weight) if self.embeds else None,
-            self.tokens,
-            embedding.scale,
-            kernel,
-        )
-        self.address = ctypes.addressof(self._stack)
-
-    def _sublayer(self, sublayer: blocks.Sublayer, layer: int) -> Sublayer:
-        function, gated = FUNCTIONS[0], False
-        if sublayer.kind == "feed_forward":
-            activation = ACTIVATIONS[sublayer.feed_forward.activation]
-            function, gated = activation.function, activation.gated
-        into, out_of = _weights(sublayer)
-        return Sublayer(
-            KINDS.index(sublayer.kind),
-            sublayer.residual.norm_position == "pre",
-            FUNCTIONS.index(function),
-            gated,
-            layer,
-            self._norm(sublayer.residual.norm),
-            self._weight(into),
-            self._weight(out_of),
-        )
-
-    def _weight(self, packed: object) -> Weight:
-        product = _product(packed)
-        assert product is not None
-        self._kept.append(product)
-        return product.weight
-
-    def _norm(self, norm: nn.Module) -> Norm:
-        if isinstance(norm, nn.LayerNorm):
-            return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
-        if isinstance(norm, nn.RMSNorm):
-            return Norm(self._keep(norm.weight), None, norm.eps)
-        return Norm()
-
-    def _keep(self, tensor: Tensor) -> int:
-        kept = tensor.detach().float().contiguous()
-        self._kept.append(kept)
-        return kept.data_ptr()
-
-
-def _weights(sublayer: blocks.Sublayer) -> tuple[object, object]:
-    """The weights of a sublayer's input and output products, as a single step needs them."""
-    if sublayer.kind == "feed_forward":
-        return sublayer.feed_forward.expand.weight, sublayer.feed_forward.contract.weight
-    attention = sublayer.attention
-    into: object = attention.in_projection.weight
-    # keys and values of the source are projected once, not in each step
-    if sublayer.kind == "cross_attention":
-        into = attention.in_projection.weight[: attention.inner]
-    return into, attention.out_projection.weight
-
-
-def _is_packed(block: nn.Module) -> bool:
-    """Whether all its products are packed for the C library, and it supports the activation."""
-    if not isinstance(block, blocks.Block):
-        return False
-    return all(
-        all(map(is_native, _weights(sublayer)))
-        and (
-            sublayer.kind != "feed_forward"
-            or ACTIVATIONS[sublayer.feed_forward.activation].function in FUNCTIONS
-        )
-        for sublayer in block.sublayers
-    )
-
-
-def is_native(weight: object) -> bool:
-    return _product(weight) is not None
-
-
-def _product(weight: object) -> Product | None:
-    """The C library's product of a packed weight."""
-    if not isinstance(weight, PackedWeight):
-        return None
-    multiply = weight.pack()
-    return multiply if isinstance(multiply, Product) else None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from transduce.data.text.unicode import stable_prefix
@@ -28,27 +25,21 @@ from transduce.decoding.score.given import ATTENTION_TO_SOURCE
 from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
-from transduce.models import Lens, TrainableNetwork
-from transduce.models.hooks import is_gated, is_watched, silent_hooks
-from transduce.models.trainable import modules_of
+from transduce.models import Lens
 from transduce.recipe.tasks import TASK_RULES
-from transduce.runtime.c_transformer import has_steps
-from transduce.runtime.packed_copy import PackedCopy
-from transduce.runtime.packed_weight import KINDS
+from transduce.tasks.compatibility import (
+    check_ensemble_member,
+    check_finite,
+    check_language_model,
+)
 from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.search_copies import SearchCopies
 
 Ids = list[list[int]]
-WATCHED = (
-    "the network has a lens or forward hooks, so search calls its modules one by one, which is "
-    "slower and may differ by rounding; model.lens shows the attention of outputs at full speed"
-)
-GATED = (
-    "gates are set, so search calls the network's modules one by one: slower, and with factors of "
-    "1 the same but for rounding"
-)
+NO_OUTPUT = "no output was found that satisfies all constraints"
 
 
-class GenerativeModel(Model):
+class GenerativeModel(SearchCopies):
     """Base of models that generate their output token by token.
 
     A subclass defines how a source is encoded, how long an output may be, and its text.
@@ -56,40 +47,12 @@ class GenerativeModel(Model):
 
     needs_source: ClassVar[bool] = True
     """Whether the output of an empty source is empty."""
-    _told_of_gates = False
 
     # ------------------------------------------------------------------------------- use
 
     def __call__(self, source: str, **settings: Any) -> str:
         """The best output's text for one source."""
         return self.run([source], **{"scores": False, **settings})[0].text
-
-    def compute_in(self, precision: str) -> Self:
-        """Set the precision of search: auto, float32, bfloat16, or int8 on a CPU.
-
-        auto: float32 on a CPU; on a GPU with bfloat16, bfloat16 for plain search without
-        constraints. Scores of given targets and attention weights are always computed in float32.
-        """
-        known = ("auto", *KINDS)
-        if precision not in known:
-            raise ModelError(f"precision is {precision}; it must be one of {', '.join(known)}")
-        self.precision = precision
-        self._drop_copies()
-        return self
-
-    def to(self, device: str | torch.device) -> Self:
-        self._drop_copies()
-        return super().to(device)
-
-    def load_weights(self, path: Path) -> str:
-        self._drop_copies()
-        return super().load_weights(path)
-
-    def _drop_copies(self) -> None:
-        """Drop the copies of the network that search made: weights or device have changed."""
-        self._fast: CudaSearch | None = None
-        self._packed: PackedCopy[TrainableNetwork] | None = None
-        self._steps: Stepper | None = None
 
     def run(
         self,
@@ -166,7 +129,9 @@ class GenerativeModel(Model):
                     output = replace(output, attention=maps.get(place), warning=warning)
                 outputs[index] = output
             else:
-                why = task.failed.get(place) or self._no_output_reason(ensemble)
+                if not self.engine:
+                    check_finite([self, *ensemble])
+                why = task.failed.get(place) or NO_OUTPUT
                 outputs[index] = Output("", NEVER, warning=why)
         for model in (self, *ensemble):
             if model._lenses:
@@ -280,36 +245,6 @@ class GenerativeModel(Model):
 
     # ------------------------------------------------------------------------- implementation
 
-    @property
-    def _search_network(self) -> TrainableNetwork:
-        """The network that search uses: on a CPU a copy with packed weights."""
-        if self.device.type != "cpu":
-            if self.precision == "int8":
-                raise ModelError(
-                    f"int8 needs a CPU, and the model is on {self.device}; use bfloat16"
-                )
-            return self.network
-        if self.engine:  # it has its own search
-            return self.network
-        kind = "float32" if self.precision == "auto" else self.precision
-        if kind == "float32" and not (self.network.as_built and has_steps(self.network)):
-            return self.network
-        if kind != "float32" and not self.network.as_built:
-            raise ModelError(
-                f"{kind} needs a network as the recipe builds it, and this one was changed; use "
-                f"float32"
-            )
-        if self._packed is None:
-            self._packed = PackedCopy(self.network, kind)
-        return self._packed.network
-
-    def _check_packed(self) -> None:
-        """Drop the packed copy if the weights have changed; once per search: it reads them all."""
-        if self._packed is None or (self.frozen and not self.network.training):
-            return
-        if not self._packed.fits(self.network):
-            self._packed = self._steps = None
-
     def _settings(self, given: dict[str, Any]) -> Settings:
         """The given settings, with the recipe's values for those that are not given."""
         known = [f.name for f in fields(Settings)]
@@ -330,7 +265,7 @@ class GenerativeModel(Model):
     ) -> BatchDecoder:
         models = [self, *ensemble]
         for number, other in enumerate(ensemble, start=2):
-            self._check_partner(other, number)
+            check_ensemble_member(self, other, number)
         if language_model is not None:
             check_generates(language_model, "as a language model")
         for model in [*models, *([] if language_model is None else [language_model])]:
@@ -371,75 +306,15 @@ class GenerativeModel(Model):
             )
         )
 
-    def _is_watched(self) -> bool:
-        """Whether the network has a lens or forward hooks: search then calls every module."""
-        if not is_watched(modules_of(self.network)):
-            return False
-        if is_gated(modules_of(self.network)):
-            if not self._told_of_gates:
-                warnings.warn(GATED, stacklevel=5)
-            self._told_of_gates = True
-        else:
-            warnings.warn(WATCHED, stacklevel=5)
-        if silent := silent_hooks(self.network):
-            named = ", ".join(silent[:3]) + (", …" if len(silent) > 3 else "")
-            warnings.warn(
-                f"search does not call {named}, so forward hooks there are never called; put them "
-                f"on the encoder, the decoder or the head, on their blocks, or on an attention or "
-                f"feed-forward module in these",
-                stacklevel=5,
-            )
-        return True
-
     def _with_language_model(
         self, own: Stepper, language: GenerativeModel, settings: Settings
     ) -> Stepper:
         stepper, endless = language._language_model_stepper(settings)
-        if language.target_tokens.to_json() != self.target_tokens.to_json():
-            raise ModelError(
-                "the language model has another vocabulary than the model's target; train it with "
-                "the same (data.tokens: {both: {file: MODEL/target.tokens.json}})"
-            )
-        if language.device != self.device:
-            raise ModelError(
-                f"the language model is on {language.device}, the model on {self.device}; load "
-                f"both on the same device"
-            )
+        check_language_model(self, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
 
     def _fast_search(self) -> CudaSearch | None:
         return None
-
-    def _check_partner(self, other: GenerativeModel, number: int) -> None:
-        if other.recipe.task != self.recipe.task:
-            raise ModelError(
-                f"model {number} of the ensemble is of task: {other.recipe.task}, the first of "
-                f"task: {self.recipe.task}; use models of the same task"
-            )
-        for side, ours, theirs in (
-            ("source", self.source_tokens, other.source_tokens),
-            ("target", self.target_tokens, other.target_tokens),
-        ):
-            if ours.to_json() != theirs.to_json():
-                raise ModelError(
-                    f"model {number} of the ensemble has another {side} vocabulary than the first; "
-                    f"train them with the same (data.tokens: file)"
-                )
-        if other.device != self.device:
-            raise ModelError(
-                f"model {number} of the ensemble is on {other.device}, the first on {self.device}; "
-                f"load both on the same device"
-            )
-
-    def _no_output_reason(self, ensemble: Sequence[GenerativeModel]) -> str:
-        """Why a search found no output. Raises ModelError where weights are NaN or infinite."""
-        for model in () if self.engine else (self, *ensemble):
-            if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
-                raise ModelError(
-                    "the model's weights are damaged: some are NaN or infinite; train it again, or "
-                    "restore them from a copy"
-                )
-        return "no output was found that satisfies all constraints"
 
     def _reranked(
         self,

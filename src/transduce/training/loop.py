@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,13 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.data.batches.batch import RankBatches
+from transduce.data.batches.bucketing import RankBatches
 from transduce.data.cache.tokenised import Encoded
-from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Recipe, dump_recipe
-from transduce.storage import make_folder, read_tensors, write_tensors
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
@@ -29,13 +26,13 @@ from transduce.training.optimizer import (
     MovingAverage,
     build_optimizer,
     learning_rate,
-    mean_of,
     set_learning_rate,
 )
 from transduce.training.prepare import Prepared
 from transduce.training.progress import Progress, StepRecord
-from transduce.training.run_directory.best_model import BestModel
+from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
+from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
 from transduce.training.update import Update, build_update
 from transduce.training.validate import validate
@@ -94,7 +91,8 @@ class Run:
         self._corpus_before = self.state.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
-        self.stored = BestModel(folder, recipe.validation.metric, _better, self.ranks)
+        self.stored = BestModel(folder, recipe.validation.metric, self.ranks)
+        self.checkpoints = KeptCheckpoints(folder)
         self.rate = 0.0
         self.monitor = TrainingMonitor(recipe, folder)
         self.interrupted = False
@@ -290,7 +288,7 @@ class Run:
         values = self._measure()
         state = self.state
         metric = self.recipe.validation.metric
-        best = state.best is None or _better(metric, values[metric], state.best)
+        best = state.best is None or is_better(metric, values[metric], state.best)
         if best:
             state.best, state.best_step, state.worse = values[metric], state.step, 0
             self._store(values[metric])
@@ -338,20 +336,11 @@ class Run:
         average = self.recipe.train.average
         if average is None:
             return
-        kept = [*self.state.kept, (self.state.step, value)]
-        if average.of == "best":
-            metric = self.recipe.validation.metric
-            kept.sort(key=lambda entry: _badness(metric, entry[1]))
-            kept = kept[: average.count]
-        self.state.kept = kept[-average.count :]
-        kept_now = any(step == self.state.step for step, _ in self.state.kept)
+        state, metric = self.state, self.recipe.validation.metric
+        state.kept = choose(state.kept, state.step, value, average, metric)
+        kept_now = any(step == state.step for step, _ in state.kept)
         if kept_now and self.ranks.first:
-            path = self._kept_path(self.state.step)
-            make_folder(path.parent)
-            write_tensors(path, weights_of(self.model.network), {"step": self.state.step})
-
-    def _kept_path(self, step: int) -> Path:
-        return self.folder / "state" / f"kept-{step}.safetensors"
+            self.checkpoints.write(state.step, weights_of(self.model.network))
 
     # ------------------------------------------------------------------------ save and end
 
@@ -373,11 +362,7 @@ class Run:
         if not self.ranks.first:
             return
         # Not the files of the previous checkpoint: the run may have to go back to it.
-        kept = [*self.state.kept, *self._kept_before]
-        wanted = {self._kept_path(step) for step, _ in kept}
-        for path in (self.folder / "state").glob("kept-*.safetensors"):
-            if path not in wanted:
-                path.unlink(missing_ok=True)
+        self.checkpoints.remove_all_but([*self.state.kept, *self._kept_before])
         self._kept_before = self.state.kept
 
     def _finish(self) -> None:
@@ -387,13 +372,12 @@ class Run:
         state, metric = self.state, self.recipe.validation.metric
         self.model.to(self.device)
         if self.recipe.train.average is not None and len(state.kept) > 1:
-            several = [read_tensors(self._kept_path(step))[0] for step, _ in state.kept]
-            set_weights(self.model.network, mean_of(several), self.folder)
+            set_weights(self.model.network, self.checkpoints.mean(state.kept), self.folder)
             value = self._measure()[metric]
             assert state.best is not None
-            better = _better(metric, value, state.best)
+            better = is_better(metric, value, state.best)
             self.progress.print_line(
-                f"The average of {len(several)} checkpoints has {metric} {value:.4g} on the "
+                f"The average of {len(state.kept)} checkpoints has {metric} {value:.4g} on the "
                 f"validation set, the best single one {state.best:.4g}: "
                 f"the {'average' if better else 'single one'} is kept."
             )
@@ -404,17 +388,6 @@ class Run:
         self.ranks.barrier()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()
-
-
-def _badness(metric: str, value: float) -> float:
-    """A sort key by which the best value comes first; NaN comes last."""
-    if math.isnan(value):
-        return math.inf
-    return -value if HIGHER_IS_BETTER[metric] else value
-
-
-def _better(metric: str, value: float, than: float) -> bool:
-    return _badness(metric, value) < _badness(metric, than)
 
 
 def _extent(prepared: Prepared) -> str:

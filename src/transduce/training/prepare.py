@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
-from transduce.data.batches.batch import Batches
 from transduce.data.batches.blocks import cut
+from transduce.data.batches.bucketing import Batches
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.pairs import (

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce import recipe
-from transduce.data.tokens.tokenizer import END, PAD
+from tiny_models import drawn
+from transduce.data.tokens.tokenizer import PAD
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, greedy
 from transduce.models import EncoderDecoder, Lens
-from transduce.models.build import Vocabulary, build
 from transduce.runtime import c_transformer as native
 from transduce.runtime import packed_weight as products
 from transduce.runtime.c import library, why_not
@@ -55,15 +54,7 @@ def network(width: int = 24, tie_embeddings: str = "target", **parts: Any) -> En
         "encoder": side,
         "decoder": side,
     }
-    torch.manual_seed(8)
-    made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
-    with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            parameter.normal_(std=0.3)
-            if "norm" in name and name.endswith("weight"):
-                parameter.add_(1.0)
-        made.head.bias[END] += 1.5
-    return made
+    return drawn(shape, V)
 
 
 def source(width: int = 9) -> tuple[Tensor, Tensor]:

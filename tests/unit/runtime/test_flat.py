@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tiny_models import drawn
 from transduce import recipe
-from transduce.data.tokens.tokenizer import END, PAD
+from transduce.data.tokens.tokenizer import PAD
 from transduce.decoding.constraints.constraint import Constraint, Exclude, NoRepeat, Prefix
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, Stepper, greedy, sample
@@ -50,15 +51,7 @@ def network(tie_embeddings: str = "target", **parts: Any) -> EncoderDecoder:
         "encoder": side,
         "decoder": side,
     }
-    torch.manual_seed(8)
-    made = build(recipe.Model.model_validate(shape), Vocabulary(V, V)).eval()
-    with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            parameter.normal_(std=0.3)
-            if "norm" in name and name.endswith("weight"):
-                parameter.add_(1.0)
-        made.head.bias[END] += 1.5
-    return made
+    return drawn(shape, V)
 
 
 def source() -> tuple[Tensor, Tensor, Tensor]:

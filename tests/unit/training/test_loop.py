@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.data.batches.batch import Position
+from transduce.data.batches.bucketing import Position
 from transduce.decoding.output import Output
 from transduce.recipe import Recipe, parse_recipe
 from transduce.storage import read_tensors

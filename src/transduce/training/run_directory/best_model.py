@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from pathlib import Path
 
 from transduce.checksums import fits
 from transduce.errors import CheckpointError
+from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.storage import read_tensors
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Model
 from transduce.training.distributed.processes import Processes
 
-Better = Callable[[str, float, float], bool]
-"""Whether, for a metric, one value is better than another."""
+
+def badness(metric: str, value: float) -> float:
+    """A sort key by which the best value comes first; NaN comes last."""
+    if math.isnan(value):
+        return math.inf
+    return -value if HIGHER_IS_BETTER[metric] else value
+
+
+def is_better(metric: str, value: float, than: float) -> bool:
+    return badness(metric, value) < badness(metric, than)
 
 
 class BestModel:
@@ -23,8 +32,8 @@ class BestModel:
     may find a better model in the folder than its checkpoint knows of; that one is kept.
     """
 
-    def __init__(self, folder: Path, metric: str, better: Better, ranks: Processes) -> None:
-        self.folder, self.metric, self.better, self.ranks = folder, metric, better, ranks
+    def __init__(self, folder: Path, metric: str, ranks: Processes) -> None:
+        self.folder, self.metric, self.ranks = folder, metric, ranks
         self.value: float | None = None
 
     def read(self) -> None:
@@ -41,7 +50,7 @@ class BestModel:
 
     def offer(self, model: Model, value: float) -> bool:
         """Save a model unless the folder has one as good; returns whether it was saved."""
-        if self.value is not None and not self.better(self.metric, value, self.value):
+        if self.value is not None and not is_better(self.metric, value, self.value):
             return False
         self.value = value
         if self.ranks.first:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from transduce.data.batches.batch import Position
+from transduce.data.batches.bucketing import Position
 from transduce.errors import CheckpointError
 from transduce.hardware import seed_everything
 from transduce.storage import make_folder, missing_folder, read_tensors, write_tensors

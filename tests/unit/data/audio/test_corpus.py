@@ -17,7 +17,8 @@ from tones import RATE, tones
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings, to_int16
 from transduce.data.audio.read import read_audio
 from transduce.data.audio.segment import parse_place, place_of
-from transduce.data.batches.batch import Batches, collate, ordered
+from transduce.data.batches.batch import collate
+from transduce.data.batches.bucketing import Batches, ordered
 from transduce.data.cache.tokenised import Report
 from transduce.data.text.pairs import ReadingCounts, audio_of, check_kind, read_pairs
 from transduce.data.tokens.sides import train_tokens

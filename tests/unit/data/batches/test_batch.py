@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.batches.batch import Batch, Batches, Position, collate, ordered
+from transduce.data.batches.batch import Batch, collate
+from transduce.data.batches.bucketing import Batches, Position, ordered
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.sides import train_tokens

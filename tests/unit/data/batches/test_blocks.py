@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce import recipe
-from transduce.data.batches.batch import Batch, Batches, Position, ordered
+from transduce.data.batches.batch import Batch
 from transduce.data.batches.blocks import cut, cut_anywhere
+from transduce.data.batches.bucketing import Batches, Position, ordered
 from transduce.data.batches.packing import pack
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, encode_corpus

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from transduce import recipe
-from transduce.data.batches.batch import Batches
+from transduce.data.batches.bucketing import Batches
 from transduce.data.cache.tokenised import encode_corpus
 from transduce.data.tokens.sides import train_tokens
 from transduce.data.tokens.subword_regularization import split_subwords, splitting

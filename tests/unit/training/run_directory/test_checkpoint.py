@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.data.batches.batch import Position
+from transduce.data.batches.bucketing import Position
 from transduce.errors import CheckpointError
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build

@@ -1,0 +1,57 @@
+"""Whether models can decode together: in an ensemble, or with a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from transduce.errors import ModelError
+
+if TYPE_CHECKING:
+    from transduce.tasks.model import Model
+
+
+def check_ensemble_member(first: Model, other: Model, number: int) -> None:
+    """Raise ModelError where model `number` cannot be in an ensemble with the first."""
+    if other.recipe.task != first.recipe.task:
+        raise ModelError(
+            f"model {number} of the ensemble is of task: {other.recipe.task}, the first of "
+            f"task: {first.recipe.task}; use models of the same task"
+        )
+    for side, ours, theirs in (
+        ("source", first.source_tokens, other.source_tokens),
+        ("target", first.target_tokens, other.target_tokens),
+    ):
+        if ours.to_json() != theirs.to_json():
+            raise ModelError(
+                f"model {number} of the ensemble has another {side} vocabulary than the first; "
+                f"train them with the same (data.tokens: file)"
+            )
+    _check_device(f"model {number} of the ensemble", other, "the first", first)
+
+
+def check_language_model(model: Model, language: Model) -> None:
+    """Raise ModelError where a language model cannot be fused with a model (shallow fusion)."""
+    if language.target_tokens.to_json() != model.target_tokens.to_json():
+        raise ModelError(
+            "the language model has another vocabulary than the model's target; train it with "
+            "the same (data.tokens: {both: {file: MODEL/target.tokens.json}})"
+        )
+    _check_device("the language model", language, "the model", model)
+
+
+def _check_device(name: str, other: Model, to: str, first: Model) -> None:
+    if other.device != first.device:
+        raise ModelError(
+            f"{name} is on {other.device}, {to} on {first.device}; load both on the same device"
+        )
+
+
+def check_finite(models: Iterable[Model]) -> None:
+    """Raise ModelError where weights are NaN or infinite."""
+    for model in models:
+        if not all(bool(p.isfinite().all()) for p in model.network.parameters()):
+            raise ModelError(
+                "the model's weights are damaged: some are NaN or infinite; train it again, or "
+                "restore them from a copy"
+            )
