@@ -59,7 +59,8 @@ def value(browser: Browser, selector: str) -> Any:
 def at_ease(browser: Browser) -> None:
     """Nothing complained, and nothing was asked for but the page itself and what is inside it."""
     assert browser.errors() == []
-    asked = [url for url in browser.requests() if not url.startswith(("chrome:", "data:", "blob:"))]
+    own = ("chrome:", "chrome-untrusted:", "data:", "blob:")  # the browser's first page, and ours
+    asked = [url for url in browser.requests() if not url.startswith(own)]
     assert all(url.startswith("file:") and url.endswith("look.html") for url in asked), asked
 
 

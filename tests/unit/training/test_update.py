@@ -87,7 +87,7 @@ def test_packed_and_recorded_gradients_are_the_same(positions: str, r_drop: floa
         assert float((mine - theirs).norm() / theirs.norm()) < 3e-2
         packed.zero_gradients()
     # All the short ones are of one shape: the first of an update, and those that come after it.
-    assert len(packed._recorded) == 3
+    assert len(packed._graphs) == 3
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
