@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -138,6 +138,15 @@ def sample(count: int, seed: int, only: list[str]) -> list[Mutant]:
     return chosen
 
 
+@dataclass
+class Traced:
+    """What the tests of one entry in `TESTS` run as the code is."""
+
+    seconds: float
+    lines: dict[str, dict[int, set[str]]]
+    """File, line, tests; the test "" where a line is run for all of them, as on import."""
+
+
 class Copy:
     """A copy of the project in a folder that is thrown away."""
 
@@ -156,15 +165,29 @@ class Copy:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
 
-    def fails(self, file: str, limit: float, wanted: set[str] | None = None) -> bool | None:
-        """Whether a test of a file fails; None where the time was up.
+    def traced(self, test: str) -> Traced | None:
+        """Which lines a file of tests runs; None where a test of it fails, or it has none."""
+        if not (self.folder / "tests" / test.partition("::")[0]).is_file():
+            return Traced(0, {})  # a revision that had no such tests yet
+        began = time.monotonic()
+        if self.fails([test], 1800) is not False:
+            return None
+        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
+        lines = {
+            file: {int(line): set(tests) for line, tests in every.items()}
+            for file, every in found.items()
+        }
+        return Traced(time.monotonic() - began, lines)
 
-        Without `wanted` all its tests are run, and which lines they ran is written down. Where
+    def fails(self, tests: list[str], limit: float, wanted: set[str] | None = None) -> bool | None:
+        """Whether one of these tests fails; None where the time was up.
+
+        Without `wanted` all of them are run, and which lines they ran is written down. Where
         there is no test at all, that counts as a failure.
         """
         child = os.fork()
         if child == 0:
-            self._test(file, wanted)
+            self._test(tests, wanted)
         deadline = time.monotonic() + limit
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -177,12 +200,7 @@ class Copy:
                 return None
             time.sleep(0.02)
 
-    def lines(self) -> dict[int, set[str]]:
-        """By which tests each line was run; by "" where it was run for all, as on import."""
-        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
-        return {int(line): set(tests) for line, tests in found.items()}
-
-    def _test(self, file: str, wanted: set[str] | None) -> None:
+    def _test(self, tests: list[str], wanted: set[str] | None) -> None:
         os.setsid()
         with suppress(ImportError, ValueError):  # one that never ends may also take all memory
             import resource
@@ -201,12 +219,11 @@ class Copy:
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
         }
         sys.dont_write_bytecode = True  # a mutant may have the size and date of the one before
-        tests = [f"tests/{test}" for test in TESTS[file]]
-        tests = [test for test in tests if (self.folder / test.partition("::")[0]).is_file()]
+        places = [f"tests/{test}" for test in tests]
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-        seen = Seen(str(self.folder / PACKAGE / file))
+        seen = Seen(self.folder / PACKAGE)
         plugin: object = seen if wanted is None else Only(wanted)
-        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *tests], [plugin])
+        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *places], [plugin])
         seen.write(self.folder / "lines.json", wanted is None)
         none = wanted is not None and code == pytest.ExitCode.NO_TESTS_COLLECTED
         os._exit(0 if none else int(code))
@@ -223,11 +240,12 @@ class Only:
 
 
 class Seen:
-    """A plugin of pytest: which lines of a file each test runs."""
+    """A plugin of pytest: which lines of the files in `TESTS` each test runs."""
 
-    def __init__(self, file: str) -> None:
-        self.file, self.test = file, ""
-        self.lines: dict[int, set[str]] = {}
+    def __init__(self, package: Path) -> None:
+        self.test = ""
+        self.names = {str(package / file): file for file in TESTS}
+        self.lines: dict[str, dict[int, set[str]]] = {file: {} for file in TESTS}
 
     def pytest_sessionstart(self) -> None:
         threading.settrace(self._enter)
@@ -250,16 +268,20 @@ class Seen:
             self.test = before
 
     def _enter(self, frame: FrameType, event: str, value: object) -> Any:
-        return self._note if frame.f_code.co_filename == self.file else None
+        return self._note if frame.f_code.co_filename in self.names else None
 
     def _note(self, frame: FrameType, event: str, value: object) -> Any:
-        self.lines.setdefault(frame.f_lineno, set()).add(self.test)
+        lines = self.lines[self.names[frame.f_code.co_filename]]
+        lines.setdefault(frame.f_lineno, set()).add(self.test)
         return self._note
 
     def write(self, path: Path, wanted: bool) -> None:
         sys.settrace(None)
         if wanted:
-            found = {line: sorted(tests) for line, tests in self.lines.items()}
+            found = {
+                file: {line: sorted(tests) for line, tests in lines.items()}
+                for file, lines in self.lines.items()
+            }
             path.write_text(json.dumps(found), "utf-8")
 
 
@@ -267,33 +289,47 @@ def _file(test: str) -> str:
     return test.partition("::")[0] + "::"
 
 
-def survivors(mutants: list[Mutant], project: Copy) -> tuple[list[Mutant], list[str]]:
-    """Those that no test fails, and the files whose tests fail without any change.
+def _tests_of(mutant: Mutant, traced: dict[str, Traced]) -> tuple[list[str], set[str]]:
+    """Those entries of `TESTS` and, in them, those tests that run the line of a mutant."""
+    entries, wanted = [], set()
+    for entry, run in traced.items():
+        lines = run.lines.get(mutant.file, {})
+        own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
+        if "" in own:
+            own = set().union(*lines.values())
+        if own - {""}:
+            entries.append(entry)
+            wanted |= own
+    return entries, wanted
+
+
+def survivors(mutants: list[Mutant], project: Copy) -> tuple[list[Mutant], dict[str, list[str]]]:
+    """Those that no test fails; and of each file whose tests fail as it is, those tests.
 
     Of the latter no mutant is tried: all of them would seem to be noticed.
     """
     alive: list[Mutant] = []
-    broken: list[str] = []
-    limits: dict[str, float] = {}
-    lines: dict[int, set[str]] = {}
+    broken: dict[str, list[str]] = {}
+    traced: dict[str, Traced | None] = {}
     for number, mutant in enumerate(mutants, start=1):
         if mutant.file in broken:
             continue
-        if mutant.file not in limits:
-            began = time.monotonic()
-            if project.fails(mutant.file, 1800) is not False:
-                broken.append(mutant.file)
-                print(f"{mutant.file}: its tests fail as it is\n", flush=True)
-                continue
-            limits[mutant.file] = 60 + 2 * (time.monotonic() - began)
-            lines = project.lines()
-            everything = {test for tests in lines.values() for test in tests}
-        own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
-        tests = everything if "" in own else own
+        own = TESTS[mutant.file]
+        for test in own:
+            if test not in traced:
+                traced[test] = project.traced(test)
+        failing = [test for test in own if traced[test] is None]
+        if failing:
+            broken[mutant.file] = failing
+            print(f"{mutant.file}: not tried, {', '.join(failing)} fails as it is\n", flush=True)
+            continue
+        known = {test: run for test in own if (run := traced[test]) is not None}
+        tests, wanted = _tests_of(mutant, known)
+        limit = 60 + 2 * sum(known[test].seconds for test in tests)
         path = project.folder / PACKAGE / mutant.file
         text = path.read_bytes()
         path.write_bytes(mutant.applied(text))
-        outcome = bool(tests) and project.fails(mutant.file, limits[mutant.file], tests)
+        outcome = bool(tests) and project.fails(tests, limit, wanted)
         path.write_bytes(text)
         if outcome is False:
             alive.append(mutant)
@@ -342,8 +378,8 @@ def main() -> None:
     print(f"{len(alive)} of {tried} mutants survive ({len(alive) / max(1, tried):.0%})")
     if asked.write is not None:
         asked.write.write_text(json.dumps([asdict(mutant) for mutant in alive], indent=1) + "\n")
-    for file in broken:
-        print(f"not tried: the tests of {file} fail as it is: {' '.join(TESTS[file])}")
+    for file, failing in broken.items():
+        print(f"{file}: not tried, {', '.join(failing)} fails as it is")
     sys.exit(1 if broken else 0)
 
 

@@ -20,14 +20,15 @@ from transduce.tasks.transduce import Output
 from transduce.training import train
 
 COMMON = [
-    "data.train.limit=15000",
-    "train.steps=250",
+    "data.train.limit=5000",
+    "data.valid.limit=200",
+    "train.steps=120",
     "train.batch_tokens=512",
     "train.lr=4e-3",
     "train.warmup=50",
     "train.minutes=null",
     "train.device=cpu",
-    "validation.every=250",
+    "validation.every=120",
     "validation.limit=20",
 ]
 FAMILIES = {
