@@ -44,6 +44,7 @@ TRAINING = [
     "unit/training/test_loop.py",
     f"{RUNS}::test_patience_ends_a_run_that_gets_no_better",
     f"{RUNS}::test_what_the_state_before_the_newest_had_kept_stays",
+    "integration/test_guard.py::test_resuming_after_skipped_updates_is_exact",
 ]
 BATCHES = ["unit/data/batches/test_batch.py", "unit/data/batches/test_blocks.py"]
 EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
@@ -71,7 +72,7 @@ TESTS: dict[str, list[str]] = {
         "unit/training/run_directory/test_best_model.py",
         *TRAINING,
     ],
-    "data/batches/batch.py": BATCHES,
+    "data/batches/batch.py": [*BATCHES, "unit/data/audio/test_corpus.py"],
     "data/batches/bucketing.py": BATCHES,
     "data/batches/blocks.py": BATCHES,
     "data/batches/stream.py": ["unit/data/batches/test_stream.py", *BATCHES],
@@ -87,7 +88,7 @@ TESTS: dict[str, list[str]] = {
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/bootstrap.py": ["unit/evaluation/test_bootstrap.py"],
-    "evaluation/slices.py": ["unit/evaluation/test_slices.py"],
+    "evaluation/slices.py": JUDGING,
     "evaluation/items.py": JUDGING,
     "evaluation/item_results.py": JUDGING,
     "evaluation/judge.py": [*JUDGING, "unit/tasks/test_tag.py"],
