@@ -107,7 +107,7 @@ TESTS: dict[str, list[str]] = {
     "inspection/ablation/measure.py": ABLATION,
     "inspection/ablation/prune.py": ABLATION,
     "inspection/ablation/show.py": ABLATION,
-    "inspection/ablation/trial_data.py": ABLATION,
+    "inspection/ablation/trial_data.py": ["unit/cli/commands/test_compare.py"],
     "inspection/analysis/alignment.py": ALIGNMENT,
     "inspection/analysis/heads.py": ALIGNMENT,
     "inspection/analysis/attention.py": ["unit/inspection/analysis/test_attention.py"],
