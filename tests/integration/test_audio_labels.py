@@ -130,11 +130,10 @@ def corpora(split: str) -> str:
 def tagged(folder: Path) -> Path:
     lists = [corpora(split) for split in COUNTS]
     steps = [
-        "train.steps=300",
-        "train.batch_tokens=1500",
-        "train.lr=8e-3",
-        "validation.every=300",
-        "validation.limit=20",
+        "train.steps=450",
+        "train.batch_tokens=3000",
+        "validation.every=450",
+        "validation.limit=60",
     ]
     recipe = load_recipe(folder / "tones.yaml", [*lists, *steps, "data.folder=" + str(folder)])
     train(recipe, folder / "tagged")
