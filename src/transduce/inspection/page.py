@@ -35,7 +35,16 @@ del { color: var(--bad); text-decoration: none; border-bottom: 2px solid var(--b
 ins { color: var(--good); text-decoration: none; border-bottom: 2px solid var(--good); }
 pre { background: var(--panel); padding: .8rem; overflow-x: auto; font-size: .85rem;
   max-height: 30rem; } details > summary { cursor: pointer; }
-@media print { body { max-width: none; } .card, pre { background: none; } }
+h1, h2, p, figcaption, summary { overflow-wrap: anywhere; } figure { max-width: 100%; }
+@media print {
+  :root { color-scheme: light; --ink: #1d2430; --faint: #667; --line: #d7dbe2; --paper: #fff;
+    --accent: #6b2c91; --good: #1b6e50; --bad: #b03060; --first: #3b6fb6; --second: #c2571a;
+    --third: #2f7f5f; --fourth: #8a5fb0; }
+  body { max-width: none; } .card, pre { background: none; } pre { max-height: none; }
+  pre { white-space: pre-wrap; } tr, figure { break-inside: avoid; }
+  svg { print-color-adjust: exact; }
+  details::details-content { display: block; content-visibility: visible; height: auto; }
+}
 """
 
 
