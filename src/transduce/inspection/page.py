@@ -24,7 +24,7 @@ table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabula
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
   vertical-align: top; } th { font-weight: 600; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
-td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; }
+td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; min-width: 5.5em; }
 .scroll { overflow-x: auto; } .better { color: var(--good); } .worse { color: var(--bad); }
 figure { margin: .5rem 1.2rem .5rem 0; display: inline-block; vertical-align: top; }
 figcaption { color: var(--faint); font-size: .85rem; max-width: 30rem; }

@@ -55,13 +55,13 @@ def ablation_page(ablation: Ablation) -> str:
     lead = (
         f"{ablation.items:,} items of {ablation.corpus}; {title} of the whole model: "
         f"{ablation.value:.{digits}f}. How much worse it is ({unit(ablation)}) without each head; "
-        f"below zero it is better without."
+        f"below zero (green) it is better without."
     )
     found = grids(ablation)
-    strongest = max((float(np.nanmax(grid)) for grid in found.values()), default=0.0)
+    strongest = max((float(np.nanmax(np.abs(grid))) for grid in found.values()), default=0.0)
     maps = []
     for kind, grid_LH in found.items():
-        shown_LH = np.clip(np.nan_to_num(grid_LH) / max(strongest, 1e-12), 0, 1) * STRONGEST
+        shown_LH = np.nan_to_num(grid_LH) / max(strongest, 1e-12) * STRONGEST
         numbers = [
             ["" if np.isnan(one) else f"{one:+.{digits - 1}f}" for one in row_H]
             for row_H in grid_LH

@@ -77,11 +77,16 @@ def nearest(vectors_VD: Floats, number: int) -> list[tuple[int, float]]:
 
 
 def plane_of(vectors_VD: Floats, shown: Sequence[int]) -> Floats:
-    """Where tokens lie on the two axes along which the vocabulary varies most (PCA): [shown, 2]."""
+    """Where tokens lie on the two axes along which the vocabulary varies most (PCA): [shown, 2].
+
+    Each axis is stretched to −1 … 1.
+    """
     centred_VD = vectors_VD - vectors_VD.mean(axis=0)
     _, axes_DD = np.linalg.eigh(centred_VD.T @ centred_VD)
     places_N2 = centred_VD[list(shown)] @ axes_DD[:, [-1, -2]]
-    return np.asarray(places_N2 / np.abs(places_N2).max().clip(1e-12))
+    middle_2 = (places_N2.max(axis=0) + places_N2.min(axis=0)) / 2
+    half_2 = (places_N2.max(axis=0) - places_N2.min(axis=0)) / 2
+    return np.asarray((places_N2 - middle_2) / half_2.clip(1e-12))
 
 
 def _shown(used: list[int], near: dict[int, list[tuple[int, float]]], size: int) -> list[int]:
