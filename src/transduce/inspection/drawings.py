@@ -67,7 +67,7 @@ def heat_map(
 def curves(
     lines: Mapping[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
 ) -> Markup:
-    """Lines over one axis, named where there are several; points that are no numbers are left out."""
+    """Lines over one axis, named where there are several; what is no number is left out."""
     real = {
         name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
         for name, points in lines.items()
