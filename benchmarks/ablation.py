@@ -34,13 +34,12 @@ from transduce.evaluation.bootstrap import paired_difference
 from transduce.evaluation.items import Item
 from transduce.inspection.ablation.measure import (
     KINDS,
-    Ablation,
     Trial,
     measure_heads,
     prune_greedily,
 )
 from transduce.inspection.ablation.prune import pruned
-from transduce.inspection.ablation.show import draw_ablation
+from transduce.inspection.ablation.show import Ablation, draw_ablation
 from transduce.tasks.transduce import Model, load
 
 ROOT = Path(__file__).parent.parent

@@ -14,12 +14,11 @@ from transduce.evaluation.evaluate import evaluate
 from transduce.evaluation.items import Item
 from transduce.evaluation.write import write_evaluation
 from transduce.inspection.ablation.measure import (
-    Ablation,
     Trial,
     measure_heads,
     prune_greedily,
 )
-from transduce.inspection.ablation.show import ablation_page
+from transduce.inspection.ablation.show import Ablation, ablation_page
 from transduce.inspection.compare_page import comparison_page
 from transduce.inspection.report import report_page
 from webdriver import CHROMEDRIVER, CHROMIUM, MISSING, Browser

@@ -90,3 +90,11 @@ def whole_page(title: str, lead: str, sections: Sequence[Markup]) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1>{paragraph(lead, 'faint')}{''.join(sections)}</body></html>\n"
     )
+
+
+def framed(page: str, height: int = 480) -> str:
+    """A page in a frame of its own, as a notebook shows it: without scripts, and apart from it."""
+    return (
+        f'<iframe sandbox="" width="100%" height="{height}" style="border: 0" '
+        f'srcdoc="{escape(page, quote=True)}"></iframe>'
+    )
