@@ -120,10 +120,8 @@ class _RecordedDecoder(BatchDecoder):
     ) -> tuple[tuple[Tensor, Tensor, Tensor], list[Constraint]]:
         source, constraints = super().prepare(requests)
         self.trace.size = self._hypotheses(requests[0])  # required phrases may raise it
-        recording = self.model
-        assert isinstance(recording, _Recording)
         for part in constraints:
-            recording.watch(part)
+            cast(_Recording, self.model).watch(part)
         return source, constraints
 
 
