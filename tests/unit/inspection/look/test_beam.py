@@ -113,6 +113,13 @@ def test_what_a_constraint_bans_is_told_with_the_reason(reason: str) -> None:
         assert nodes[ended][5] == pytest.approx(one["score"], abs=2e-3)
 
 
+def test_each_of_several_constraints_has_its_own_reason() -> None:
+    found = collect(tiny(banned=True), SOURCE, beam=3, exclude=["oo"], include=["tea"])["beam"]
+    reasons = {node[7] for node in found["nodes"] if node[7]}
+    assert any("excluded phrase" in reason for reason in reasons)
+    assert any("required phrase" in reason for reason in reasons)
+
+
 def test_banks_of_required_phrases_are_a_reason_too() -> None:
     beam = collect(tiny(banned=True), SOURCE, beam=3, include=["tea"])["beam"]
     assert beam["phrases"]
