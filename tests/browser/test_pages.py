@@ -85,8 +85,11 @@ def test_it_is_read_from_disk_and_asks_for_nothing(
     drawn = "return [...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
     assert min(browser.run(drawn)) > 100
     assert browser.errors() == []
-    asked = browser.requests()
-    assert [url for url in asked if not url.endswith(f"{name}.html")] == []
+    # A browser that has just started may still tell of its own first, empty page.
+    asked = [
+        url for url in browser.requests() if not url.startswith(("about:", "chrome:", "data:,"))
+    ]
+    assert all(url.startswith("file:") and url.endswith(f"{name}.html") for url in asked), asked
 
 
 @pytest.mark.parametrize("name", PAGES)
