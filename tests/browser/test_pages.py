@@ -87,7 +87,9 @@ def test_it_is_read_from_disk_and_asks_for_nothing(
     assert browser.errors() == []
     # A browser that has just started may still tell of its own first, empty page.
     asked = [
-        url for url in browser.requests() if not url.startswith(("about:", "chrome:", "data:,"))
+        url
+        for url in browser.requests()
+        if not url.startswith(("about:", "chrome:", "chrome-untrusted:", "data:,"))
     ]
     assert all(url.startswith("file:") and url.endswith(f"{name}.html") for url in asked), asked
 
