@@ -22,7 +22,6 @@ from transduce.evaluation.bootstrap import Difference
 from transduce.evaluation.items import Item
 from transduce.inspection import save_figure
 from transduce.inspection.ablation.measure import (
-    Ablation,
     Head,
     Removal,
     Trial,
@@ -33,7 +32,12 @@ from transduce.inspection.ablation.measure import (
     prune_greedily,
 )
 from transduce.inspection.ablation.prune import pruned, save_pruned
-from transduce.inspection.ablation.show import ablation_page, draw_ablation, write_ablation
+from transduce.inspection.ablation.show import (
+    Ablation,
+    ablation_page,
+    draw_ablation,
+    write_ablation,
+)
 from transduce.interop.ctranslate2 import check
 from transduce.models.lens import Gates
 from transduce.nn.attention.multihead import MultiHeadAttention
@@ -273,6 +277,9 @@ def test_the_page_and_pictures(tmp_path: Path) -> None:
     assert "<i>m" not in page
     assert "<script" not in page
     assert page.count("<svg") == 4
+    shown = found._repr_html_()
+    assert shown.startswith('<iframe sandbox=""')
+    assert "<i>" not in shown
     for name in ("a.html", "a.json", "a.png", "a.svg"):
         write_ablation(found, tmp_path / "new" / name)
         assert (tmp_path / "new" / name).stat().st_size > 1000
