@@ -71,8 +71,7 @@ def run_locally(
             worker.process.terminate()
         for worker in running:
             worker.process.join()
-        if running:
-            job.clean()
+        job.clean()
 
 
 def _died(code: int) -> str:

@@ -84,5 +84,6 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
     except ray.exceptions.RayError as error:
         raise HardwareError(f"Ray has failed: {' '.join(str(error).split())[:300]}") from None
     finally:
+        job.clean()
         if own:
             ray.shutdown()

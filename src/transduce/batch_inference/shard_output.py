@@ -58,7 +58,7 @@ def decode_group(job: Job, group: Group, decoder: Decoder) -> list[Decoded]:
 
 
 def _check_keys(row: Row, names: list[str]) -> None:
-    """A key of the output that an object of a JSONL file has already is not replaced."""
+    """An object of a JSONL file that has a key of the output already is a bad row."""
     if isinstance(row.fields, dict) and (taken := [name for name in names if name in row.fields]):
         row.problem = row.problem or f"the line has a key {taken[0]} already"
         del row.fields[taken[0]]
