@@ -30,7 +30,9 @@ class Progress:
         self.total = sum(shard.lines for shard in shards)
         self.finished = 0
         """Lines of finished shards."""
-        self.stream = sys.stderr if stream is None else stream
+        # Behind the filter of control characters: a line of numbers that erases the one before.
+        own = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+        self.stream = own if stream is None else stream
         self.terminal = self.stream is not None and self.stream.isatty()
         self.clock = clock
         self.begin = self.told = clock()

@@ -251,7 +251,8 @@ def _summary(job: Job) -> None:
     done = len(job.shards) - left
     print(f"{job.folder}: {done:,} of {len(job.shards):,} shards, {job.lines:,} lines in all")
     if empty or kept:
-        print(f"{empty:,} lines have an empty output, {kept:,} a warning: {job.folder / 'errors'}")
+        lines = "line has" if empty == 1 else "lines have"
+        print(f"{empty:,} {lines} an empty output, {kept:,} a warning: {job.folder / 'errors'}")
 
 
 def _now_and_then() -> Callable[[str], None]:
