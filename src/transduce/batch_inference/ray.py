@@ -47,6 +47,7 @@ def load_ray() -> Any:
 def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> None:
     """Decode shards with so many actors; Ray restarts those that die. Raises a worker's error.
 
+    0 workers: one for each GPU of the cluster, or else for each CPU.
     The cluster is that of RAY_ADDRESS; without it, one on this machine, until the end.
     """
     ray = load_ray()
@@ -57,7 +58,9 @@ def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> 
     if own:
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
     try:
-        gpus = 0 if device == "cpu" else min(1, int(ray.cluster_resources().get("GPU", 0)))
+        there = ray.cluster_resources()
+        gpus = 0 if device == "cpu" else min(1, int(there.get("GPU", 0)))
+        workers = workers or max(1, int(there.get("GPU" if gpus else "CPU", 1)))
         environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         Actor = ray.remote(
             num_cpus=1,

@@ -216,7 +216,7 @@ def batch(
         if todo and engine == "ray":
             from transduce.batch_inference.ray import run_on_ray
 
-            run_on_ray(job, shards, workers or count_cores(), device)
+            run_on_ray(job, shards, workers, device)
         elif todo:
             from transduce.batch_inference.local import run_locally
 
