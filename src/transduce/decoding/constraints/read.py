@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.decoding.constraints.segmentations import Segmentations
 from transduce.errors import ModelError
 
 MAX_TOKENS = 1000  # tokens of a prefix or a phrase
@@ -40,13 +41,24 @@ def included(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]
 
 
 def excluded(given: Phrases, count: int, tokens: Tokens) -> list[list[list[int]]]:
-    """Banned phrases: those that no output may contain; phrases with unknown tokens are dropped."""
+    """Banned phrases: those that no output may contain; phrases with unknown tokens are dropped.
+
+    With subwords a phrase is banned however it is cut into tokens.
+    """
     if given is None:
         return [[]] * count
     listed = _phrases("exclude", given, count)
-    known = _encoded("exclude", listed, tokens)
+    known = {
+        phrase: [ids]
+        for phrase, ids in _encoded("exclude", listed, tokens).items()
+        if UNKNOWN not in ids
+    }
+    if tokens.level == "subword":
+        segmentations = Segmentations(tokens)
+        known = {phrase: segmentations.of(ids) for phrase, (ids,) in known.items()}
     return [
-        [known[phrase] for phrase in phrases if UNKNOWN not in known[phrase]] for phrases in listed
+        [ids for phrase in dict.fromkeys(phrases) for ids in known.get(phrase, ())]
+        for phrases in listed
     ]
 
 
