@@ -1,0 +1,154 @@
+"""Translation of documents by the models of language pairs, all segments of one in a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+
+from transduce.serving.documents import Segments
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.languages import Detected, Detector
+from transduce.serving.models import Catalogue, Served
+
+# The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
+SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
+VOCABULARY = 2_000  # tokens that the profile of a language without one is made from
+SPECIAL = 4  # tokens that are no text
+
+
+class Translator:
+    """Translates documents by the models of a catalogue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.catalogue = engine, engine.catalogue
+        self.targets = targets_of(self.catalogue)
+        self.detector = _detector(self.catalogue)
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages, of sources or targets."""
+        return sorted({*self.targets, *(one for some in self.targets.values() for one in some)})
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raise TooLarge for more, or longer, than one request may have."""
+        limits = self.engine.limits
+        if len(texts) > limits.texts:
+            raise TooLarge(f"there are {len(texts)} texts; a request may have {limits.texts}")
+        longest = max(map(len, texts), default=0)
+        if longest > limits.characters:
+            raise TooLarge(f"a text has {longest:,} characters; it may have {limits.characters:,}")
+
+    def detect(self, document: Segments, target: str) -> Detected:
+        """The likeliest language of a document among those with a model into the target.
+
+        Of one without letters it is the first of them, with a confidence of 0.
+        """
+        sources = [
+            source for source in self.targets if self.catalogue.for_pair(source, target) is not None
+        ]
+        if not sources:
+            raise BadRequest(
+                f"no model here translates into {target!r:.20}; there are {self._pairs()}"
+            )
+        found = self.detector.detect(" ".join(document.texts))
+        return next((one for one in found if one.language in sources), Detected(sources[0], 0.0))
+
+    async def translate(
+        self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1
+    ) -> tuple[list[Detected], list[list[str]]]:
+        """The source language of each document, and its translations, the best first.
+
+        source: None detects it. Documents of one language go to its model together. Raises
+        BadRequest for a pair that no model translates.
+        """
+        if source is None:
+            sources = [self.detect(one, target) for one in documents]
+        else:
+            sources = [Detected(source, 1.0)] * len(documents)
+        found: dict[int, list[str]] = {}
+        for language in dict.fromkeys(one.language for one in sources):
+            served = self.catalogue.for_pair(language, target)
+            if served is None:
+                raise BadRequest(
+                    f"no model here translates from {language!r:.20} to {target!r:.20}; there are "
+                    f"{self._pairs()}"
+                )
+            places = [n for n, one in enumerate(sources) if one.language == language]
+            some = await self._by(served, [documents[n] for n in places], nbest)
+            found |= dict(zip(places, some, strict=True))
+        return sources, [found[n] for n in range(len(documents))]
+
+    async def _by(
+        self, served: Served, documents: Sequence[Segments], nbest: int
+    ) -> list[list[str]]:
+        """Each document in up to `nbest` versions: the first has the best hypothesis of each
+        segment, the second the second best, and so on."""
+        parts_of = {text: fitting(served, text) for one in documents for text in one.texts}
+        unique = list(dict.fromkeys(part for parts in parts_of.values() for part in parts))
+        settings = {} if nbest == 1 else {"nbest": nbest}
+        hypotheses: dict[str, list[str]] = {}
+        for start in range(0, len(unique), self.engine.limits.texts):
+            some = unique[start : start + self.engine.limits.texts]
+            outputs = await self.engine.run(served, some, **settings)
+            for text, output in zip(some, outputs, strict=True):
+                hypotheses[text] = [one.text for one in output.alternatives] or [output.text]
+
+        def version(text: str, number: int) -> str:
+            found = (hypotheses[part] for part in parts_of[text])
+            return " ".join(one[min(number, len(one) - 1)] for one in found)
+
+        translated = []
+        for one in documents:
+            versions = [one.join([version(text, n) for text in one.texts]) for n in range(nbest)]
+            translated.append(list(dict.fromkeys(versions)))
+        return translated
+
+    def _pairs(self) -> str:
+        pairs = [f"{s}-{t}" for s, into in self.targets.items() for t in into]
+        return ", ".join(pairs) or "no models of language pairs"
+
+
+def targets_of(models: Catalogue) -> dict[str, list[str]]:
+    """The target languages of each source language."""
+    found: dict[str, list[str]] = {}
+    for source, target in models.pairs():
+        found.setdefault(source, []).append(target)
+    return {source: sorted(found[source]) for source in sorted(found)}
+
+
+def _detector(models: Catalogue) -> Detector:
+    vocabularies: Mapping[str, Sequence[str]] = {
+        one.pair[0]: list(islice(one.model.source_tokens.names(), SPECIAL, VOCABULARY))
+        for one in models.values()
+        if one.pair and not one.takes_audio
+    }
+    return Detector(targets_of(models), vocabularies)
+
+
+def fitting(served: Served, text: str) -> list[str]:
+    """A text in parts that the model was trained to read: whole, if it is short enough.
+
+    A longer one is cut at the ends of sentences, and a longer sentence between words.
+    """
+    tokens, longest = served.model.source_tokens, served.model.recipe.data.max_length
+    if len(tokens.encode(text)) <= longest:
+        return [text]
+    parts: list[str] = []
+    for sentence in cut_after(text, SENTENCE_END):
+        whole = len(tokens.encode(sentence)) <= longest
+        for piece in [sentence] if whole else sentence.split():
+            joined = f"{parts[-1]} {piece}" if parts else piece
+            if parts and len(tokens.encode(joined)) <= longest:
+                parts[-1] = joined
+            else:
+                parts.append(piece)
+    return parts
+
+
+def cut_after(text: str, end: re.Pattern[str]) -> list[str]:
+    """The text cut after each match, without white space around the parts."""
+    places = [0, *(found.end() for found in end.finditer(text)), len(text)]
+    parts = [text[a:b].strip() for a, b in pairwise(places)]
+    return [part for part in parts if part]

@@ -1,0 +1,136 @@
+"""Documents: markup, times and entities stay as they are around what is translated."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.serving.documents import (
+    Segments,
+    html_segments,
+    srt_segments,
+    text_segments,
+    vtt_segments,
+)
+
+
+def upper(found: Segments) -> str:
+    return found.join([text.upper() for text in found.texts])
+
+
+def test_tags_attributes_comments_and_scripts_are_kept() -> None:
+    source = (
+        "<!DOCTYPE html>\n<html><head><title>tea &amp; cake</title>"
+        '<script>if (a<b) { say("tea") }</script><style>p > b {}</style></head>\n'
+        '<body class="x" data-y=\'a > b\'><p title="of tea">a cup\n  of <B>tea</b ><br/></p>'
+        "<!-- tea --><pre>tea</pre><code>tea <b>tea</b></code> uncle</body></html>\n"
+    )
+    found = html_segments(source)
+    assert found.texts == ["tea & cake", "a cup of", "tea", "uncle"]
+    expected = source.replace(">tea &amp; cake<", ">TEA &amp; CAKE<")
+    expected = expected.replace("a cup\n  of ", "A CUP OF ").replace("<B>tea</b >", "<B>TEA</b >")
+    assert upper(found) == expected.replace(" uncle<", " UNCLE<")
+
+
+def test_what_is_marked_is_not_translated() -> None:
+    source = '<p translate="no">tea <i>cup</i></p><span class="a notranslate">iroh</span><p>tea</p>'
+    assert html_segments(source).texts == ["tea"]
+    assert html_segments("<code>a<br><b>b</code>tea").texts == ["tea"]  # <b> is never closed
+
+
+def test_entities_come_back_as_they_were() -> None:
+    source = "<p>1 &lt; 2 &amp; tea&nbsp;&copy; &#8212; caf&eacute; a<b>"
+    found = html_segments(source)
+    assert found.texts == ["1 < 2 & tea\xa0© — café a"]
+    assert found.join(found.texts) == source
+    assert html_segments("tea").join(["<script> & é"]) == "&lt;script&gt; &amp; é"
+
+
+@given(st.text(alphabet="<>&/!-=\"' \nabé;#3ptx[]?", max_size=60))
+def test_any_markup_survives(source: str) -> None:
+    """What is not a segment is the source, character by character; tags stay the same tags."""
+    found = html_segments(source)
+    marked = found.join(["\0"] * len(found.texts))
+    rest = source
+    for kept in marked.split("\0"):
+        assert kept in rest
+        rest = rest[rest.index(kept) + len(kept) :]
+    assert tags(upper(found)) == tags(source)
+
+
+def tags(source: str) -> list[str]:
+    found: list[str] = []
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.append(self.get_starttag_text() or "")
+
+        def handle_endtag(self, tag: str) -> None:
+            found.append(tag)
+
+    parser = Tags()
+    parser.feed(source)
+    parser.close()
+    return found
+
+
+def test_lines_of_text_and_their_ends_are_kept() -> None:
+    source = "  a cup\r\n\r\nof tea \n---\n\ttea"
+    found = text_segments(source)
+    assert found.texts == ["a cup", "of tea", "tea"]
+    assert upper(found) == "  A CUP\r\n\r\nOF TEA \n---\n\tTEA"
+
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+<i>a cup of tea</i>
+
+2
+00:00:03,000 --> 00:00:04,000 X1:40
+- tea & cake?
+- no
+
+3
+00:00:05,000 --> 00:00:06,000
+uncle iroh made a cup of tea
+and zuko spilt it
+"""
+
+
+def test_subrip_keeps_numbers_times_and_tags() -> None:
+    found = srt_segments(SRT)
+    assert found.texts == [
+        "a cup of tea",
+        "tea & cake?",
+        "no",
+        "uncle iroh made a cup of tea and zuko spilt it",
+    ]
+    shown = upper(found)
+    lines, before = shown.splitlines(), SRT.splitlines()
+    assert len(lines) == len(before)
+    assert [one for one in lines if "-->" in one] == [one for one in before if "-->" in one]
+    assert "<i>A CUP OF TEA</i>" in shown
+    assert "- TEA & CAKE?\n- NO\n" in shown
+    # As many lines as before, of about the same length.
+    assert lines[-2:] == ["UNCLE IROH MADE A CUP OF", "TEA AND ZUKO SPILT IT"]
+
+
+def test_a_short_translation_takes_one_line() -> None:
+    found = srt_segments("1\n00:00:01,000 --> 00:00:02,000\na cup\nof tea\n")
+    assert found.join(["tee"]) == "1\n00:00:01,000 --> 00:00:02,000\ntee\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_webvtt_keeps_notes_styles_and_voices(end: str) -> None:
+    source = (
+        "\ufeffWEBVTT - of tea\n\nNOTE tea\ntea\n\nSTYLE\n::cue { color: tea }\n\n\n"
+        "tea\n00:01.000 --> 00:02.000 align:start\n<v Iroh>tea &amp; cake</v>\n<i>tea</i>\n"
+    ).replace("\n", end)
+    found = vtt_segments(source)
+    assert found.texts == ["tea & cake", "tea"]
+    expected = source.replace("tea &amp; cake", "TEA &amp; CAKE").replace("<i>tea", "<i>TEA")
+    assert upper(found) == expected
+    assert found.join(["a < b", "tea"]).count("a &lt; b") == 1
