@@ -1,1 +1,1 @@
-"""The protocols of other services: LibreTranslate, OpenAI, DeepL; each in its own words."""
+"""Protocols of other services: each module has PREFIXES, routes and error (see app.py)."""
