@@ -11,17 +11,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs the extra serve")
-from served import catalogue, english_german, german_english, served
-
-from transduce.serving.auth import Keys
-from transduce.serving.settings import ServiceSettings
+from served import english_german, german_english, served, skip_without
 from transduce.tasks.model import Model
+
+skip_without()
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with served(catalogue()) as address:
+    with served() as address:
         yield address
 
 
@@ -184,9 +182,8 @@ def test_other_endpoints(url: str) -> None:
 
 
 def test_api_keys_in_body_query_and_header() -> None:
-    settings = ServiceSettings(keys=Keys(["leaf"]))
     asked = {"q": "tea", "source": "en", "target": "de"}
-    with served(catalogue(), settings) as url:
+    with served(keys=["leaf"]) as url:
         status, found, _ = refused(f"{url}/translate", asked)
         assert status == 403
         assert "API key" in found["error"]

@@ -45,8 +45,9 @@ PROTOCOLS = ("libretranslate", "openai", "deepl")
 class ProtocolModule(Protocol):
     """What a module of a protocol has.
 
-    It may also have OPEN, paths that need no API key, and KEY_IN_BODY, paths whose handler looks
-    for the key in the body and calls settings.keys.require itself.
+    It may also have OPEN, paths that need no API key (one that ends in / is for all directly below
+    it), and KEY_IN_BODY, paths whose handler looks for the key in the body and calls
+    settings.keys.require itself.
     """
 
     PREFIXES: Sequence[str]
@@ -159,8 +160,12 @@ class Service:
                 most = limits.upload_bytes if multipart else limits.body_bytes
                 if int(value) > most:
                     raise TooLarge(f"the body has {int(value):,} bytes; the maximum is {most:,}")
-        if self.settings.keys.required and scope["path"] not in self._keyless:
+        if self.settings.keys.required and not self._is_keyless(scope["path"]):
             self.settings.keys.require(Request(scope))
+
+    def _is_keyless(self, path: str) -> bool:
+        below = path[: path.rindex("/") + 1] if path.count("/") > 1 else path
+        return path in self._keyless or below in self._keyless
 
     async def _respond(self, exchange: _Exchange, scope: Scope, response: Response) -> None:
         # A client that goes away now needs no answer.
