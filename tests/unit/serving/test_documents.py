@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transduce.decoding.output import Output
 from transduce.serving.documents import (
     Segments,
     html_segments,
@@ -15,6 +20,7 @@ from transduce.serving.documents import (
     text_segments,
     vtt_segments,
 )
+from transduce.serving.documents.alignment import alignment_of
 
 
 def upper(found: Segments) -> str:
@@ -29,7 +35,8 @@ def test_tags_attributes_comments_and_scripts_are_kept() -> None:
         "<!-- tea --><pre>tea</pre><code>tea <b>tea</b></code> uncle</body></html>\n"
     )
     found = html_segments(source)
-    assert found.texts == ["tea & cake", "a cup of", "tea", "uncle"]
+    assert found.texts == ["tea & cake", "a cup of tea", "uncle"]
+    # A sentence is one segment, whatever is bold in it; of a <code> at its edge nothing is left.
     expected = source.replace(">tea &amp; cake<", ">TEA &amp; CAKE<")
     expected = expected.replace("a cup\n  of ", "A CUP OF ").replace("<B>tea</b >", "<B>TEA</b >")
     assert upper(found) == expected.replace(" uncle<", " UNCLE<")
@@ -134,3 +141,95 @@ def test_webvtt_keeps_notes_styles_and_voices(end: str) -> None:
     expected = source.replace("tea &amp; cake", "TEA &amp; CAKE").replace("<i>tea", "<i>TEA")
     assert upper(found) == expected
     assert found.join(["a < b", "tea"]).count("a &lt; b") == 1
+
+
+class Given:
+    """An alignment by a table of words: source word to target words."""
+
+    def __init__(self, source: str, target: str, links: dict[str, str]) -> None:
+        self.source, self.target, self.links = source, target, links
+
+    def find(self, start: int, end: int) -> tuple[int, int]:
+        words = self.source[start:end].split()
+        places = [self.target.index(self.links[word]) for word in words]
+        last = max(words, key=lambda word: self.target.index(self.links[word]))
+        return min(places), max(places) + len(self.links[last])
+
+
+def test_tags_follow_their_words() -> None:
+    source = '<p>I have <b>seen</b> a <a href="x"><i>blue</i> cup</a>.</p>'
+    found = html_segments(source)
+    assert found.texts == ["I have seen a blue cup."]
+    links = {"I": "Ich", "have": "habe", "seen": "gesehen", "a": "eine"}
+    links |= {"blue": "blaue", "cup": "Tasse"}
+    text = "Ich habe eine blaue Tasse gesehen."
+    expected = '<p>Ich habe eine <a href="x"><i>blaue</i> Tasse</a> <b>gesehen</b>.</p>'
+    assert found.join([Given(found.texts[0], text, links)]) == expected
+
+
+def test_markup_that_stands_alone_keeps_its_place_among_the_words() -> None:
+    source = 'take <code>tea</code> with <img src="cup"> uncle<!-- iroh --> now'
+    found = html_segments(source)
+    assert found.texts == ["take with uncle now"]
+    assert upper(found) == ('TAKE <code>tea</code> WITH <img src="cup"> UNCLE<!-- iroh --> NOW')
+
+
+def test_an_element_around_all_of_it_is_no_part_of_the_segment() -> None:
+    found = html_segments(" <b> <i>tea cup</i></b> <br><i>a</i> <u>b</u> ")
+    assert found.texts == ["tea cup", "a b"]
+    assert [len(tags) for tags in found.tags] == [0, 2]
+    assert upper(found) == " <b> <i>TEA CUP</i></b> <br><i>A</i> <u>B</u> "
+
+
+@given(
+    st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<br>", "<img>", "tea ", "cup "])),
+    st.randoms(use_true_random=False),
+)
+def test_no_tag_is_lost_whatever_the_alignment(pieces: list[str], chance: random.Random) -> None:
+    class Anywhere:
+        target = "eine Tasse Tee"
+
+        def find(self, start: int, end: int) -> tuple[int, int]:
+            first = chance.choice([0, 5, 11, 14])
+            return first, max(first, chance.choice([0, 4, 10, 14]))
+
+    found = html_segments("".join(pieces))
+    written = found.join([Anywhere()] * len(found.texts))
+    assert sorted(tags(written)) == sorted(tags("".join(pieces)))
+    text = re.sub(" *<[^>]*>", "", written)
+    assert text.replace(" ", "").count("eineTasseTee") == len(found.texts)
+    if found.texts and balanced("".join(pieces)):
+        assert balanced(written)
+
+
+def balanced(source: str) -> bool:
+    waiting: list[str] = []
+    for tag in re.findall("</?[bi]>", source):
+        if tag[1] != "/":
+            waiting.append(tag[1])
+        elif not waiting or waiting.pop() != tag[2]:
+            return False
+    return not waiting
+
+
+def test_words_are_aligned_by_attention() -> None:
+    source, text = "a blue cup.", "eine Tasse, blau"
+    weights = np.zeros((6, 5), np.float32)
+    # Target tokens ei ne Tasse , bl(au), source tokens a blue cup . END; the last token is END.
+    for target, chosen in enumerate([0, 0, 2, 3, 1, 4]):
+        weights[target] = 0.1
+        weights[target, chosen] = 0.6
+    output = Output(
+        text,
+        0.0,
+        tokens=["▁ei", "ne", "▁Tasse", ",", "▁blau", "</s>"],
+        source_tokens=["▁a", "▁blue", "▁cup", ".", "</s>"],
+        attention=weights[None, None],
+    )
+    found = alignment_of(source, output)
+    assert text[slice(*found.find(2, 6))] == "blau"
+    assert text[slice(*found.find(0, 1))] == "eine"
+    assert text[slice(*found.find(7, 10))] == "Tasse"
+    # Without attention, or with tokens that are not in the text: by position.
+    for other in (replace(output, attention=None), replace(output, source_tokens=["?", "</s>"])):
+        assert text[slice(*alignment_of(source, other).find(2, 6))] == "Tasse"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
+from typing import Any
 
+from transduce.decoding.output import Output
+from transduce.models.lens import attentions
+from transduce.models.lens.parts import is_to_source
 from transduce.serving.documents import Segments
+from transduce.serving.documents.alignment import Alignment, alignment_of
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.languages import Detected, Detector
 from transduce.serving.models import Catalogue, Served
+from transduce.tasks.transduce import Transducer
 
 # The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
@@ -86,16 +92,18 @@ class Translator:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
         parts_of = {text: fitting(served, text) for one in documents for text in one.texts}
-        unique = list(dict.fromkeys(part for parts in parts_of.values() for part in parts))
-        settings = {} if nbest == 1 else {"nbest": nbest}
-        hypotheses: dict[str, list[str]] = {}
-        for start in range(0, len(unique), self.engine.limits.texts):
-            some = unique[start : start + self.engine.limits.texts]
-            outputs = await self.engine.run(served, some, **settings)
-            for text, output in zip(some, outputs, strict=True):
-                hypotheses[text] = [one.text for one in output.alternatives] or [output.text]
+        marked = {
+            text
+            for one in documents
+            for text, tags in zip(one.texts, one.tags, strict=True)
+            if tags and len(parts_of[text]) == 1
+        }
+        outputs = await self._run(served, parts_of.values(), marked, nbest)
+        hypotheses = {text: _different_texts(output) for text, output in outputs.items()}
 
-        def version(text: str, number: int) -> str:
+        def version(text: str, number: int) -> str | Alignment:
+            if text in marked and number == 0:
+                return alignment_of(text, outputs[text])
             found = (hypotheses[part] for part in parts_of[text])
             return " ".join(one[min(number, len(one) - 1)] for one in found)
 
@@ -104,6 +112,24 @@ class Translator:
             versions = [one.join([version(text, n) for text in one.texts]) for n in range(nbest)]
             translated.append(list(dict.fromkeys(versions)))
         return translated
+
+    async def _run(
+        self, served: Served, texts: Iterable[list[str]], marked: Collection[str], nbest: int
+    ) -> dict[str, Output]:
+        """The output of each text, once; with attention for those with inline markup."""
+        settings: dict[str, Any] = {}
+        if nbest > 1:  # some may differ in their tokens alone; those of the beam cost nothing
+            settings["nbest"] = max(2 * nbest - 1, served.model.recipe.decode.beam)
+        found: dict[str, Output] = {}
+        unique = dict.fromkeys(part for parts in texts for part in parts)
+        for attention in (False, True) if has_attention(served) else (False,):
+            some = [t for t in unique if (t in marked and has_attention(served)) == attention]
+            for start in range(0, len(some), self.engine.limits.texts):
+                batch = some[start : start + self.engine.limits.texts]
+                asked = {**settings, "attention": True} if attention else settings
+                outputs = await self.engine.run(served, batch, **asked)
+                found |= dict(zip(batch, outputs, strict=True))
+        return found
 
     def _pairs(self) -> str:
         pairs = [f"{s}-{t}" for s, into in self.targets.items() for t in into]
@@ -125,6 +151,18 @@ def _detector(models: Catalogue) -> Detector:
         if one.pair and not one.takes_audio
     }
     return Detector(targets_of(models), vocabularies)
+
+
+def has_attention(served: Served) -> bool:
+    """Whether outputs can have attention to the source; exports to other engines cannot."""
+    model = served.model
+    if not isinstance(model, Transducer) or model.engine is not None:
+        return False
+    return any(is_to_source(name) for name in attentions(model.network))
+
+
+def _different_texts(output: Output) -> list[str]:
+    return list(dict.fromkeys([output.text, *(one.text for one in output.alternatives)]))
 
 
 def fitting(served: Served, text: str) -> list[str]:
