@@ -71,7 +71,7 @@ def test_a_list_with_alternatives(url: str, model: Model) -> None:
     sources = ["a cup of tea", "", "uncle"]
     asked = {"q": sources, "source": "en", "target": "de", "alternatives": 2}
     found = post(f"{url}/translate", asked)
-    outputs = model.run(sources, nbest=5)
+    outputs = model.run(sources, nbest=9)
     assert found["translatedText"] == [one.text for one in outputs]
     different = list(dict.fromkeys(one.text for one in outputs[0].alternatives))
     assert found["alternatives"][0] == different[1:3]

@@ -22,6 +22,7 @@ from transduce.tasks.transduce import Transducer
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 VOCABULARY = 2_000  # tokens that the profile of a language without one is made from
 SPECIAL = 4  # tokens that are no text
+SPARE = 4  # hypotheses for each alternative: many differ in their tokens, not in their text
 
 
 class Translator:
@@ -118,8 +119,8 @@ class Translator:
     ) -> dict[str, Output]:
         """The output of each text, once; with attention for those with inline markup."""
         settings: dict[str, Any] = {}
-        if nbest > 1:  # some may differ in their tokens alone; those of the beam cost nothing
-            settings["nbest"] = max(2 * nbest - 1, served.model.recipe.decode.beam)
+        if nbest > 1:
+            settings["nbest"] = max(1 + SPARE * (nbest - 1), served.model.recipe.decode.beam)
         found: dict[str, Output] = {}
         unique = dict.fromkeys(part for parts in texts for part in parts)
         for attention in (False, True) if has_attention(served) else (False,):
