@@ -206,6 +206,12 @@ def test_stop_sequences(client: Any) -> None:
     chunks = list(client.completions.create(**asked, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == found.text
     assert chunks[-1].choices[0].finish_reason == "stop"
+    # Its tokens are not among those with log-probabilities.
+    found = client.completions.create(**asked, logprobs=0).choices[0]
+    assert "".join(found.logprobs.tokens) == found.text
+    chunks = list(client.completions.create(**asked, logprobs=0, stream=True))
+    tokens = [token for chunk in chunks for token in chunk.choices[0].logprobs.tokens]
+    assert "".join(tokens) == found.text
 
 
 def test_log_probabilities(client: Any) -> None:
@@ -361,9 +367,10 @@ def test_a_wrong_key() -> None:
     with served(keys=["leaf"]) as url:
         with (
             openai.OpenAI(base_url=f"{url}/v1", api_key="bag") as client,
-            pytest.raises(openai.PermissionDeniedError) as caught,
+            pytest.raises(openai.AuthenticationError) as caught,
         ):
             client.models.list()
         assert "API key" in caught.value.message
+        assert caught.value.code == "invalid_api_key"
         with openai.OpenAI(base_url=f"{url}/v1", api_key="leaf") as client:
             assert len(client.models.list().data) == 5

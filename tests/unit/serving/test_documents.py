@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transduce.decoding.output import Output
@@ -57,6 +57,8 @@ def test_entities_come_back_as_they_were() -> None:
 
 
 @given(st.text(alphabet="<>&/!-=\"' \nabé;#3ptx[]?", max_size=60))
+@example("<![3")  # on which Python's own parser fails
+@example("a<![CDATA[b]]>c<!a<?b>")
 def test_any_markup_survives(source: str) -> None:
     """What is not a segment is the source, character by character; tags stay the same tags."""
     found = html_segments(source)
@@ -65,7 +67,8 @@ def test_any_markup_survives(source: str) -> None:
     for kept in marked.split("\0"):
         assert kept in rest
         rest = rest[rest.index(kept) + len(kept) :]
-    assert tags(upper(found)) == tags(source)
+    if "<![" not in source:  # the parser of this test is Python's own
+        assert tags(upper(found)) == tags(source)
 
 
 def tags(source: str) -> list[str]:

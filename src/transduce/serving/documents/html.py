@@ -136,6 +136,13 @@ class _Parser(HTMLParser):
     def unknown_decl(self, data: str) -> None:
         self._begin("block")
 
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """<![ up to the next >, as browsers read it; Python's own fails on what is not SGML."""
+        end = self.rawdata.find(">", i)
+        if end >= 0:
+            self.unknown_decl(self.rawdata[i:end])
+        return end + 1 or -1
+
     # ---------------------------------------------------------------------- cutting
 
     @property

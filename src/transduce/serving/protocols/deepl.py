@@ -16,7 +16,7 @@ from transduce.serving.errors import ServiceError
 from transduce.serving.languages import name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.parameters import ParameterError, Parameters, read_any
-from transduce.serving.protocols.translation import Translator
+from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
 
 PREFIXES = ("/v2/",)
@@ -75,7 +75,7 @@ class DeepL:
         source = asked.text("source_lang", "") or None
         cut = _cut(asked)
         self.translator.check_texts(texts)
-        documents = [cut(text) for text in texts]
+        documents = await cut_all(cut, texts)
         detected, found = await self.translator.translate(documents, source, target)
         self.characters += sum(map(len, texts))
         return json_response(

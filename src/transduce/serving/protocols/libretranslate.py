@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from transduce.serving.documents import html_segments, text_segments
 from transduce.serving.engine import Engine
-from transduce.serving.errors import ServiceError
+from transduce.serving.errors import ServiceError, TooLarge
 from transduce.serving.languages import Detected, name_of
 from transduce.serving.protocols.answers import json_response
 from transduce.serving.protocols.libretranslate_files import FORMATS, Results, read_document
@@ -22,7 +22,7 @@ from transduce.serving.protocols.parameters import (
     parse_form,
     read_any,
 )
-from transduce.serving.protocols.translation import Translator
+from transduce.serving.protocols.translation import Translator, cut_all
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.uploads import receive_form
 
@@ -82,12 +82,13 @@ class LibreTranslate:
         asked = await self._read(request)
         texts, target = asked.texts("q"), asked.text("target")
         source = asked.text("source", AUTO)
-        cut = html_segments if asked.choice("format", ("text", "html"), "text") == "html" else None
+        html = asked.choice("format", ("text", "html"), "text") == "html"
+        cut = html_segments if html else text_segments
         alternatives = asked.whole("alternatives", 0, 0, MAX_ALTERNATIVES) or 0
         self.translator.check_texts(texts)
         if not asked.typed:  # forms have line ends of their own
             texts = [text.replace("\r\n", "\n") for text in texts]
-        documents = [(cut or text_segments)(text) for text in texts]
+        documents = await cut_all(cut, texts)
         detected, versions = await self.translator.translate(
             documents, None if source == AUTO else source, target, 1 + alternatives
         )
@@ -124,12 +125,17 @@ class LibreTranslate:
             if upload is None:
                 raise ParameterError("there is no file; send one in the field file", "file")
             target, source = asked.text("target"), asked.text("source", AUTO)
-            contents = await asyncio.to_thread(upload.path.read_bytes)
-        document = read_document(upload.filename, contents)
+            if upload.size > self.settings.limits.body_bytes:
+                raise TooLarge(
+                    f"the file has {upload.size:,} bytes; a file to translate may have "
+                    f"{self.settings.limits.body_bytes:,}"
+                )
+            document = await asyncio.to_thread(read_document, upload.filename, upload.path)
         _, ((text, *_),) = await self.translator.translate(
             [document], None if source == AUTO else source, target
         )
         key = self.results.add(upload.filename, target, text)
+        self.results.expire_later()
         return json_response({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
 
     async def download_file(self, request: Request) -> Response:

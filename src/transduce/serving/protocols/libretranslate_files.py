@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -33,14 +34,15 @@ MOST_BYTES = 1 << 30  # of all results together
 UNSAFE = re.compile(r"[^\w.-]+")
 
 
-def read_document(name: str, contents: bytes) -> Segments:
-    """The segments of a file, by the ending of its name. Raises BadRequest."""
+def read_document(name: str, path: Path) -> Segments:
+    """The segments of a file, by the ending of the client's name of it. Raises BadRequest."""
     ending = PurePosixPath(name).suffix.lower()
     if ending not in FORMATS:
         raise BadRequest(
             f"files of type {ending or 'no ending'} cannot be translated; there are "
             f"{', '.join(FORMATS)}"
         )
+    contents = path.read_bytes()
     encoding = "utf-16" if contents[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
         return FORMATS[ending](contents.decode(encoding))
@@ -81,6 +83,10 @@ class Results:
         expires = time.monotonic() + self.lifetime
         self._results[key] = _Result(path, shown, expires, len(contents))
         return key
+
+    def expire_later(self) -> None:
+        """Remove what was added until now when its time has come; within an event loop."""
+        asyncio.get_running_loop().call_later(self.lifetime, self._forget_old)
 
     def response(self, key: str) -> Response:
         """The file of a name. Raises ServiceError for one that is not there (any more)."""

@@ -123,7 +123,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """The object of a JSON body. Raises ParameterError."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ParameterError(f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ParameterError('the body must be a JSON object, such as {"name": "value"}')

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from transduce.decoding.output import Output
 from transduce.models.lens import attentions
@@ -22,7 +23,12 @@ from transduce.tasks.transduce import Transducer
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
 VOCABULARY = 2_000  # tokens that the profile of a language without one is made from
 SPECIAL = 4  # tokens that are no text
+AT_ONCE = 10_000  # characters that are cut into segments and tokens within the event loop
+DETECTED = 2_000  # detecting a language takes as long as cutting so many
 SPARE = 4  # hypotheses for each alternative: many differ in their tokens, not in their text
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Translator:
@@ -71,7 +77,9 @@ class Translator:
         BadRequest for a pair that no model translates.
         """
         if source is None:
-            sources = [self.detect(one, target) for one in documents]
+            sources = await _apply(
+                lambda one: self.detect(one, target), documents, DETECTED * len(documents)
+            )
         else:
             sources = [Detected(source, 1.0)] * len(documents)
         found: dict[int, list[str]] = {}
@@ -92,7 +100,9 @@ class Translator:
     ) -> list[list[str]]:
         """Each document in up to `nbest` versions: the first has the best hypothesis of each
         segment, the second the second best, and so on."""
-        parts_of = {text: fitting(served, text) for one in documents for text in one.texts}
+        texts = list(dict.fromkeys(text for one in documents for text in one.texts))
+        parts = await _apply(lambda text: fitting(served, text), texts, sum(map(len, texts)))
+        parts_of = dict(zip(texts, parts, strict=True))
         marked = {
             text
             for one in documents
@@ -135,6 +145,18 @@ class Translator:
     def _pairs(self) -> str:
         pairs = [f"{s}-{t}" for s, into in self.targets.items() for t in into]
         return ", ".join(pairs) or "no models of language pairs"
+
+
+async def cut_all(cut: Callable[[str], Segments], texts: Sequence[str]) -> list[Segments]:
+    """The segments of each text."""
+    return await _apply(cut, texts, sum(map(len, texts)))
+
+
+async def _apply(function: Callable[[A], B], values: Sequence[A], characters: int) -> list[B]:
+    """The function of each value; in a thread, if there is so much that others would wait."""
+    if characters < AT_ONCE:
+        return [function(value) for value in values]
+    return await asyncio.to_thread(lambda: [function(value) for value in values])
 
 
 def targets_of(models: Catalogue) -> dict[str, list[str]]:

@@ -88,7 +88,13 @@ class Logprobs:
         top = dict(step.alternatives[:wanted])
         self.top.append(top | {step.token: step.log_probability} if wanted else {})
         self.offsets.append(self.offset)
-        self.offset += len(step.token)
+        self.offset += step.length
+
+    def cut(self, length: int) -> None:
+        """Leave out tokens of a stop sequence, which begin at the end of the text."""
+        while self.offsets and self.offsets[-1] >= length:
+            for values in (self.tokens, self.values, self.top, self.offsets):
+                values.pop()
 
     def take(self) -> dict[str, Any]:
         """Those since the last time, in OpenAI's shape."""
@@ -205,7 +211,11 @@ class Completions:
             text += step.text
             if logprobs is not None and step.finish is None:
                 logprobs.add(step, asked.logprobs or 0)
-        shown = None if logprobs is None else logprobs.take()
+        shown = None
+        if logprobs is not None:
+            if asked.stops:
+                logprobs.cut(len(text))
+            shown = logprobs.take()
         return _choice(index, text, step.finish, shown), step.tokens
 
     async def _chunks(
@@ -216,19 +226,22 @@ class Completions:
             index: Logprobs(len(prompt) if asked.echo else 0) for index, prompt, _ in asked.choices
         }
         counts: dict[int, int] = {}
+        lengths = {index: own.offset for index, own in logprobs.items()}
         if asked.echo:
             for index, prompt, _ in asked.choices:
                 yield event({**head, "choices": [_choice(index, prompt, None, None)]})
         streams = {index: self._steps(asked, prompt, own) for index, prompt, own in asked.choices}
         async for index, step in merge(streams):
             counts[index] = step.tokens
-            shown = None
-            if asked.logprobs is not None:
-                if step.finish is None:
-                    logprobs[index].add(step, asked.logprobs)
-                if step.text or step.finish:
-                    shown = logprobs[index].take()
+            lengths[index] += len(step.text)
+            if step.finish is None:
+                logprobs[index].add(step, asked.logprobs or 0)
             if step.text or step.finish:
+                shown = None
+                if asked.logprobs is not None:
+                    if asked.stops and step.finish:
+                        logprobs[index].cut(lengths[index])
+                    shown = logprobs[index].take()
                 choice = _choice(index, step.text, step.finish, shown)
                 yield event({**head, "choices": [choice]} | ({"usage": None} if with_usage else {}))
         if with_usage:

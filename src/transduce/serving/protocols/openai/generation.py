@@ -26,6 +26,8 @@ class Step:
     token: str = ""
     log_probability: float = 0.0
     alternatives: list[tuple[str, float]] = field(default_factory=list)
+    length: int = 0
+    """The characters that the token adds, shown by now or not."""
     finish: str | None = None
     """At the end: "stop" (the model or a stop sequence ended it) or "length"."""
     tokens: int = 0
@@ -115,6 +117,7 @@ async def generate(
                 shown(found.token),
                 found.score or 0.0,
                 [(shown(token), value) for token, value in found.alternatives],
+                length=len(text),
                 tokens=count,
             )
             if finder.found:

@@ -14,8 +14,7 @@ from transduce.serving.protocols.answers import json_response
 
 TYPES = {
     400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
+    403: "authentication_error",
     404: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
@@ -36,7 +35,9 @@ HARMLESS = frozenset(
 
 def error(found: ServiceError, request_id: str) -> Response:
     """OpenAI's shape: {"error": {"message", "type", "param", "code"}}."""
-    return json_response({"error": error_fields(found, request_id)}, found.status)
+    # OpenAI's clients know a wrong key by 401.
+    status = 401 if found.code == "unauthorized" else found.status
+    return json_response({"error": error_fields(found, request_id)}, status)
 
 
 def error_fields(found: ServiceError, request_id: str = "") -> dict[str, Any]:
@@ -44,7 +45,7 @@ def error_fields(found: ServiceError, request_id: str = "") -> dict[str, Any]:
         "message": found.message,
         "type": TYPES.get(found.status, "server_error"),
         "param": getattr(found, "param", None),
-        "code": found.code,
+        "code": "invalid_api_key" if found.code == "unauthorized" else found.code,
         "request_id": request_id,
     }
 
