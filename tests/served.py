@@ -1,90 +1,106 @@
-"""A real server on loopback with tiny models, for the clients of other services."""
+"""A server on this machine, on a free port, in a thread; and models whose steps can be held up."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import pytest
-import torch
+import httpx
 
-from language import language_model
-from tiny_models import tiny
-from tiny_sounds import audio_model, noise
-from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN
+from transduce.serving.app import Service, build_app
+from transduce.serving.engine import Engine
+from transduce.serving.models import Catalogue, Served
+from transduce.serving.server import Server, listen, url_of
+from transduce.serving.settings import ServiceSettings
 from transduce.tasks.model import Model
 
-NEEDED = ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client")
 
+@dataclass
+class Running:
+    url: str
+    engine: Engine
+    service: Service
+    client: httpx.Client
 
-def skip_without(*packages: str) -> None:
-    """Skip a module of tests where the extra serve, or a client, is not installed."""
-    for package in (*NEEDED, *packages):
-        pytest.importorskip(package, reason=f"needs the package {package}")
+    def post(self, path: str, value: Any, **more: Any) -> httpx.Response:
+        return self.client.post(path, json=value, **more)
 
-
-def english_german() -> Model:
-    return tiny(banned=True)
-
-
-def german_english() -> Model:
-    return tiny(seed=5, banned=True)
-
-
-def speech() -> Model:
-    model = audio_model()
-    with torch.no_grad():  # or it would say nothing
-        model.network.head.bias[[PAD, UNKNOWN, BEGIN, END]] -= torch.tensor([20.0, 20.0, 20.0, 3.0])
-    return model
-
-
-def tea_model() -> Model:
-    return language_model()
-
-
-def catalogue() -> Any:
-    from transduce.serving.models import Catalogue, Served
-
-    return Catalogue(
-        [
-            Served.of("en-de", english_german(), ("en", "de")),
-            Served.of("de-en", german_english(), ("de", "en")),
-            Served.of("speech", speech(), ("en", "en")),
-            Served.of("speech-de", speech(), ("en", "de")),
-            Served.of("tea", tea_model()),
-        ]
-    )
-
-
-def write_wave(path: Path, seconds: float = 1.5) -> Path:
-    import soundfile
-
-    soundfile.write(path, noise(seconds), 4000)
-    return path
+    def run(self, **request: Any) -> list[dict[str, Any]]:
+        """The outputs of /api/run; fails where there are none."""
+        answer = self.post("/api/run", request)
+        assert answer.status_code == 200, answer.text
+        outputs: list[dict[str, Any]] = answer.json()["outputs"]
+        return outputs
 
 
 @contextmanager
-def served(keys: Sequence[str] = (), **limits: Any) -> Iterator[str]:
-    """The address of a server that runs in a thread of this process."""
-    from transduce.serving.app import build_app
-    from transduce.serving.auth import Keys
-    from transduce.serving.engine import Engine
-    from transduce.serving.limits import Limits
-    from transduce.serving.server import Server, listen, url_of
-    from transduce.serving.settings import ServiceSettings
-
-    settings = ServiceSettings(keys=Keys(keys), limits=Limits(**limits))
-    engine = Engine(catalogue(), settings.limits)
+def serving(
+    models: Mapping[str, Model], settings: ServiceSettings | None = None
+) -> Iterator[Running]:
+    settings = settings or ServiceSettings()
+    catalogue = Catalogue([Served.of(name, model.freeze()) for name, model in models.items()])
+    engine = Engine(catalogue, settings.limits)
+    service = build_app(engine, settings)
     listening = listen("127.0.0.1", 0)
-    server = Server(build_app(engine, settings))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+    server = Server(service)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        yield url_of(listening)
+        with httpx.Client(base_url=url_of(listening), timeout=60, trust_env=False) as client:
+            yield Running(url_of(listening), engine, service, client)
     finally:
+        for model in models.values():
+            if isinstance(held := getattr(model, "held", None), Held):
+                held.free.set()
         server.should_exit = True
-        thread.join()
+        thread.join(timeout=30)
+        assert not thread.is_alive(), "the server did not end"
+
+
+class Held:
+    """Wraps the search of a model so that each step waits for `step()`, until `free` is set."""
+
+    def __init__(self, model: Model) -> None:
+        self.steps = 0
+        self.free = threading.Event()
+        self._may = threading.Semaphore(0)
+        original: Callable[..., Any] = model._stepper  # type: ignore[attr-defined]
+
+        def stepper(settings: Any) -> Any:
+            return _HeldStepper(original(settings), self)
+
+        model._stepper = stepper  # type: ignore[attr-defined]
+        model.held = self  # type: ignore[attr-defined]  # a test that fails frees it
+
+    def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._may.release()
+
+    def wait(self) -> None:
+        self.steps += 1
+        while not self.free.is_set():
+            if self._may.acquire(timeout=0.02):
+                return
+
+
+class _HeldStepper:
+    def __init__(self, stepper: Any, held: Held) -> None:
+        self.stepper, self.held = stepper, held
+
+    def start(self, *arguments: Any) -> Any:
+        return self.stepper.start(*arguments)
+
+    def step(self, *arguments: Any) -> Any:
+        self.held.wait()
+        return self.stepper.step(*arguments)
+
+
+def until(met: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.005)

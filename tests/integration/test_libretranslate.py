@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from served import english_german, german_english, served, skip_without
+from client_server import english_german, german_english, served, skip_without
 from transduce.tasks.model import Model
 
 skip_without()

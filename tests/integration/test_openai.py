@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from served import english_german, served, skip_without, speech, tea_model, write_wave
+from client_server import english_german, served, skip_without, speech, tea_model, write_wave
 
 skip_without("openai", "soundfile")
 openai: Any = pytest.importorskip("openai")

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from served import english_german, served, skip_without, write_wave
+from client_server import english_german, served, skip_without, write_wave
 
 skip_without("openai", "deepl", "libretranslatepy", "deep_translator", "soundfile")
 openai: Any = pytest.importorskip("openai")

@@ -15,7 +15,7 @@ from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
 from transduce.serving.models import Served
-from transduce.serving.request import RunRequest, parse_run
+from transduce.serving.request import parse_align, parse_run
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.uploads import receive_form
 
@@ -43,6 +43,9 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
     async def tag(request: Request) -> Response:
         return await _answer(engine, settings, request, "tag")
 
+    async def align(request: Request) -> Response:
+        return await _align(engine, request)
+
     async def models(request: Request) -> Response:
         return json_response({"models": [_facts(one) for one in engine.catalogue.values()]})
 
@@ -63,6 +66,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         Route("/api/run", run, methods=["POST"]),
         Route("/api/classify", classify, methods=["POST"]),
         Route("/api/tag", tag, methods=["POST"]),
+        Route("/api/align", align, methods=["POST"]),
         Route("/api/models", models),
         Route("/health", health),
         Route("/ready", ready),
@@ -85,6 +89,23 @@ async def _answer(
         return event_stream(served, events)
     outputs = await engine.run(served, asked.all_inputs(), **asked.settings)
     return json_response({"model": served.name, "outputs": [one.to_json() for one in outputs]})
+
+
+async def _align(engine: Engine, request: Request) -> Response:
+    """Teacher forcing: the log-probability of each token of a target, and its attention."""
+    asked = parse_align(await request.body())
+    served = find(engine, asked.model, "transduce")
+    request.state.model = served.name
+    scores = await engine.score(served, asked.inputs, asked.targets)
+    found = []
+    for score in scores:
+        values = score.to_json()
+        if score.attention is not None:
+            mean = score.attention.mean(axis=(0, 1))[:-1, :-1]  # without END
+            rows = mean.argmax(axis=1).tolist() if mean.shape[1] else []
+            values["alignment"] = [[source, target] for target, source in enumerate(rows)]
+        found.append(values)
+    return json_response({"model": served.name, "outputs": found})
 
 
 async def _answer_upload(
@@ -179,4 +200,4 @@ def _facts(served: Served) -> dict[str, Any]:
     }
 
 
-__all__ = ["RunRequest", "error", "event_stream", "find", "json_response", "routes"]
+__all__ = ["error", "event_stream", "find", "json_response", "routes"]

@@ -6,8 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from transduce.decoding.output import Output
-from transduce.serving.jobs import Job, Plan, StepEvent
+from transduce.serving.jobs import Job, Plan, Result, StepEvent
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
@@ -40,9 +39,13 @@ class Batch(RunObserver):
         """The entries of one request."""
         return Batch(self.plan, [entry for entry in self.entries if entry[0] is job])
 
-    def run(self) -> list[Output]:
+    def run(self) -> list[Result]:
         """Decode it: in the worker thread."""
         model, settings = self.plan.served.model, dict(self.plan.settings)
+        inputs = [job.inputs[number] for job, number in self.entries]
+        if self.plan.scores:
+            targets = [job.constraints["target"][number] for job, number in self.entries]
+            return list(model.score(inputs, targets, **settings))
         if isinstance(model, GenerativeModel):
             settings["observer"] = self
         for name in dict.fromkeys(name for job, _ in self.entries for name in job.constraints):
@@ -50,7 +53,7 @@ class Batch(RunObserver):
                 job.constraints[name][number] if name in job.constraints else NONE[name]
                 for job, number in self.entries
             ]
-        return model.run([job.inputs[number] for job, number in self.entries], **settings)
+        return list(model.run(inputs, **settings))
 
     # ------------------------------------------------------------- called by the event loop
 

@@ -14,11 +14,19 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from transduce.decoding.output import Output
+from transduce.decoding.output import Output, Score
 from transduce.errors import TransduceError
 from transduce.serving.batch import Batch
 from transduce.serving.errors import BadRequest, Overloaded, ServiceError, Timeout, Unready
-from transduce.serving.jobs import CONSTRAINTS, Job, Plan, StepEvent, constraints_of, plan_of
+from transduce.serving.jobs import (
+    CONSTRAINTS,
+    Job,
+    Plan,
+    Result,
+    StepEvent,
+    constraints_of,
+    plan_of,
+)
 from transduce.serving.limits import Limits
 from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
@@ -74,9 +82,23 @@ class Engine:
         Texts are strings; audio is a pathlib.Path, or an array of samples with rate=. Raises
         BadRequest, TooLarge, Overloaded, Timeout and Unready. Cancelling it frees its place.
         """
-        if not inputs:
+        return await self._whole(self._submit(served, inputs, settings)) if inputs else []
+
+    async def score(
+        self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
+    ) -> list[Score]:
+        """What served.model.score returns: log-probabilities, and attention to the source."""
+        if len(sources) != len(targets):
+            raise BadRequest(f"there are {len(sources)} inputs, but {len(targets)} targets")
+        if not sources:
             return []
-        job = self._submit(served, inputs, settings)
+        if served.takes_audio or served.task != "transduce":
+            raise BadRequest(f"the model {served.name} has no source text and target to align")
+        self._work[served.name].costs(targets, 1, served, self.limits)  # the same limits
+        settings = {"attention": True} if attention else {}
+        return await self._whole(self._submit(served, sources, settings, targets=targets))
+
+    async def _whole(self, job: Job) -> list[Any]:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await job.future
@@ -102,6 +124,11 @@ class Engine:
         are the text of the output. attention: of each token to the source, too; alternatives: that
         many of the most likely tokens at each step. It is admitted, or refused, when called.
         """
+        if not 0 <= alternatives <= self.limits.alternatives:
+            raise BadRequest(
+                f"alternatives is {alternatives}; it must be between 0 and "
+                f"{self.limits.alternatives}"
+            )
         settings = {**settings, "attention": True} if attention else settings
         job = self._submit(served, [input], settings, (alternatives, attention))
         return self._events(job)
@@ -147,6 +174,7 @@ class Engine:
         inputs: Sequence[Any],
         settings: dict[str, Any],
         watched: tuple[int, bool] | None = None,
+        targets: Sequence[str] | None = None,
     ) -> Job:
         if self._stopped:
             raise Unready("the server is stopping")
@@ -155,7 +183,9 @@ class Engine:
             plain, constraints = settings, {}
         else:
             plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
-        plan = self._plan(served, plain, watched)
+        if targets is not None:
+            constraints = {"target": list(targets)}
+        plan = self._plan(served, plain, watched, scores=targets is not None)
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
         cost = sum(job.costs)
@@ -184,10 +214,14 @@ class Engine:
         )
 
     def _plan(
-        self, served: Served, settings: dict[str, Any], watched: tuple[int, bool] | None
+        self,
+        served: Served,
+        settings: dict[str, Any],
+        watched: tuple[int, bool] | None,
+        scores: bool,
     ) -> Plan:
         """Settings that were checked once are remembered."""
-        plan = plan_of(served, settings, watched, self.catalogue)
+        plan = plan_of(served, settings, watched, self.catalogue, scores)
         known = self._plans.get(plan.key)
         if known is None:
             plan.check(watched is not None)
@@ -270,7 +304,7 @@ class Engine:
         self._work[batch.plan.served.name].learn(batch, outputs)
         self._post(self._deliver, batch, outputs)
 
-    def _deliver(self, batch: Batch, outputs: list[Output]) -> None:
+    def _deliver(self, batch: Batch, outputs: list[Result]) -> None:
         now = time.monotonic()
         for (job, place), output in zip(batch.entries, outputs, strict=True):
             job.deliver(place, output, now)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from transduce.decoding.output import Output
+from transduce.decoding.output import Output, Score
 from transduce.decoding.settings import Settings
 from transduce.errors import TransduceError
 from transduce.serving.errors import BadRequest, ServiceError, TooLarge
@@ -20,6 +20,7 @@ CONSTRAINTS = ("prefix", "include", "exclude")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
 """Settings that name other served models."""
+Result = Output | Score
 SEARCH = tuple(one.name for one in fields(Settings))
 
 
@@ -46,10 +47,14 @@ class Plan:
     settings: dict[str, Any]
     """As model.run takes them, other models included."""
     hypotheses: int = 1
+    scores: bool = False
+    """Whether given targets are scored, by model.score."""
 
     def check(self, stream: bool) -> None:
         """Raise BadRequest for settings that the model does not take."""
         model = self.served.model
+        if self.scores:
+            return
         if not isinstance(model, GenerativeModel):
             return
         asked = {name: value for name, value in self.settings.items() if name in SEARCH}
@@ -86,18 +91,18 @@ class Job:
     error: ServiceError | None = None
 
     def __post_init__(self) -> None:
-        self.future: asyncio.Future[list[Output]] = self.loop.create_future()
+        self.future: asyncio.Future[list[Any]] = self.loop.create_future()
         self.events: asyncio.Queue[StepEvent | Exception] | None = None
         if self.watched is not None:
             self.events = asyncio.Queue()
-        self.outputs: list[Output | None] = [None] * len(self.inputs)
+        self.outputs: list[Result | None] = [None] * len(self.inputs)
         self.missing = len(self.inputs)
 
     @property
     def finished(self) -> bool:
         return self.ended is not None
 
-    def deliver(self, place: int, output: Output, now: float) -> None:
+    def deliver(self, place: int, output: Result, now: float) -> None:
         """One of its inputs is done."""
         if self.cancelled or self.finished:
             return
@@ -108,6 +113,7 @@ class Job:
         self.ended = now
         outputs = [one for one in self.outputs if one is not None]
         if self.events is not None:
+            assert isinstance(outputs[0], Output)
             self.events.put_nowait(StepEvent(output=outputs[0]))
         if not self.future.done():
             self.future.set_result(outputs)
@@ -131,6 +137,7 @@ def plan_of(
     settings: Mapping[str, Any],
     watched: tuple[int, bool] | None,
     catalogue: Catalogue,
+    scores: bool = False,
 ) -> Plan:
     """The plan of a request, not yet checked. Raises BadRequest."""
     given = dict(settings)
@@ -138,14 +145,19 @@ def plan_of(
         given.setdefault("beam", 1)
     attentive = watched is not None and watched[1]  # these are slower: they have their own batches
     try:
-        key = (served.name, attentive, tuple(sorted((n, _frozen(v)) for n, v in given.items())))
+        key = (
+            served.name,
+            attentive,
+            scores,
+            tuple(sorted((n, _frozen(v)) for n, v in given.items())),
+        )
         hash(key)
     except TypeError:
         raise BadRequest("the settings must be numbers, texts or lists of texts") from None
     for name in OTHER_MODELS:
         if given.get(name):
             given[name] = _models(name, given[name], catalogue)
-    return Plan(served, key, given)
+    return Plan(served, key, given, scores=scores)
 
 
 def _frozen(value: Any) -> Any:

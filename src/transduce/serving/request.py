@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from transduce.serving.errors import BadRequest
 
+WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a JSON object",
+}
 NOT_SETTINGS = ("model", "input", "inputs", "stream", "alternatives")
 
 
@@ -78,27 +86,49 @@ SETTINGS = tuple(name for name in RunRequest.__struct_fields__ if name not in NO
 _decoder = msgspec.json.Decoder(RunRequest)
 
 
+class AlignRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The body of /api/align."""
+
+    inputs: list[str]
+    targets: list[str]
+    model: str | None = None
+
+
+_align_decoder = msgspec.json.Decoder(AlignRequest)
+
+
 def parse_run(body: bytes) -> RunRequest:
     """Raises BadRequest."""
+    return _parsed(body, _decoder)
+
+
+def parse_align(body: bytes) -> AlignRequest:
+    """Raises BadRequest."""
+    return _parsed(body, _align_decoder)
+
+
+Body = TypeVar("Body", RunRequest, AlignRequest)
+
+
+def _parsed(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     try:
-        return _decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadRequest(_sentence(str(error))) from None
+        fields: tuple[str, ...] = decoder.type.__struct_fields__
+        raise BadRequest(_sentence(str(error), fields)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
 
 
-def _sentence(message: str) -> str:
+def _sentence(message: str, fields: tuple[str, ...]) -> str:
     """msgspec's message in the words of the API."""
     what, _, where = message.partition(" - at `$")
     if unknown := re.search("unknown field `(.*)`", what):
-        return f"there is no field {unknown[1][:80]}; there are {', '.join(_fields())}"
+        return f"there is no field {unknown[1][:80]}; there are {', '.join(fields)}"
+    if missing := re.search("missing required field `(.*)`", what):
+        return f"the field {missing[1]} is missing"
     field = where.strip("`.") or "the body"
     if match := re.fullmatch("Expected `(.*)`, got `(.*)`", what):
-        wanted = match[1].replace(" | ", " or ").replace("object", "a JSON object")
-        return f"{field} must be {wanted}, not {match[2]}"
+        wanted = " or ".join(WORDS.get(one, one) for one in match[1].split(" | "))
+        return f"{field} must be {wanted}, not {WORDS.get(match[2], match[2])}"
     return f"{field}: {what[:1].lower()}{what[1:]}"
-
-
-def _fields() -> tuple[str, ...]:
-    return RunRequest.__struct_fields__

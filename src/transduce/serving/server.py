@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 import sys
@@ -16,6 +17,26 @@ from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
 BACKLOG = 2048
+
+
+def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
+    """uvicorn's connections, closed where no whole request head arrives within some seconds."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:  # httptools is not there: without this protection
+        return "auto"
+
+    class Connection(HttpToolsProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(seconds, self._close_silent)
+
+        def _close_silent(self) -> None:
+            # One that has become a WebSocket is no longer among the connections.
+            if self.cycle is None and self in self.connections:
+                self.transport.close()
+
+    return Connection
 
 
 class Server(uvicorn.Server):
@@ -34,6 +55,7 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=30,
             ws="websockets-sansio",
+            http=connection_class(service.settings.limits.idle_seconds),  # type: ignore[arg-type]
         )
         super().__init__(config)
         self.service = service

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from transduce.data.audio.read import audio_facts
-from transduce.decoding.output import Output
 from transduce.errors import DataError
 from transduce.serving.batch import Batch
 from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.jobs import Result
 from transduce.serving.limits import Limits
 from transduce.serving.models import Served
 from transduce.tasks.model import Model
@@ -53,7 +53,7 @@ class WorkEstimate:
                 )
         return [(1 + len(text) * self.ratio) * hypotheses for text in inputs]
 
-    def learn(self, batch: Batch, outputs: Sequence[Output]) -> None:
+    def learn(self, batch: Batch, outputs: Sequence[Result]) -> None:
         """Adapt the ratio to a batch that was decoded."""
         if batch.plan.served.takes_audio:
             return

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from served import skip_without
+from client_server import skip_without
 
 skip_without()
 

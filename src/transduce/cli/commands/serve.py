@@ -33,6 +33,10 @@ def serve(
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    drain_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
+    ] = 2.0,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
     """Serve models over HTTP: LibreTranslate, OpenAI, DeepL and an API of its own."""
@@ -52,6 +56,7 @@ def serve(
         keys=Keys.read(api_keys) if api_keys else Keys(),
         cors=tuple(cors or ()),
         log=sys.stderr if log else None,
+        drain_seconds=drain_seconds,
     )
     if warning := unprotected(host, settings):
         print(f"transduce: {warning}", file=sys.stderr)
