@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -63,8 +64,12 @@ class Results:
 
     def __init__(self, lifetime: float = LIFETIME, most_bytes: int = MOST_BYTES) -> None:
         self.lifetime, self.most_bytes = lifetime, most_bytes
-        self._folder = TemporaryDirectory(prefix="transduce-files-")
         self._results: dict[str, _Result] = {}
+
+    @cached_property
+    def _folder(self) -> TemporaryDirectory[str]:
+        """For this user alone; made for the first result."""
+        return TemporaryDirectory(prefix="transduce-files-")
 
     def add(self, name: str, target: str, text: str) -> str:
         """Keep a translation; its name for download, which nobody can guess."""
