@@ -46,6 +46,8 @@ def test_what_is_marked_is_not_translated() -> None:
     source = '<p translate="no">tea <i>cup</i></p><span class="a notranslate">iroh</span><p>tea</p>'
     assert html_segments(source).texts == ["tea"]
     assert html_segments("<code>a<br><b>b</code>tea").texts == ["tea"]  # <b> is never closed
+    nested = '<span translate="no">a <span>b</span> c</span> tea'
+    assert html_segments(nested).texts == ["tea"]
 
 
 def test_entities_come_back_as_they_were() -> None:
@@ -184,8 +186,12 @@ def test_an_element_around_all_of_it_is_no_part_of_the_segment() -> None:
     assert upper(found) == " <b> <i>TEA CUP</i></b> <br><i>A</i> <u>B</u> "
 
 
+PIECES = ["<b>", "</b>", "</i>", "<br>", "<img>", "tea ", "cup "]
+PIECES += ["<b>tea </b>", "<i>cup</i> ", "<b>a <i>cup </i>of <i>tea</i></b> "]
+
+
 @given(
-    st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<br>", "<img>", "tea ", "cup "])),
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=6),
     st.randoms(use_true_random=False),
 )
 def test_no_tag_is_lost_whatever_the_alignment(pieces: list[str], chance: random.Random) -> None:
