@@ -280,6 +280,14 @@ def test_what_cannot_be_completed_is_refused(
     assert caught.value.param == param
 
 
+@pytest.mark.parametrize("more", [{}, {"n": 2}, {"stream": True}, {"n": 2, "stream": True}])
+def test_a_prompt_that_is_too_long_has_its_status(client: Any, more: dict[str, Any]) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.completions.create(model="tea", prompt="tea" * 10_000, **more)
+    assert caught.value.status_code == 413
+    assert "characters" in caught.value.message
+
+
 # ------------------------------------------------------------------------------------- chat
 
 

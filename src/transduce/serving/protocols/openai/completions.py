@@ -268,6 +268,9 @@ def _choice(
 
 async def gather(*tasks: Any) -> list[Any]:
     """The results in order; where one fails, the others are cancelled."""
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one) for one in tasks]
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(one) for one in tasks]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     return [one.result() for one in running]
