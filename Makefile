@@ -31,7 +31,7 @@ test: $(READY)  ## lint, types and the whole test suite, the types beside the te
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy & types=$$!; \
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile; tests=$$?; \
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$types && exit $$tests
 
 test-slow: $(READY)  ## the tests that take longer than a minute

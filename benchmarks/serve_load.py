@@ -144,7 +144,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         single.append(time.perf_counter() - start)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
 
-    served = Serving(options.model)
+    served = Serving(options.model, "--max-wait", str(options.wait))
     await closed_loop(served.port, bodies[:16], 4)
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0, help="at twice the capacity")
+    parser.add_argument("--wait", type=float, default=2.0, help="longest wait that is accepted, s")
     parser.add_argument("--requests", type=int, default=10_000, help="for memory")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

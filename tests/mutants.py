@@ -28,10 +28,12 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import pytest
 
 from mutations import Mutant, mutants_of
 
@@ -42,10 +44,16 @@ TRAINING = [
     "unit/training/test_loop.py",
     f"{RUNS}::test_patience_ends_a_run_that_gets_no_better",
     f"{RUNS}::test_what_the_state_before_the_newest_had_kept_stays",
+    "integration/test_guard.py::test_resuming_after_skipped_updates_is_exact",
 ]
 BATCHES = ["unit/data/batches/test_batch.py", "unit/data/batches/test_blocks.py"]
 EVALUATION = [f"unit/evaluation/test_{name}.py" for name in ("evaluate", "metrics", "perplexity")]
 EVALUATION += ["unit/tasks/test_tag.py", "unit/tasks/test_speech.py"]
+JUDGING = [f"unit/evaluation/test_{name}.py" for name in ("slices", "evaluate")]
+ABLATION = ["unit/inspection/ablation/test_ablation.py"]
+ALIGNMENT = ["unit/inspection/analysis/test_alignment.py"]
+ATTRIBUTION = ["unit/inspection/analysis/test_attribution.py"]
+LOOK = [f"unit/inspection/look/test_{name}.py" for name in ("beam", "collect", "page")]
 SEARCH = ["unit/decoding/search/test_greedy.py", "unit/decoding/constraints/test_constraint.py"]
 # What chooses, averages, counts, pairs and draws; the tests of each, the quickest first.
 TESTS: dict[str, list[str]] = {
@@ -56,7 +64,16 @@ TESTS: dict[str, list[str]] = {
     "training/log_window.py": ["unit/training/test_log_window.py"],
     "training/memory/auto_batch.py": ["unit/training/memory/test_auto_batch.py"],
     "training/nan_guard.py": ["unit/training/test_nan_guard.py"],
-    "data/batches/batch.py": BATCHES,
+    "training/run_directory/kept_checkpoints.py": [
+        "unit/training/run_directory/test_kept_checkpoints.py",
+        *TRAINING,
+    ],
+    "training/run_directory/best_model.py": [
+        "unit/training/run_directory/test_best_model.py",
+        *TRAINING,
+    ],
+    "data/batches/batch.py": [*BATCHES, "unit/data/audio/test_corpus.py"],
+    "data/batches/bucketing.py": BATCHES,
     "data/batches/blocks.py": BATCHES,
     "data/batches/stream.py": ["unit/data/batches/test_stream.py", *BATCHES],
     "data/cache/tokenised.py": [
@@ -71,10 +88,11 @@ TESTS: dict[str, list[str]] = {
     "data/audio/corpus.py": ["unit/data/audio/test_corpus.py"],
     "evaluation/evaluate.py": EVALUATION,
     "evaluation/bootstrap.py": ["unit/evaluation/test_bootstrap.py"],
-    "evaluation/slices.py": ["unit/evaluation/test_slices.py"],
+    "evaluation/slices.py": JUDGING,
+    "evaluation/items.py": JUDGING,
+    "evaluation/item_results.py": JUDGING,
+    "evaluation/judge.py": [*JUDGING, "unit/tasks/test_tag.py"],
     "evaluation/compare.py": ["unit/evaluation/test_compare.py"],
-    "inspection/ablation/measure.py": ["unit/inspection/ablation/test_ablation.py"],
-    "inspection/ablation/prune.py": ["unit/inspection/ablation/test_ablation.py"],
     "evaluation/metrics.py": ["unit/evaluation/test_metrics.py"],
     "evaluation/classification.py": ["unit/evaluation/test_classification.py"],
     "evaluation/perplexity.py": ["unit/evaluation/test_perplexity.py"],
@@ -86,8 +104,23 @@ TESTS: dict[str, list[str]] = {
         "unit/tasks/test_transduce.py",
     ],
     "inspection/figures.py": ["unit/inspection/test_figures.py"],
+    "inspection/ablation/measure.py": ABLATION,
+    "inspection/ablation/prune.py": ABLATION,
+    "inspection/ablation/show.py": ABLATION,
+    "inspection/ablation/trial_data.py": ["unit/cli/commands/test_compare.py"],
+    "inspection/analysis/alignment.py": ALIGNMENT,
+    "inspection/analysis/heads.py": ALIGNMENT,
+    "inspection/analysis/attention.py": ["unit/inspection/analysis/test_attention.py"],
+    "inspection/analysis/attribution.py": ATTRIBUTION,
+    "inspection/analysis/model_attribution.py": ATTRIBUTION,
+    "inspection/analysis/subject.py": [*ATTRIBUTION, *ALIGNMENT],
+    "inspection/look/beam.py": LOOK,
+    "inspection/look/collect.py": LOOK,
+    "inspection/look/embedding.py": LOOK,
+    "inspection/look/figure.py": LOOK,
 }
-PICTURES = ("inspection/figures.py",)  # sizes and colours are taste: their numbers are left alone
+PICTURES = ("inspection/figures.py", "inspection/ablation/show.py", "inspection/look/figure.py")
+"""Sizes and colours are taste: the numbers in these files are left alone."""
 MEMORY = 6 * 2**30  # bytes that the tests of a mutant may take
 
 
@@ -104,6 +137,15 @@ def sample(count: int, seed: int, only: list[str]) -> list[Mutant]:
         drawn = random.Random(f"{seed} {file}").sample(some, size)
         chosen += sorted(drawn, key=lambda mutant: mutant.start)
     return chosen
+
+
+@dataclass
+class Traced:
+    """What the tests of one entry in `TESTS` run as the code is."""
+
+    seconds: float
+    lines: dict[str, dict[int, set[str]]]
+    """File, line, tests; the test "" where a line is run for all of them, as on import."""
 
 
 class Copy:
@@ -124,14 +166,29 @@ class Copy:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
 
-    def fails(self, file: str, limit: float, wanted: set[str] | None = None) -> bool | None:
-        """Whether a test of a file fails; None where the time was up.
+    def traced(self, test: str) -> Traced | None:
+        """Which lines a file of tests runs; None where a test of it fails, or it has none."""
+        if not (self.folder / "tests" / test.partition("::")[0]).is_file():
+            return Traced(0, {})  # a revision that had no such tests yet
+        began = time.monotonic()
+        if self.fails([test], 1800) is not False:
+            return None
+        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
+        lines = {
+            file: {int(line): set(tests) for line, tests in every.items()}
+            for file, every in found.items()
+        }
+        return Traced(time.monotonic() - began, lines)
 
-        Without `wanted` all its tests are run, and which lines they ran is written down.
+    def fails(self, tests: list[str], limit: float, wanted: set[str] | None = None) -> bool | None:
+        """Whether one of these tests fails; None where the time was up.
+
+        Without `wanted` all of them are run, and which lines they ran is written down. Where
+        there is no test at all, that counts as a failure.
         """
         child = os.fork()
         if child == 0:
-            self._test(file, wanted)
+            self._test(tests, wanted)
         deadline = time.monotonic() + limit
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
@@ -144,12 +201,7 @@ class Copy:
                 return None
             time.sleep(0.02)
 
-    def lines(self) -> dict[int, set[str]]:
-        """By which tests each line was run; by "" where it was run when it was imported."""
-        found = json.loads((self.folder / "lines.json").read_text("utf-8"))
-        return {int(line): set(tests) for line, tests in found.items()}
-
-    def _test(self, file: str, wanted: set[str] | None) -> None:
+    def _test(self, tests: list[str], wanted: set[str] | None) -> None:
         os.setsid()
         with suppress(ImportError, ValueError):  # one that never ends may also take all memory
             import resource
@@ -168,34 +220,33 @@ class Copy:
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.folder / "hypothesis"),
         }
         sys.dont_write_bytecode = True  # a mutant may have the size and date of the one before
-        import pytest
-
-        tests = [f"tests/{test}" for test in TESTS[file]]
-        tests = [test for test in tests if (self.folder / test.partition("::")[0]).is_file()]
+        places = [f"tests/{test}" for test in tests]
         asked = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-        seen = Seen(str(self.folder / PACKAGE / file))
+        seen = Seen(self.folder / PACKAGE)
         plugin: object = seen if wanted is None else Only(wanted)
-        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *tests], [plugin])
+        code = pytest.main([*asked, f"--basetemp={self.folder / 'tmp'}", *places], [plugin])
         seen.write(self.folder / "lines.json", wanted is None)
-        os._exit(1 if code not in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else 0)
+        none = wanted is not None and code == pytest.ExitCode.NO_TESTS_COLLECTED
+        os._exit(0 if none else int(code))
 
 
 class Only:
-    """A plugin of pytest: of all tests these."""
+    """A plugin of pytest: of all tests these; a name that ends in "::" is all tests of a file."""
 
     def __init__(self, wanted: set[str]) -> None:
         self.wanted = wanted
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.wanted]
+        items[:] = [item for item in items if {item.nodeid, _file(item.nodeid)} & self.wanted]
 
 
 class Seen:
-    """A plugin of pytest: which lines of a file each test runs."""
+    """A plugin of pytest: which lines of the files in `TESTS` each test runs."""
 
-    def __init__(self, file: str) -> None:
-        self.file, self.test = file, ""
-        self.lines: dict[int, set[str]] = {}
+    def __init__(self, package: Path) -> None:
+        self.test = ""
+        self.names = {str(package / file): file for file in TESTS}
+        self.lines: dict[str, dict[int, set[str]]] = {file: {} for file in TESTS}
 
     def pytest_sessionstart(self) -> None:
         threading.settrace(self._enter)
@@ -204,45 +255,88 @@ class Seen:
     def pytest_runtest_setup(self, item: Any) -> None:
         self.test = item.nodeid
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Any:
+        """What a fixture that tests share runs is run for each of them."""
+        before = self.test
+        if fixturedef.scope in ("class", "module"):
+            self.test = _file(before)
+        elif fixturedef.scope != "function":
+            self.test = ""
+        try:
+            return (yield)
+        finally:
+            self.test = before
+
     def _enter(self, frame: FrameType, event: str, value: object) -> Any:
-        return self._note if frame.f_code.co_filename == self.file else None
+        return self._note if frame.f_code.co_filename in self.names else None
 
     def _note(self, frame: FrameType, event: str, value: object) -> Any:
-        self.lines.setdefault(frame.f_lineno, set()).add(self.test)
+        lines = self.lines[self.names[frame.f_code.co_filename]]
+        lines.setdefault(frame.f_lineno, set()).add(self.test)
         return self._note
 
     def write(self, path: Path, wanted: bool) -> None:
         sys.settrace(None)
         if wanted:
-            found = {line: sorted(tests) for line, tests in self.lines.items()}
+            found = {
+                file: {line: sorted(tests) for line, tests in lines.items()}
+                for file, lines in self.lines.items()
+            }
             path.write_text(json.dumps(found), "utf-8")
 
 
-def survivors(mutants: list[Mutant], project: Copy) -> list[Mutant]:
-    """Those that no test fails; each file's tests must pass before it is changed."""
-    alive: list[Mutant] = []
-    limits: dict[str, float] = {}
-    lines: dict[int, set[str]] = {}
-    for number, mutant in enumerate(mutants, start=1):
-        if mutant.file not in limits:
-            began = time.monotonic()
-            if project.fails(mutant.file, 1800) is not False:
-                sys.exit(f"the tests of {mutant.file} fail as it is: {TESTS[mutant.file]}")
-            limits[mutant.file] = 60 + 2 * (time.monotonic() - began)
-            lines = project.lines()
-            everything = {test for tests in lines.values() for test in tests}
+def _file(test: str) -> str:
+    return test.partition("::")[0] + "::"
+
+
+def _tests_of(mutant: Mutant, traced: dict[str, Traced]) -> tuple[list[str], set[str]]:
+    """Those entries of `TESTS` and, in them, those tests that run the line of a mutant."""
+    entries, wanted = [], set()
+    for entry, run in traced.items():
+        lines = run.lines.get(mutant.file, {})
         own = set().union(*(lines.get(n, ()) for n in range(mutant.line, mutant.last + 1)))
-        tests = everything if own == {""} else own
+        if "" in own:
+            own = set().union(*lines.values())
+        if own - {""}:
+            entries.append(entry)
+            wanted |= own
+    return entries, wanted
+
+
+def survivors(mutants: list[Mutant], project: Copy) -> tuple[list[Mutant], dict[str, list[str]]]:
+    """Those that no test fails; and of each file whose tests fail as it is, those tests.
+
+    Of the latter no mutant is tried: all of them would seem to be noticed.
+    """
+    alive: list[Mutant] = []
+    broken: dict[str, list[str]] = {}
+    traced: dict[str, Traced | None] = {}
+    for number, mutant in enumerate(mutants, start=1):
+        if mutant.file in broken:
+            continue
+        own = TESTS[mutant.file]
+        for test in own:
+            if test not in traced:
+                traced[test] = project.traced(test)
+        failing = [test for test in own if traced[test] is None]
+        if failing:
+            broken[mutant.file] = failing
+            print(f"{mutant.file}: not tried, {', '.join(failing)} fails as it is\n", flush=True)
+            continue
+        known = {test: run for test in own if (run := traced[test]) is not None}
+        tests, wanted = _tests_of(mutant, known)
+        limit = 60 + 2 * sum(known[test].seconds for test in tests)
         path = project.folder / PACKAGE / mutant.file
         text = path.read_bytes()
         path.write_bytes(mutant.applied(text))
-        outcome = bool(tests) and project.fails(mutant.file, limits[mutant.file], tests)
+        outcome = bool(tests) and project.fails(tests, limit, wanted)
         path.write_bytes(text)
         if outcome is False:
             alive.append(mutant)
             print(mutant, "" if tests else "    (no test runs this)", sep="\n", flush=True)
         print(f"{number} of {len(mutants)}, {len(alive)} survive", file=sys.stderr, flush=True)
-    return alive
+    return alive, broken
 
 
 def _load_libraries() -> None:
@@ -280,10 +374,14 @@ def main() -> None:
         return
     _load_libraries()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        alive = survivors(chosen, Copy(Path(folder), asked.tests))
-    print(f"{len(alive)} of {len(chosen)} mutants survive ({len(alive) / len(chosen):.0%})")
+        alive, broken = survivors(chosen, Copy(Path(folder), asked.tests))
+    tried = sum(mutant.file not in broken for mutant in chosen)
+    print(f"{len(alive)} of {tried} mutants survive ({len(alive) / max(1, tried):.0%})")
     if asked.write is not None:
         asked.write.write_text(json.dumps([asdict(mutant) for mutant in alive], indent=1) + "\n")
+    for file, failing in broken.items():
+        print(f"{file}: not tried, {', '.join(failing)} fails as it is")
+    sys.exit(1 if broken else 0)
 
 
 if __name__ == "__main__":

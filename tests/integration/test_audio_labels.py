@@ -7,13 +7,14 @@ what a recording says depends on its language alone.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from lives import Command
+from lives import Command, cache_in
 from tones import COUNTS, LETTERS, RATE, tones, write_tones
 from transduce import load
 from transduce.evaluation.evaluate import evaluate_folder
@@ -25,9 +26,10 @@ OTHER = dict(zip(LETTERS, reversed(LETTERS), strict=True))  # a letter of the se
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache_in(tmp_path_factory.mktemp("own"))))
+        yield
 
 
 @pytest.fixture(scope="module")

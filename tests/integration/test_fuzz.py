@@ -16,6 +16,7 @@ import pytest
 from fuzz_cases import make_case
 from fuzz_runs import ENDS, PATIENCE, SECONDS, run_cases
 from fuzz_world import make_world
+from lives import cache_in
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and limits on memory")
 
@@ -30,6 +31,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fuzz") / "world"
     folder.mkdir()
     make_world(folder)
+    cache_in(folder.parent)
     return folder
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lives import Lives, check_same, command
+from lives import Lives, cache_in, check_same, command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
@@ -129,7 +129,7 @@ def test_killed_while_preparing(
     """Half of a cache or of the tokens is never used: the run that follows is the same run."""
     folder = tmp_path / "run"
     plans = [{"turn": 1, **death} for death in PREPARING]
-    own_cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    own_cache = {"XDG_CACHE_HOME": str(cache_in(tmp_path))}
     kills = killed(lives, task, folder, [*plans, *[None] * 2], environment=own_cache)
     assert kills.total() == len(PREPARING) + 2
     lives.start(*command(task, folder), environment=own_cache)

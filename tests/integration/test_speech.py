@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import soundfile
 import torch
 
-from lives import Command
+from lives import Command, cache_in
 from tones import RATE, tones
 from transduce import load
 from transduce.data.audio.textgrid import parse_textgrid
@@ -34,9 +35,10 @@ def folder(tones_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache_in(tmp_path_factory.mktemp("own"))))
+        yield
 
 
 @pytest.fixture(scope="module")

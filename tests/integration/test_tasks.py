@@ -23,9 +23,9 @@ from transduce.training.log import read_log
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 TRAIN = """
-train: {steps: 150, batch_tokens: 512, lr: 1e-2, schedule: constant, warmup: 10,
+train: {steps: 100, batch_tokens: 512, lr: 1e-2, schedule: constant, warmup: 10,
   label_smoothing: 0.0, log_every: 10, device: cpu}
-validation: {every: 75, limit: null, metric: accuracy}
+validation: {every: 50, limit: null, metric: accuracy}
 """
 CLASSIFY = (
     """

@@ -68,8 +68,9 @@ def test_columns_of_other_formats(task: Path, tmp_path: Path, kind: str) -> None
         table = pyarrow.table({"from": list(sources), "to": list(targets)})
         pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
     named = f"data.train={{file: {tmp_path}/train.{kind}, source: from, target: to}}"
-    same = load_recipe(task / "tiny.yaml", SHORT)
-    other = load_recipe(task / "tiny.yaml", [*SHORT, named])
+    brief = [*SHORT, "train.steps=15", "train.log_every=5", "validation.every=15"]  # an epoch
+    same = load_recipe(task / "tiny.yaml", brief)
+    other = load_recipe(task / "tiny.yaml", [*brief, named])
     train(same, tmp_path / "tsv")
     train(other, tmp_path / "other")
     assert losses(tmp_path / "tsv") == losses(tmp_path / "other")
@@ -153,6 +154,9 @@ def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path
     """Two passes that must agree, and subwords taken apart: stopped or not, the same losses."""
     asked = [
         *SHORT,
+        "train.steps=20",
+        "train.log_every=5",
+        "validation.every=10",
         "train.schedule=constant",
         "train.r_drop=1.0",
         "model.dropout=0.1",
@@ -160,7 +164,7 @@ def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path
     ]
     recipe = load_recipe(task / "tiny.yaml", asked)
     train(recipe, tmp_path / "whole")
-    train(load_recipe(task / "tiny.yaml", [*asked, "train.steps=20"]), tmp_path / "parts")
+    train(load_recipe(task / "tiny.yaml", [*asked, "train.steps=10"]), tmp_path / "parts")
     train(recipe, tmp_path / "parts", resume=True)
     told = losses(tmp_path / "whole")
     assert told[-1] < told[0]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from transduce.evaluation.compare import ModelComparison
     from transduce.evaluation.metrics import Metric
     from transduce.evaluation.slices import SliceScores
-    from transduce.inspection.ablation.measure import Ablation
+    from transduce.inspection.ablation.show import Ablation
 
 
 def aligned(rows: list[list[str]], left: int = 1) -> list[str]:

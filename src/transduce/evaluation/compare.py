@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -13,13 +12,11 @@ import numpy as np
 
 from transduce.data.text.pairs import Pair, corpus_name, is_running, read_pairs
 from transduce.data.text.trust import check_reads
-from transduce.decoding.output import Output, perplexity
+from transduce.decoding.output import Output
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.bootstrap import (
     RESAMPLES,
     Difference,
-    Score,
-    Statistics,
     paired_difference,
 )
 from transduce.evaluation.choose_corpus import given_files, split_of
@@ -27,8 +24,8 @@ from transduce.evaluation.evaluate import FREE, metric_names
 from transduce.evaluation.item_results import item_scores
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import Answer, check_bleu, judged_rows, summed
+from transduce.evaluation.lines import line_rows
 from transduce.evaluation.metrics import Measured, Metric
-from transduce.evaluation.perplexity import text_to_score
 from transduce.recipe import Corpus, with_overrides
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -155,7 +152,7 @@ def compare_models(
         if running:
             notes.append("lines of a running text are resampled; they depend on each other")
         rows = [
-            _language_rows(model, pairs, running, names)
+            line_rows(model, pairs, running, names)
             for _, model in models
             if isinstance(model, LanguageModel)
         ]
@@ -226,41 +223,3 @@ def _notes(
         if not files and own is not None and corpus_name(own) != corpus_name(corpus):
             notes.append(f"{name} has another {split} set in its recipe: {corpus_name(own)}")
     return notes
-
-
-# ------------------------------------------------------------------------------ language models
-
-
-def _language_rows(
-    model: LanguageModel, pairs: Sequence[Pair], running: bool, names: Sequence[str]
-) -> dict[str, Measured]:
-    """A row a line: its −log p, and how many tokens, characters and bytes it has."""
-    given = text_to_score(pairs, model.target_tokens, running)
-    values = model.log_probabilities(given.texts)
-    if running:
-        lines = [(pair.target, pair.line == 1) for pair in pairs]
-        lengths = [len(ids) for ids in model.target_tokens.encode_lines(lines)]
-        values = np.split(values[0], np.cumsum(lengths)[:-1])
-    breaks = 0 if running else 1
-    statistics = np.array(
-        [
-            [-of_line.sum(), len(of_line), len(text) + breaks, len(text.encode("utf-8")) + breaks]
-            for of_line, text in zip(values, (pair.target for pair in pairs), strict=True)
-        ]
-    )
-    details = {"tokens": given.tokens, "unknown_tokens": given.unknown}
-    return {name: Measured(statistics, _SURPRISE[name], dict(details)) for name in names}
-
-
-def _bits_per(column: int) -> Score:
-    def score(total: Statistics) -> float:
-        return float(total[0] / math.log(2) / max(total[column], 1.0))
-
-    return score
-
-
-_SURPRISE: dict[str, Score] = {
-    "perplexity": lambda total: perplexity(-float(total[0]), int(total[1])),
-    "bits_per_character": _bits_per(2),
-    "bits_per_byte": _bits_per(3),
-}

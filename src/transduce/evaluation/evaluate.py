@@ -14,6 +14,7 @@ from transduce.errors import DataError, RecipeError
 from transduce.evaluation.choose_corpus import given_files, split_of
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import Answer, check_bleu, judge, judged_rows, summed
+from transduce.evaluation.lines import line_items, line_rows
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric
 from transduce.evaluation.perplexity import in_blocks, metrics_of, text_to_score
 from transduce.evaluation.result import Evaluation
@@ -79,11 +80,11 @@ def metric_names(given: str, known: Sequence[str]) -> list[str]:
 
 
 def _evaluate_text(
-    model: LanguageModel, corpus: Corpus, names: Sequence[str]
+    model: LanguageModel, corpus: Corpus, names: Sequence[str], by: str | None, lines: bool
 ) -> tuple[Evaluation, int]:
     """The metrics of a language model on a text, and its number of tokens."""
     running = is_running(corpus)
-    pairs = read_pairs(corpus, model.recipe.data.folder)
+    pairs = list(read_pairs(corpus, model.recipe.data.folder))
     given = text_to_score(pairs, model.target_tokens, running)
     if not given.tokens:
         raise DataError(f"{corpus_name(corpus)} has no text: there is nothing to measure")
@@ -93,7 +94,14 @@ def _evaluate_text(
         plain, _ = model.negative_log_likelihood(in_blocks(given, model.window))
         loss = Metric("loss", plain / max(tokens, 1), None, None, HIGHER_IS_BETTER["loss"])
         measured = {"loss": loss, **measured}
-    return Evaluation(measured, [], []), tokens
+    if by is None and not lines:
+        return Evaluation(measured, [], []), tokens
+    items = line_items(pairs)
+    slices = None if by is None else cut(by, model, items, corpus)
+    rows = line_rows(model, pairs, running, names)
+    by_slice = None if slices is None else judge_slices(slices, rows)
+    found = Evaluation(measured, items, [], rows=rows, slices=slices, by_slice=by_slice)
+    return found, tokens
 
 
 def evaluate_folder(
@@ -107,6 +115,7 @@ def evaluate_folder(
     with_folders: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     by: str | None = None,
+    lines: bool = False,
     tell: Callable[[Evaluation], object] | None = None,
     **settings: Any,
 ) -> Evaluation:
@@ -116,7 +125,8 @@ def evaluate_folder(
     A language model scores the text, and nothing is decoded. Results of an ensemble with other
     models have another name. `tell` gets the scores first: a folder that cannot be written to must
     not lose them. `overrides` are of the recipe, such as `data.folder=…` if its files have moved.
-    `by` cuts the items into slices: see slices.cut.
+    `by` cuts the items into slices: see slices.cut. lines: of a language model, also what each line
+    of the text counts.
     """
     tell = tell or (lambda evaluation: None)
     model = copy(model)  # with its own copy of the recipe
@@ -136,12 +146,13 @@ def evaluate_folder(
         if model.origin is not None:
             check_reads(*model.origin, data, corpus)
     if isinstance(model, LanguageModel):
-        if by is not None:
-            raise DataError("a language model is measured on a whole text: it has no slices (--by)")
-        measured, tokens = _evaluate_text(model, corpus, names)
+        measured, tokens = _evaluate_text(model, corpus, names, by, lines)
         tell(measured)
         split = entry_name(folder, split, of)
-        write_metrics(folder, split, measured.metrics, tokens, **of)
+        found: dict[str, Any] = dict(of)
+        if measured.by_slice is not None:
+            found["slices"] = measured.by_slice.to_json()
+        write_metrics(folder, split, measured.metrics, tokens, **found)
         return replace(measured, name=split)
     pairs = list(read_pairs(corpus, data.folder))
     right = measurable(pairs, model.recipe.task, model.source_tokens)

@@ -15,6 +15,7 @@ from transduce.evaluation.metrics import Measured
 from transduce.evaluation.result import Evaluation
 from transduce.evaluation.slices import Slices, plain_source
 from transduce.storage import make_folder, write_text
+from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
 
@@ -57,6 +58,26 @@ def item_results(
         yield record
 
 
+def line_results(model: LanguageModel, evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    """One record a line of a text that a language model has scored."""
+    scores = item_scores(evaluation.rows, len(evaluation.items))
+    tokens = next(iter(evaluation.rows.values())).statistics[:, 1]
+    for number, item in enumerate(evaluation.items):
+        words = len(item.source.split())
+        lengths = {"words": words, "characters": len(item.source), "tokens": int(tokens[number])}
+        record: dict[str, Any] = {
+            "item": number + 1,
+            "text": item.source,
+            "scores": {name: round(values[number], 4) for name, values in scores.items()},
+            "lengths": lengths,
+            "unknown_words": unknown_words(model, item.source),
+        }
+        record["file"], record["line"] = item.place
+        if evaluation.slices is not None:
+            record[f"by_{evaluation.slices.by}"] = evaluation.slices.of_items[number]
+        yield record
+
+
 def unknown_words(model: Model, source: str) -> list[str]:
     """Words of a source that the model's tokens cannot say, each once."""
     words = list(dict.fromkeys(source.split()))
@@ -67,10 +88,13 @@ def unknown_words(model: Model, source: str) -> list[str]:
 def write_item_results(path: Path, model: Model, evaluation: Evaluation) -> None:
     """One JSON object a line. Raises DataError where a text was measured as a whole."""
     if not evaluation.items:
-        raise DataError("a language model is measured on a whole text: there are no items to write")
-    records = item_results(
-        model, evaluation.items, evaluation.outputs, evaluation.rows, evaluation.slices
-    )
+        raise DataError("the text was measured as a whole: there are no items to write")
+    if isinstance(model, LanguageModel):
+        records = line_results(model, evaluation)
+    else:
+        records = item_results(
+            model, evaluation.items, evaluation.outputs, evaluation.rows, evaluation.slices
+        )
     text = "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
     # JSON may hold these as they are, but some readers of lines take them for the end of one.
     for sign in "\x85\u2028\u2029":

@@ -22,6 +22,7 @@ from transduce.evaluation.items import Item
 from transduce.evaluation.metrics import HIGHER_IS_BETTER, Measured, Metric, metric_of
 from transduce.recipe import Columns, Corpus, Mixture, Recordings
 from transduce.recipe.tasks import TASK_RULES
+from transduce.tasks import LanguageModel
 from transduce.tasks.transduce import Model
 
 BY = ("length", "tag", "group", "label", "frequency")
@@ -199,13 +200,14 @@ def _parts(values: Sequence[float], unit: str, decimals: int) -> Slices:
 
 def _by_frequency(model: Model, items: Sequence[Item]) -> Slices:
     """By how often training had the rarest word of an item."""
-    audio = model.recipe.audio is not None
+    # Of audio the reference has the words, of a language model there is the text alone.
+    target = model.recipe.audio is not None or isinstance(model, LanguageModel)
     data = model.recipe.data
-    wanted = [_words(plain_source(item) if not audio else item.references[0]) for item in items]
+    wanted = [_words(item.references[0] if target else plain_source(item)) for item in items]
     vocabulary = {word for words in wanted for word in words}
     counts: Counter[str] = Counter()
     for pair in read_pairs(data.train, data.folder):
-        text = pair.target if audio else pair.source.removeprefix(with_tags("", pair.tags))
+        text = pair.target if target else pair.source.removeprefix(with_tags("", pair.tags))
         counts.update(word for word in text.split() if word in vocabulary)
     rarest = [min((counts[word] for word in words), default=0) for words in wanted]
     names = ["not in training"]

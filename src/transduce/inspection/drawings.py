@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from transduce.inspection.page import Markup
 
+BELOW = ' fill="var(--third)"'
 LEVELS = 20  # of a heat map: one path each, however many cells it has
 COLOURS = ("--first", "--second", "--third", "--fourth")
 Points = Sequence[tuple[float, float]]
@@ -25,7 +26,10 @@ def heat_map(
     cell: float = 16.0,
     numbers: Sequence[Sequence[str]] | None = None,
 ) -> Markup:
-    """Values from 0 to 1 as a heat map: rows down, columns across. `numbers` stand in the cells."""
+    """Values from 0 to 1 as a heat map: rows down, columns across. `numbers` stand in the cells.
+
+    Values below zero, down to −1, have another colour.
+    """
     T, S = values_TS.shape
     left = 8 + 7.2 * max((_width(label) for label in rows), default=0.0)
     upright = max((len(label) for label in columns), default=0) <= 3
@@ -33,11 +37,12 @@ def heat_map(
     right = 8.0 if upright else 0.75 * top
     paths: dict[int, list[str]] = {}
     for row, column in np.ndindex(T, S):
-        level = round(float(np.clip(np.nan_to_num(values_TS[row, column]), 0, 1)) * LEVELS)
+        level = round(float(np.clip(np.nan_to_num(values_TS[row, column]), -1, 1)) * LEVELS)
         if level:
             paths.setdefault(level, []).append(f"M{column} {row}h1v1h-1z")
     cells = "".join(
-        f'<path fill-opacity="{level / LEVELS:.2f}" d="{"".join(found)}"/>'
+        f'<path fill-opacity="{abs(level) / LEVELS:.2f}" d="{"".join(found)}"'
+        f"{'' if level > 0 else BELOW}/>"
         for level, found in sorted(paths.items())
     )
     lines = [
@@ -46,14 +51,14 @@ def heat_map(
         f'<g fill="var(--accent)">{cells}</g></g>'
     ]
     for place, label in enumerate(rows):
-        lines.append(_text(left - 5, top + (place + 0.72) * cell, label, "end"))
+        lines.append(_text(left - 5, top + (place + 0.5) * cell + 4, label, "end"))
     for place, label in enumerate(columns):
         x = left + (place + 0.5) * cell
         turn = "" if upright else f' transform="rotate(-45 {x:.1f} {top - 5:.1f})"'
         lines.append(_text(x, top - 5, label, "middle" if upright else "start", turn))
     for row, texts in enumerate(numbers or ()):
         for column, text in enumerate(texts):
-            x, y = left + (column + 0.5) * cell, top + (row + 0.66) * cell
+            x, y = left + (column + 0.5) * cell, top + (row + 0.5) * cell + 4
             lines.append(_text(x, y, text, "middle", ' font-size="10"'))
     width, height = left + S * cell + right, top + T * cell + 4
     return _figure(width, height, lines, caption, 12)
@@ -62,7 +67,7 @@ def heat_map(
 def curves(
     lines: Mapping[str, Points], caption: str = "", x_name: str = "update", y_name: str = ""
 ) -> Markup:
-    """Lines over one axis, each named at the side; points that are no numbers are left out."""
+    """Lines over one axis, named where there are several; what is no number is left out."""
     real = {
         name: [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
         for name, points in lines.items()
@@ -91,8 +96,9 @@ def curves(
         )
     for tick in _ticks(low_x, high_x):
         x, _ = at(tick, low_y)
+        side = "end" if x > width - 30 else "middle"
         drawn.append(
-            f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="middle">{tick:,g}</text>'
+            f'<text x="{x:.1f}" y="{height - bottom + 16}" text-anchor="{side}">{tick:,g}</text>'
         )
     drawn.append(
         f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{_safe(x_name)}</text>'
@@ -107,6 +113,8 @@ def curves(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
             for x, y in (at(*point) for point in (points if len(points) <= 40 else points[-1:]))
         ]
+        if len(real) == 1:  # the caption says what it is, and a legend might hide it
+            continue
         y = 22 + 16 * place
         drawn.append(
             f'<path d="M{width - 170} {y - 4}h18" stroke="{colour}" stroke-width="3"/>'

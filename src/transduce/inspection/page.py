@@ -24,7 +24,7 @@ table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabula
 th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: right;
   vertical-align: top; } th { font-weight: 600; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; }
-td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; }
+td.text { unicode-bidi: plaintext; overflow-wrap: anywhere; min-width: 5.5em; }
 .scroll { overflow-x: auto; } .better { color: var(--good); } .worse { color: var(--bad); }
 figure { margin: .5rem 1.2rem .5rem 0; display: inline-block; vertical-align: top; }
 figcaption { color: var(--faint); font-size: .85rem; max-width: 30rem; }
@@ -35,7 +35,16 @@ del { color: var(--bad); text-decoration: none; border-bottom: 2px solid var(--b
 ins { color: var(--good); text-decoration: none; border-bottom: 2px solid var(--good); }
 pre { background: var(--panel); padding: .8rem; overflow-x: auto; font-size: .85rem;
   max-height: 30rem; } details > summary { cursor: pointer; }
-@media print { body { max-width: none; } .card, pre { background: none; } }
+h1, h2, p, figcaption, summary { overflow-wrap: anywhere; } figure { max-width: 100%; }
+@media print {
+  :root { color-scheme: light; --ink: #1d2430; --faint: #667; --line: #d7dbe2; --paper: #fff;
+    --accent: #6b2c91; --good: #1b6e50; --bad: #b03060; --first: #3b6fb6; --second: #c2571a;
+    --third: #2f7f5f; --fourth: #8a5fb0; }
+  body { max-width: none; } .card, pre { background: none; } pre { max-height: none; }
+  pre { white-space: pre-wrap; } tr, figure { break-inside: avoid; }
+  svg { print-color-adjust: exact; }
+  details::details-content { display: block; content-visibility: visible; height: auto; }
+}
 """
 
 
@@ -80,4 +89,12 @@ def whole_page(title: str, lead: str, sections: Sequence[Markup]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
         f"<h1>{escape(title)}</h1>{paragraph(lead, 'faint')}{''.join(sections)}</body></html>\n"
+    )
+
+
+def framed(page: str, height: int = 480) -> str:
+    """A page in a frame of its own, as a notebook shows it: without scripts, and apart from it."""
+    return (
+        f'<iframe sandbox="" width="100%" height="{height}" style="border: 0" '
+        f'srcdoc="{escape(page, quote=True)}"></iframe>'
     )

@@ -180,7 +180,7 @@ def _is_number(value: Any) -> bool:
 
 def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
     """The best and the worst items by the first metric, and what a few attend to."""
-    if evaluation is None or not evaluation.items:
+    if evaluation is None or not evaluation.outputs:
         return []
     scores = item_scores(evaluation.rows, len(evaluation.items))
     metric = next(iter(scores), None)

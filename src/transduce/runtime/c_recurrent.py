@@ -198,6 +198,8 @@ class CRecurrentState:
     reads.
     """
 
+    finite_or_never = True  # the log-probabilities of its steps: NaN becomes -inf
+
     def __init__(self, state: RecurrentState, lengths_B: Tensor) -> None:
         parts = [torch.stack(of_layers).float() for of_layers in zip(*state.layers, strict=True)]
         self.h_LRD = parts[0]

@@ -211,6 +211,8 @@ class CTransformerSteps:
 class CTransformerState:
     """The KV cache of each row; E is the size of keys and values of one position."""
 
+    finite_or_never = True  # the log-probabilities of its steps: NaN becomes -inf
+
     def __init__(
         self, shape: tuple[int, int], lengths_B: Tensor, memory: Sequence[Tensor] = ()
     ) -> None:

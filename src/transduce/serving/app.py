@@ -130,7 +130,7 @@ class Service:
             if exchange.preflight:
                 await self._respond(exchange, scope, Response(status_code=204))
                 return
-            self._admit(scope)
+            self._admit(scope, exchange)
             scope["app"] = self  # so that the router raises what it does not find
             await self._router(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
@@ -149,17 +149,13 @@ class Service:
                 raise
             await self._respond(exchange, scope, self._shaped(scope["path"], failure, exchange.id))
 
-    def _admit(self, scope: Scope) -> None:
+    def _admit(self, scope: Scope, exchange: _Exchange) -> None:
         """Check what needs no look at the body."""
-        limits = self.settings.limits
-        if self.open > limits.connections:
+        if self.open > self.settings.limits.connections:
             raise Overloaded("too many requests are open; send the request again later", 1.0)
-        for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit():
-                multipart = _is_multipart(scope)
-                most = limits.upload_bytes if multipart else limits.body_bytes
-                if int(value) > most:
-                    raise TooLarge(f"the body has {int(value):,} bytes; the maximum is {most:,}")
+        length, most = exchange.length, exchange.limit
+        if length > most:
+            raise TooLarge(f"the body has {length:,} bytes; the maximum is {most:,}")
         if self.settings.keys.required and not self._is_keyless(scope["path"]):
             self.settings.keys.require(Request(scope))
 
@@ -220,11 +216,15 @@ class _Exchange:
         scope["state"] = {**scope.get("state", {}), "request_id": self.id}
         self._service, self._receive, self._send = service, receive, send
         limits = service.settings.limits
-        self._limit = limits.upload_bytes if _is_multipart(scope) else limits.body_bytes
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        multipart = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+        self.limit = limits.upload_bytes if multipart else limits.body_bytes
+        length = headers.get(b"content-length", b"")
+        self.length = int(length) if length.isdigit() else 0
+        """The length of the body, as far as it is announced."""
         self._idle = limits.idle_seconds
         self._task = asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
-        headers = dict(scope["headers"]) if service.settings.cors else {}
         origin = headers.get(b"origin", b"").decode("latin-1")
         allowed = service.settings.cors
         self._origin = "*" if "*" in allowed else origin if origin and origin in allowed else ""
@@ -244,8 +244,8 @@ class _Exchange:
             ) from None
         if message["type"] == "http.request":
             self.received += len(message.get("body", b""))
-            if self.received > self._limit:
-                raise TooLarge(f"the body is larger than {self._limit:,} bytes")
+            if self.received > self.limit:
+                raise TooLarge(f"the body is larger than {self.limit:,} bytes")
             if not message.get("more_body") and self._watcher is None:
                 self._watcher = asyncio.ensure_future(self._watch())
         return message
@@ -285,13 +285,6 @@ class _Exchange:
     def close(self) -> None:
         if self._watcher is not None and not self._watcher.done():
             self._watcher.cancel()
-
-
-def _is_multipart(scope: Scope) -> bool:
-    return any(
-        name == b"content-type" and value.lower().startswith(b"multipart/")
-        for name, value in scope["headers"]
-    )
 
 
 def _failure(error: Exception) -> ServiceError:

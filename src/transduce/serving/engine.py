@@ -46,7 +46,7 @@ class Engine:
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
-        self._speed = Speed()
+        self._speed = Speed(self.limits.batch_tokens)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
@@ -193,9 +193,9 @@ class Engine:
         if self._queued and self._queued + cost > self.limits.queue_tokens:
             over = self._queued + cost - self.limits.queue_tokens
             self._reject(served, over)
-        if self._queued and self._speed.seconds(self._queued) > self.limits.seconds:
-            seconds = self._speed.seconds(self._queued) - self.limits.seconds
-            self._reject(served, seconds * self._speed.rate)
+        wait = self._speed.seconds(self._queued) if self._speed.known else 0.0
+        if wait > self.limits.queue_seconds:
+            self._reject(served, (wait - self.limits.queue_seconds) * self._speed.rate)
         with self._condition:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="decode", daemon=True)

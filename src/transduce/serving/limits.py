@@ -11,6 +11,8 @@ class Limits:
 
     queue_tokens: int = 200_000
     """Work that may wait, over all requests; above, requests are rejected with 429."""
+    queue_seconds: float = 30.0
+    """Time that work may wait, at the speed measured so far; above, 429 as well."""
     batch_tokens: int = 4096
     """Work of one batch on a CPU."""
     batch_tokens_on_gpu: int = 1 << 16

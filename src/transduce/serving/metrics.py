@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from transduce.serving.jobs import Job
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+REASONS = ("stop", "error", "abort")
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+
+
+class OfModel(NamedTuple):
+    """The counters and histograms of one model."""
+
+    queue: Histogram
+    first: Histogram
+    between: Histogram
+    whole: Histogram
+    prompt: Counter
+    generated: Counter
+    rejected: Counter
+    ended: dict[str, Counter]
 
 
 class Metrics:
     """Counters of one server, in a registry of their own."""
 
     def __init__(self, models: Sequence[str]) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
         self.registry = registry = CollectorRegistry()
         label = ["model_name"]
 
@@ -52,10 +69,21 @@ class Metrics:
         )
         self._rejected = counter("transduce:requests_rejected", "Requests answered with 429.")
         self._http = counter("transduce:http_responses", "HTTP responses.", ["method", "status"])
-        for name in models:  # so that they are there, at 0, from the start
-            self._prompt.labels(name)
-            self._generated.labels(name)
-            self._rejected.labels(name)
+        # Looked up once, and there at 0 from the start.
+        self._of = {
+            name: OfModel(
+                self._queue.labels(name),
+                self._first.labels(name),
+                self._between.labels(name),
+                self._whole.labels(name),
+                self._prompt.labels(name),
+                self._generated.labels(name),
+                self._rejected.labels(name),
+                {reason: self._success.labels(name, reason) for reason in REASONS},
+            )
+            for name in models
+        }
+        self._responses: dict[tuple[str, int], Any] = {}
 
     def watch(
         self,
@@ -69,32 +97,33 @@ class Metrics:
         self._queued.set_function(queued)
 
     def rejected(self, model: str) -> None:
-        self._rejected.labels(model).inc()
+        self._of[model].rejected.inc()
 
     def responded(self, method: str, status: int) -> None:
-        self._http.labels(method, str(status)).inc()
+        counter = self._responses.get((method, status))
+        if counter is None:
+            known = method if method in METHODS else "other"
+            counter = self._http.labels(known, str(status))
+            self._responses[known, status] = counter
+        counter.inc()
 
     def closed(self, job: Job) -> None:
         """A request has ended: with an output, an error, or because its client went away."""
-        name = job.served.name
-        reason = "abort" if job.cancelled else "error" if job.error else "stop"
-        self._success.labels(name, reason).inc()
+        of = self._of[job.served.name]
+        of.ended["abort" if job.cancelled else "error" if job.error else "stop"].inc()
         if job.started is not None:
-            self._queue.labels(name).observe(job.started - job.arrived)
+            of.queue.observe(job.started - job.arrived)
         if job.ended is None or job.error is not None:
             return
-        self._whole.labels(name).observe(job.ended - job.arrived)
+        of.whole.observe(job.ended - job.arrived)
         outputs = [output for output in job.outputs if output is not None]
         generated = sum(len(output.tokens) for output in outputs)
-        self._prompt.labels(name).inc(sum(len(output.source_tokens) for output in outputs))
-        self._generated.labels(name).inc(generated)
+        of.prompt.inc(sum(len(output.source_tokens) for output in outputs))
+        of.generated.inc(generated)
         if job.first_token is not None and job.last_token is not None:
-            self._first.labels(name).observe(job.first_token - job.arrived)
+            of.first.observe(job.first_token - job.arrived)
             if generated > 1:
-                between = (job.last_token - job.first_token) / (generated - 1)
-                self._between.labels(name).observe(between)
+                of.between.observe((job.last_token - job.first_token) / (generated - 1))
 
     def text(self) -> bytes:
-        from prometheus_client import generate_latest
-
         return generate_latest(self.registry)

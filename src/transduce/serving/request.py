@@ -18,6 +18,7 @@ WORDS = {
     "array": "a list",
     "object": "a JSON object",
 }
+# The first fields of RunRequest; all others are settings.
 NOT_SETTINGS = ("model", "input", "inputs", "stream", "alternatives")
 
 
@@ -68,7 +69,9 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that were given."""
-        return {name: value for name in SETTINGS if (value := getattr(self, name)) is not UNSET}
+        values = msgspec.structs.astuple(self)[len(NOT_SETTINGS) :]
+        pairs = zip(SETTINGS, values, strict=True)
+        return {name: value for name, value in pairs if value is not UNSET}
 
     def all_inputs(self) -> list[str]:
         if (self.input is None) == (self.inputs is None):
@@ -82,7 +85,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return inputs[0]
 
 
-SETTINGS = tuple(name for name in RunRequest.__struct_fields__ if name not in NOT_SETTINGS)
+SETTINGS = RunRequest.__struct_fields__[len(NOT_SETTINGS) :]
 _decoder = msgspec.json.Decoder(RunRequest)
 
 

@@ -64,18 +64,33 @@ class WorkEstimate:
 
 
 class Speed:
-    """The work done in a second: a running mean over batches."""
+    """The work done in a second, over the last batches.
 
-    def __init__(self) -> None:
-        self.rate = 0.0
+    A batch counts by its size: single requests are slower for their size, and say little about
+    the full batches that a queue is decoded in.
+    """
+
+    def __init__(self, batch_tokens: int) -> None:
+        self.batch_tokens = batch_tokens
+        self._cost = self._seconds = 0.0
 
     def add(self, cost: float, seconds: float) -> None:
-        measured = cost / max(seconds, 1e-6)
-        self.rate = measured if not self.rate else self.rate + NEW * (measured - self.rate)
+        kept = 1.0 - min(0.5, NEW * cost / self.batch_tokens)
+        self._cost = kept * self._cost + cost
+        self._seconds = kept * self._seconds + max(seconds, 1e-6)
+
+    @property
+    def known(self) -> bool:
+        """Whether enough was decoded to rely on it."""
+        return self._cost >= self.batch_tokens
+
+    @property
+    def rate(self) -> float:
+        return self._cost / self._seconds if self._seconds else 0.0
 
     def seconds(self, cost: float) -> float:
         """The time that work takes; 0 before the first measurement."""
-        return cost / self.rate if self.rate else 0.0
+        return cost / self.rate if self._seconds else 0.0
 
 
 def _seconds(source: Any) -> float:

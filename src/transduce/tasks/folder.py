@@ -206,6 +206,11 @@ def missing_weights_message(path: Path) -> str:
     """The error message for a folder without weights."""
     if not path.exists():
         return f"there is no folder {path}; `transduce train` makes one under runs/"
+    if (path / "parity.json").exists():  # as every export to another engine
+        return (
+            f"{path} is an export for another engine; run it with `transduce run {path}`, or from "
+            f"Python with transduce.interop.engine.open_model({str(path)!r})"
+        )
     if (path / RECIPE).exists() and not holds_run(path) and not (path / "state").exists():
         return (
             f"{path} has a recipe but no model; train it with `transduce train {path / RECIPE}` "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -148,6 +149,14 @@ class GenerativeModel(SearchCopies):
                         if of_one
                     ]
                 )
+        if language_model is not None and language_model._lenses:
+            language_model._record_fused(
+                [
+                    (sources[index], self._text(sources[index], encoded[index], one.tokens), one)
+                    for index, of_one in zip(filled, found, strict=True)
+                    for one in of_one
+                ]
+            )
         return outputs
 
     def stream(
@@ -162,7 +171,8 @@ class GenerativeModel(SearchCopies):
         """Stream the output of one source as it is generated, the prefix first.
 
         Greedy search, or sampling with sample=True; a beam has no final text before its end. The
-        concatenated pieces are the text that `run` gives with beam=1.
+        concatenated pieces are the text that `run` gives with beam=1. A lens has its entry when
+        the last piece has come; its output has no score.
         """
         (source,) = check_sources([source])
         chosen = self._settings({"beam": 1, **settings})
@@ -189,6 +199,10 @@ class GenerativeModel(SearchCopies):
                 yield new
         if new := text.rest():
             yield new
+        for model in (self, *ensemble):
+            if model._lenses:
+                unscored = Hypothesis(text.written, math.nan, math.nan)
+                model._record([(source, encoded, self._output(source, encoded, [unscored]))])
 
     # ----------------------------------------------------------------- to define in subclasses
 
@@ -231,6 +245,11 @@ class GenerativeModel(SearchCopies):
 
     def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
         """The log-probability of each text given its source, to rerank another model's outputs."""
+        raise NotImplementedError
+
+    def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
+        """Show a language model's lenses the outputs that it was fused with: their sources, texts
+        and tokens."""
         raise NotImplementedError
 
     def _attention(

@@ -93,21 +93,14 @@ class LanguageModel(GenerativeModel, task="continue"):
             written = self._encode_following(prompts, targets)
         end = [] if self.endless else [END]
         written = [[*ids, *end] for ids in written]
+        found = self.log_probabilities(written, after=prompts)
         scores = [
             Score(self.target_tokens.pieces(ids), values.tolist())
-            for ids, values in zip(
-                written, self.log_probabilities(written, after=prompts), strict=True
-            )
+            for ids, values in zip(written, found, strict=True)
         ]
         if self._lenses:
-            rows = zip(sources, targets or sources, prompts, written, scores, strict=True)
-            self._record(
-                [
-                    (source, ids, Output(text, s.log_probability, s.tokens, ids=out))
-                    for source, text, ids, out, s in rows
-                ],
-                given=True,
-            )
+            rows = zip(sources, targets or sources, prompts, written, found, strict=True)
+            self._record([(s, p, self._given(t, w, v)) for s, t, p, w, v in rows], given=True)
         return scores
 
     def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
@@ -188,7 +181,24 @@ class LanguageModel(GenerativeModel, task="continue"):
         prompts = self.target_tokens.encode_batch(sources)
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
-        return [float(values.sum()) for values in self.log_probabilities(written, after=prompts)]
+        found = self.log_probabilities(written, after=prompts)
+        if self._lenses:
+            rows = zip(sources, prompts, texts, written, found, strict=True)
+            self._record([(s, p, self._given(t, w, v)) for s, p, t, w, v in rows], given=True)
+        return [float(values.sum()) for values in found]
+
+    def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
+        end = [] if self.endless else [END]
+        written = [[*hypothesis.tokens, *end] for *_, hypothesis in seen]
+        found = self.log_probabilities(written)
+        rows = zip(seen, written, found, strict=True)
+        self._record([(source, [], self._given(t, w, v)) for (source, t, _), w, v in rows])
+
+    def _given(self, text: str, ids: list[int], values: NDArray[np.float64]) -> Output:
+        """A text that was scored, as if it had been written."""
+        total = float(values.sum())
+        pieces = self.target_tokens.pieces(ids)
+        return Output(text, total, pieces, log_probability=total, ids=ids)
 
     def _read(
         self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool

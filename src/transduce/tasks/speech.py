@@ -109,7 +109,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
     ) -> None:
         """Transcribe the segments of a group, in one search for each set of tags."""
         others = [*asked.get("ensemble", ()), asked.get("rerank")]
-        lenses = [lens for model in (self, *asked.get("ensemble", ())) for lens in model._lenses]
+        further = [*others, asked.get("language_model")]
+        lenses = [lens for one in (self, *further) if one is not None for lens in one._lenses]
         before = [len(lens) for lens in lenses]
         place_of = {id(entry): place for place, entry in enumerate(group)} if lenses else {}
         order: dict[int, int] = {}

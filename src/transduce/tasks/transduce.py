@@ -103,10 +103,7 @@ class Transducer(GenerativeModel, task="transduce"):
             for ids, values in zip(written, found, strict=True)
         ]
         if self._lenses:
-            rows = zip(sources, encoded, targets, written, scores, strict=True)
-            self._record(
-                [(s, i, _as_output(t, w, score)) for s, i, t, w, score in rows], given=True
-            )
+            self._record_given(sources, encoded, targets, written, found)
         if not attention:
             return scores
         with inference(self):
@@ -186,7 +183,27 @@ class Transducer(GenerativeModel, task="transduce"):
         encoded, _ = self._encode(sources)  # truncated at the last position
         room = _max_lengths(self)[1] - 1
         targets = [ids[:room] for ids in self.target_tokens.encode_batch(texts)]
-        return [sum(values) for values in self._log_probabilities(encoded, targets)]
+        found = self._log_probabilities(encoded, targets)
+        if self._lenses:
+            self._record_given(sources, encoded, texts, targets, found)
+        return [sum(values) for values in found]
+
+    def _record_given(
+        self,
+        sources: Sequence[str],
+        encoded: Ids,
+        texts: Sequence[str],
+        targets: Ids,
+        found: Sequence[Sequence[float]],
+    ) -> None:
+        """Show the lenses targets that were scored, as if they had been written."""
+        seen = []
+        for source, ids, text, target, values in zip(
+            sources, encoded, texts, targets, found, strict=True
+        ):
+            pieces, total = self.target_tokens.pieces([*target, END]), sum(values)
+            seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
+        self._record(seen, given=True)
 
     def _attention(
         self, sources: Ids, found: list[list[Hypothesis]]
@@ -222,12 +239,6 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
 
     def _pieces(self, source: list[int]) -> list[str]:
         return []
-
-
-def _as_output(target: str, ids: list[int], score: Score) -> Output:
-    """A target that was scored, as if it had been written."""
-    log_probability = score.log_probability
-    return Output(target, log_probability, score.tokens, [], log_probability, ids=ids)
 
 
 def _unknown_warning(ids: Sequence[int]) -> str:

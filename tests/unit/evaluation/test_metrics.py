@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import DataError, RecipeError
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, measure
+from transduce.evaluation.metrics import HIGHER_IS_BETTER, Metric, decimals, measure
 from transduce.recipe import MetricName
 from transduce.recipe.tasks import TASK_RULES, TEXT_METRICS
 
@@ -251,3 +251,10 @@ def test_texts_are_compared_in_one_unicode_form() -> None:
             assert metric.details["unicode"] == "NFC"
     one_wrong = measure(["cer"], ["e"], [[normalize("NFD", "é")]], bootstrap=0)["cer"]
     assert one_wrong.details["reference_length"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("exact", 2), ("bleu", 2), ("perplexity", 3), ("loss", 4)]
+)
+def test_a_value_has_two_decimals_or_more(name: str, expected: int) -> None:
+    assert decimals(name) == expected

@@ -122,6 +122,9 @@ def test_slices_are_kept_and_items_written(folder: Path, tmp_path: Path) -> None
     assert [record["prediction"] for record in records] == [o.text for o in evaluation.outputs]
     assert records[2]["unknown_words"] == ["bird", "sings"]
     assert records[2]["lengths"]["source_words"] == 3
+    assert records[2]["lengths"]["reference_words"] == 1
+    said = records[2]["prediction"]
+    assert records[2]["lengths"]["prediction_characters"] == len(said)
     assert records[2]["references"] == ["z"]
     assert records[2]["by_speaker"] == "Ann"
     assert (records[2]["line"], records[2]["tags"]) == (4, ["eng"])

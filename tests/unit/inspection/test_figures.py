@@ -335,3 +335,11 @@ def test_labels_of_the_best_are_beside_one_another(
         inside = labels[number].axes.get_window_extent()
         assert inside.y0 <= box.y0
         assert box.y1 <= inside.y1
+
+
+def test_a_short_title_of_a_narrow_panel_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = (weights(3, 1), ["a"], list("xyz"), "of the second layer")
+    figure = drawn_by(monkeypatch, lambda: attention_grid([panel], Path("grid.png")))
+    assert "of the second layer" in {
+        axes.get_title(place) for axes in figure.axes for place in ("left", "center")
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tiny_models import drawn
-from transduce.data.tokens.tokenizer import PAD
+from transduce.data.tokens.tokenizer import BEGIN, PAD
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.greedy import Hypothesis, greedy
 from transduce.models import EncoderDecoder, Lens
@@ -218,3 +219,23 @@ def test_tokens_that_the_network_has_not_are_refused(wrong: int) -> None:
         steps.step(tokens_R, state)
     right, _ = steps.step(torch.full((B,), 5), state)
     assert right.isfinite().all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@torch.inference_mode()
+def test_what_is_no_number_gets_no_probability(bad: float) -> None:
+    """Search trusts the steps in C with that, and does not look again."""
+    made = network()
+    with torch.no_grad():
+        made.head.bias[7] = bad
+    steps = CTransformerSteps(packed(made, "float32"))
+    state = steps.start(*source())
+    found_RV, state = steps.step(torch.full((len(source()[0]),), BEGIN), state)
+    assert state.finite_or_never  # type: ignore[attr-defined]
+    assert (found_RV == -math.inf).all()
+    with torch.no_grad():
+        made.head.bias[7] = -math.inf  # banned by its weight: the others have all the probability
+    steps = CTransformerSteps(packed(made, "float32"))
+    found_RV, _ = steps.step(torch.full((len(source()[0]),), BEGIN), steps.start(*source()))
+    assert (found_RV[:, 7] == -math.inf).all()
+    torch.testing.assert_close(found_RV.exp().sum(dim=1), torch.ones(len(found_RV)))

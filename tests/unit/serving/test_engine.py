@@ -273,6 +273,28 @@ def test_what_is_too_much_is_rejected_at_once_and_may_come_back() -> None:
     assert 'transduce:requests_rejected_total{model_name="tiny"} 5.0' in metrics
 
 
+def test_what_would_wait_too_long_is_rejected() -> None:
+    model = tiny()
+    limits = Limits(queue_seconds=0.0001, batch_tokens=50)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        server.run(inputs=["a cup of tea made uncle iroh"] * 5, beam=1)  # the speed is known now
+        held = Held(model)
+        clients = []
+        for _ in range(2):
+            request = {"input": "a cup of tea made uncle iroh", "beam": 1}
+            clients.append(threading.Thread(target=server.run, kwargs=request))
+            clients[-1].start()
+            until(lambda: held.steps > 0, "the first is decoded")
+        until(lambda: server.engine.waiting == 1, "the second is waiting")
+        assert server.engine.seconds_queued > limits.queue_seconds
+        answer = server.post("/api/run", {"input": "tea", "beam": 1})
+        assert answer.status_code == 429
+        held.free.set()
+        for client in clients:
+            client.join(timeout=30)
+        assert server.run(input="tea", beam=1)
+
+
 def test_a_request_ends_in_time() -> None:
     model = tiny()
     held = Held(model)

@@ -61,3 +61,8 @@ def test_a_look_takes_each_update_once() -> None:
     window.add(passed(3.0, 1.0, 2.5), 6)
     assert window.look() == [Outcome(3.0, 1.0, 6, 2.5)]
     assert [outcome.tokens for outcome in window.seen] == [4, 5, 6]
+
+
+def test_an_objective_is_per_token_and_of_no_token_it_is_whole() -> None:
+    assert Outcome(6.0, 1.0, 15, 5.0).objective_per_token == 0.4
+    assert Outcome(6.0, 1.0, 0, 5.0).objective_per_token == 6.0

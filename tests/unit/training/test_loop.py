@@ -369,3 +369,24 @@ def test_each_row_of_the_validation_set_has_its_own_source(
     assert found.valid_sources == ["ab", "ba", "ca"]
     for row, source in enumerate(found.valid_sources):
         assert found.valid.source(row).tolist() == found.source_tokens.encode(source)
+
+
+def test_a_validation_is_of_one_token_and_with_the_beam_of_the_recipe(
+    make: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    run = Transducer.run
+
+    def watched(self: Transducer, sources: Sequence[str], **settings: Any) -> list[Output]:
+        asked.append(settings.get("beam"))
+        return run(self, sources, **settings)
+
+    monkeypatch.setattr(Transducer, "run", watched)
+    recipe = make(train={"steps": 2}, validation={"beam": 3})
+    model = train(recipe, tmp_path / "run").model
+    assert asked[0] == 3  # what comes after the training searches as its user would
+    (validated,) = (r for r in read_log(tmp_path / "run" / "log.jsonl") if r["kind"] == "valid")
+    scores = model.score(WORDS[20:], [word[::-1] for word in WORDS[20:]])
+    tokens = sum(len(word) + 1 for word in WORDS[20:])  # and the end of each
+    total = -sum(score.log_probability for score in scores)
+    assert validated["loss"] == pytest.approx(total / tokens, rel=1e-3)

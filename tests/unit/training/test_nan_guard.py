@@ -116,3 +116,11 @@ def test_no_number_is_no_jump_and_is_not_remembered(bad: float) -> None:
     before = NanGuard(**vars(guard))
     assert not guard.jumps(bad)
     assert guard == before
+
+
+def test_the_usual_loss_is_a_mean_of_many() -> None:
+    guard = NanGuard()
+    for _ in range(100):
+        guard.jumps(1.0)
+        guard.jumps(2.0)
+    assert 1.3 < guard.mean < 1.7

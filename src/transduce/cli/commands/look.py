@@ -40,6 +40,17 @@ def look(
     max_length: Annotated[
         int | None, typer.Option(help="Most tokens of an output. Default: as in the recipe.")
     ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="Prefix constraint: each output begins with this text.")
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="Constraint: a phrase each output must contain; repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Constraint: a phrase no output may contain; repeatable."),
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option(help="Tag of each input, such as its language; repeatable.")
     ] = None,
@@ -63,10 +74,16 @@ def look(
     for one in models:
         check_tags(one, tag or [])
     first, other = models[0], models[1] if against is not None else None
-    asked = {"beam": beam, "max_length": max_length}
-    settings = {name: value for name, value in asked.items() if value is not None}
+    asked = {
+        "beam": beam,
+        "max_length": max_length,
+        "prefix": prefix,
+        "include": include,
+        "exclude": exclude,
+    }
+    settings = {name: value for name, value in asked.items() if value not in (None, [])}
     if isinstance(first, AudioInputModel):
-        settings |= {"tags": tag} if tag else {}  # type: ignore[dict-item]
+        settings |= {"tags": tag} if tag else {}
     else:
         inputs = [with_tags(text, tag or []) for text in inputs]
     found = look_at(

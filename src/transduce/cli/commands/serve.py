@@ -33,6 +33,10 @@ def serve(
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    max_wait: Annotated[
+        float,
+        typer.Option(min=0, help="Reject requests that would wait longer than this, in seconds."),
+    ] = 30.0,
     drain_seconds: Annotated[
         float,
         typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
@@ -48,6 +52,7 @@ def serve(
     from transduce.serving.app import build_app
     from transduce.serving.auth import Keys
     from transduce.serving.engine import Engine
+    from transduce.serving.limits import Limits
     from transduce.serving.models import open_models
     from transduce.serving.server import listen, serve_until_stopped, unprotected, url_of
     from transduce.serving.settings import ServiceSettings
@@ -55,6 +60,7 @@ def serve(
     settings = ServiceSettings(
         keys=Keys.read(api_keys) if api_keys else Keys(),
         cors=tuple(cors or ()),
+        limits=Limits(queue_seconds=max_wait),
         log=sys.stderr if log else None,
         drain_seconds=drain_seconds,
     )

@@ -50,13 +50,20 @@ class Constraints:
         for part in self.constraints:
             part.reorder(index_R)
 
-    def permitted(self, log_probs_RV: Tensor, written_RT: Tensor, last_R: Tensor | None) -> Tensor:
+    def permitted(
+        self,
+        log_probs_RV: Tensor,
+        written_RT: Tensor,
+        last_R: Tensor | None,
+        state: object | None = None,
+    ) -> Tensor:
         """The log-probabilities with NEVER for banned tokens; at its maximum length a row must end.
 
         The scores of every search pass here: NaN and infinite values become NEVER, so that such
-        tokens are never chosen.
+        tokens are never chosen. The steps in C have done so; their state says it.
         """
-        log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
+        if not getattr(state, "finite_or_never", False):
+            log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
         if self.constraints:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
             banned_RV[:, PAD] = True

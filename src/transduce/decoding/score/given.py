@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from transduce.models.lens.parts import is_to_source, side_of
 
 ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
 LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
+CPU_PLACES = 2048  # positions of a batch on a CPU: larger ones are no faster, and have more padding
 
 Rows = Sequence[Sequence[int]]
 
@@ -27,23 +29,29 @@ def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> 
     found: list[list[float]] = [[] for _ in sources]
     device = network.head.bias.device
     sizes = [network.states_of(len(s)) + len(t) + 1 for s, t in zip(sources, targets, strict=True)]
-    for indices in pack(range(len(sources)), sizes, PLACES // 4):
+    for indices in pack(range(len(sources)), sizes, _budget(device)):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
-        wanted_BT = batch.target_BT[:, 1:].long()
         features_BTD = network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
-        log_probs = []
+        lengths = [len(targets[i]) + 1 for i in indices]
+        own_BT = torch.arange(features_BTD.shape[1]) < torch.tensor(lengths)[:, None]
+        own_BT = own_BT.to(device)  # no logits of padding
+        log_probs: list[float] = []
         for features_XD, wanted_X in zip(
-            torch.split(features_BTD.flatten(0, 1), LOGITS_AT_ONCE),
-            torch.split(wanted_BT.flatten(), LOGITS_AT_ONCE),
+            torch.split(features_BTD[own_BT], LOGITS_AT_ONCE),
+            torch.split(batch.target_BT[:, 1:][own_BT].long(), LOGITS_AT_ONCE),
             strict=True,
         ):
             log_probs_XV = torch.log_softmax(network.head(features_XD).float(), dim=-1)
-            log_probs.append(log_probs_XV.gather(1, wanted_X[:, None]))
-        log_probs_BT = torch.cat(log_probs).view_as(wanted_BT)
-        for index, row in zip(indices, log_probs_BT.tolist(), strict=True):
-            found[index] = row[: len(targets[index]) + 1]
+            log_probs += log_probs_XV.gather(1, wanted_X[:, None]).squeeze(1).tolist()
+        rows = iter(log_probs)
+        for index, length in zip(indices, lengths, strict=True):
+            found[index] = list(islice(rows, length))
     return found
+
+
+def _budget(device: torch.device) -> int:
+    return CPU_PLACES if device.type == "cpu" else PLACES // 4
 
 
 def attention_to_source(

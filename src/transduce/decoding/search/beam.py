@@ -52,6 +52,10 @@ def beam(
     the beam and the n-best list; at every step, each group penalizes the tokens that earlier groups
     have just chosen by `diversity`. A hypothesis found by two groups is kept once.
 
+    On a CPU, where every row takes time, only hypotheses that can still enter the n-best list are
+    extended. The others have lower log-probabilities than any of these, so no candidate of theirs
+    takes the place of one that matters, and the result is the same.
+
     Rows that the observer has cancelled leave the batch, without hypotheses.
     """
     device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
@@ -78,17 +82,24 @@ def beam(
     penalties = penalty(torch.arange(1, longest + 2), length_penalty).tolist()
     at_limit_B = penalty(limits_B, length_penalty)
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
+    prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
+    live_R: Tensor | None = None  # which of the B x N hypotheses the model has; None: all
 
     for step in range(longest):
         N = tokens_BN.shape[1]
-        log_probs_RV, state = model.step(tokens_BN.flatten(), state)
+        log_probs_RV, state = model.step(_chosen(tokens_BN.flatten(), live_R), state)
         last_B = limits_B == step + 1
-        last_R = last_B.repeat_interleave(N) if step + 1 >= shortest else None
-        log_probs_RV = shaped.permitted(log_probs_RV, open_BNT.flatten(0, 1)[:, :step], last_R)
+        last_R = None
+        if step + 1 >= shortest:
+            last_R = _chosen(last_B.repeat_interleave(N), live_R)
+        written_RT = open_BNT.flatten(0, 1)[:, :step]
+        if shaped.constraints:
+            written_RT = _chosen(written_RT, live_R)
+        log_probs_RV = shaped.permitted(log_probs_RV, written_RT, last_R, state)
 
         # Twice as many candidates as stay open, best first: half of them may end.
         if include is None and groups == 1:
-            ways = _best_ways(log_probs_RV, open_BN, 2 * size)
+            ways = _best_ways(log_probs_RV, open_BN, 2 * size, live_R)
         else:
             ways = _preferred_ways(log_probs_RV, open_BN, size, include, groups, diversity)
         candidate_BC, parent_BC, token_BC = _filled_up(ways, 2 * size)
@@ -129,6 +140,8 @@ def beam(
             done_B |= gone_B
             ended_BN = ended_BN.masked_fill(gone_B[:, None], NEVER)
         open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
+        if prunes:
+            open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended_BN[:, -1:], NEVER)
 
         # The groups of a source stay together: all leave the batch, or none.
         waiting_B = ~done_B
@@ -148,18 +161,34 @@ def beam(
             parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]
+        if prunes:
+            had_R, live_R = live_R, (open_BN.flatten() > NEVER).nonzero().squeeze(1)
+            index_R = index_R[live_R]
+            if had_R is not None:  # the place of each among the rows that the model has
+                index_R = torch.searchsorted(had_R, index_R)
         state.reorder(index_R)
         shaped.reorder(index_R)
     scores, tokens, totals = (whole.reshape(batch, -1, *whole.shape[2:]) for whole in found)
     return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
 
 
-def _best_ways(log_probs_RV: Tensor, open_BN: Tensor, count: int) -> Ways:
+def _chosen(items_R: Tensor, live_R: Tensor | None) -> Tensor:
+    return items_R if live_R is None else items_R[live_R]
+
+
+def _best_ways(
+    log_probs_RV: Tensor, open_BN: Tensor, count: int, live_R: Tensor | None = None
+) -> Ways:
     """Each row's best candidates. Only the best tokens of each hypothesis are considered: others
-    cannot be among them."""
+    cannot be among them. live_R: the hypotheses that log_probs_RV are of, if not of all."""
     (B, N), V = open_BN.shape, log_probs_RV.shape[1]
     each = min(count, V)
     log_probs_RC, token_RC = best(log_probs_RV, each)
+    if live_R is not None and len(live_R) < B * N:
+        found_RC, token_of_RC = log_probs_RC, token_RC
+        log_probs_RC = found_RC.new_full((B * N, each), NEVER)
+        token_RC = token_of_RC.new_full((B * N, each), PAD)
+        log_probs_RC[live_R], token_RC[live_R] = found_RC, token_of_RC
     reached_BC = (log_probs_RC.view(B, N, each) + open_BN[:, :, None]).flatten(1)
     candidate_BC, place_BC = best(reached_BC, min(count, N * each))
     return candidate_BC, place_BC // each, token_RC.view(B, -1).gather(1, place_BC)

@@ -267,7 +267,7 @@ def follow(
         log_probs_RV, state = model.step(tokens_R, state)
         last_R = limits_R == step + 1 if step + 1 >= shortest else None
         before_RT = written_RT[:, :step] if shaped.constraints else written_RT
-        log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R)
+        log_probs_RV = shaped.permitted(log_probs_RV, before_RT, last_R, state)
         tokens_R, log_probs_R = choose(log_probs_RV, rows_R, step)
         if left < len(rows_R):
             tokens_R = tokens_R.masked_fill(~open_R, PAD)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,57 +79,6 @@ class Removal:
 
     def to_json(self) -> dict[str, Any]:
         return {**_named(self.head), "kept": self.kept, **self.change.to_json()}
-
-
-@dataclass(frozen=True)
-class Ablation:
-    """What the heads of a model are worth."""
-
-    model: str
-    metric: str
-    value: float
-    """Of the whole model."""
-    corpus: str
-    items: int
-    worths: list[Worth]
-    removals: list[Removal] = field(default_factory=list)
-    """Greedy pruning, the first that was removed first."""
-
-    @property
-    def sign(self) -> int:
-        """By which a change is multiplied to say how much worse it is."""
-        return -1 if HIGHER_IS_BETTER[self.metric] else 1
-
-    def harm(self, change: Difference) -> float:
-        """How much worse, in points or nats; below zero it is better."""
-        return self.sign * change.value
-
-    @property
-    def affordable(self) -> dict[float, int]:
-        """How many heads can go before the metric is worse by more than so much.
-
-        Pruning may get worse and better again; all that was removed up to a step counts.
-        """
-        budgets = BUDGETS.get(self.metric, POINTS)
-        harms = [self.harm(step.change) for step in self.removals]
-        found = {}
-        for budget in budgets:
-            within = [number for number, harm in enumerate(harms, 1) if harm <= budget + 1e-12]
-            found[budget] = max(within, default=0)
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "metric": self.metric,
-            "value": self.value,
-            "higher_is_better": self.sign < 0,
-            "corpus": self.corpus,
-            "items": self.items,
-            "heads": [worth.to_json() for worth in self.worths],
-            "pruning": [step.to_json() for step in self.removals],
-            "affordable": {str(budget): count for budget, count in self.affordable.items()},
-        }
 
 
 def heads_of(model: Model) -> list[Head]:

@@ -1,20 +1,84 @@
-"""An ablation shown: a page, heat maps as a picture, JSON."""
+"""An ablation: its numbers, and how it is shown: a page, heat maps as a picture, JSON."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.evaluation.metrics import TITLES, decimals
-from transduce.inspection.ablation.measure import KINDS, Ablation
+from transduce.evaluation.bootstrap import Difference
+from transduce.evaluation.metrics import HIGHER_IS_BETTER, TITLES, decimals
+from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, Removal, Worth
 from transduce.inspection.drawings import curves, heat_map
-from transduce.inspection.page import Markup, paragraph, section, table, whole_page
+from transduce.inspection.page import (
+    Markup,
+    framed,
+    paragraph,
+    section,
+    table,
+    whole_page,
+)
 from transduce.storage import make_folder, write_json, write_text
 
 STRONGEST = 0.6  # of a cell's colour: numbers stand on it
 FORMATS = (".html", ".json", ".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What the heads of a model are worth."""
+
+    model: str
+    metric: str
+    value: float
+    """Of the whole model."""
+    corpus: str
+    items: int
+    worths: list[Worth]
+    removals: list[Removal] = field(default_factory=list)
+    """Greedy pruning, the first that was removed first."""
+
+    @property
+    def sign(self) -> int:
+        """By which a change is multiplied to say how much worse it is."""
+        return -1 if HIGHER_IS_BETTER[self.metric] else 1
+
+    def harm(self, change: Difference) -> float:
+        """How much worse, in points or nats; below zero it is better."""
+        return self.sign * change.value
+
+    @property
+    def affordable(self) -> dict[float, int]:
+        """How many heads can go before the metric is worse by more than so much.
+
+        Pruning may get worse and better again; all that was removed up to a step counts.
+        """
+        budgets = BUDGETS.get(self.metric, POINTS)
+        harms = [self.harm(step.change) for step in self.removals]
+        found = {}
+        for budget in budgets:
+            within = [number for number, harm in enumerate(harms, 1) if harm <= budget + 1e-12]
+            found[budget] = max(within, default=0)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "metric": self.metric,
+            "value": self.value,
+            "higher_is_better": self.sign < 0,
+            "corpus": self.corpus,
+            "items": self.items,
+            "heads": [worth.to_json() for worth in self.worths],
+            "pruning": [step.to_json() for step in self.removals],
+            "affordable": {str(budget): count for budget, count in self.affordable.items()},
+        }
+
+    def _repr_html_(self) -> str:
+        return framed(ablation_page(self))
 
 
 def write_ablation(ablation: Ablation, path: Path) -> None:
@@ -55,13 +119,13 @@ def ablation_page(ablation: Ablation) -> str:
     lead = (
         f"{ablation.items:,} items of {ablation.corpus}; {title} of the whole model: "
         f"{ablation.value:.{digits}f}. How much worse it is ({unit(ablation)}) without each head; "
-        f"below zero it is better without."
+        f"below zero (green) it is better without."
     )
     found = grids(ablation)
-    strongest = max((float(np.nanmax(grid)) for grid in found.values()), default=0.0)
+    strongest = max((float(np.nanmax(np.abs(grid))) for grid in found.values()), default=0.0)
     maps = []
     for kind, grid_LH in found.items():
-        shown_LH = np.clip(np.nan_to_num(grid_LH) / max(strongest, 1e-12), 0, 1) * STRONGEST
+        shown_LH = np.nan_to_num(grid_LH) / max(strongest, 1e-12) * STRONGEST
         numbers = [
             ["" if np.isnan(one) else f"{one:+.{digits - 1}f}" for one in row_H]
             for row_H in grid_LH

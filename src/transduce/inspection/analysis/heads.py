@@ -32,10 +32,13 @@ from transduce.inspection.analysis.alignment import (
     word_attention,
 )
 from transduce.inspection.analysis.attention import attention_confidence, diagonality
+from transduce.inspection.page import framed, section, table, whole_page
+from transduce.models.lens.names import short_name
 from transduce.models.lens.parts import is_to_source
 from transduce.tasks.transduce import Transducer
 
 AT_ONCE = 256  # pairs whose attention is in memory
+SHOWN = 20  # heads and pairs that a notebook shows
 
 
 class Head(NamedTuple):
@@ -76,6 +79,18 @@ class Alignments:
     def to_pharaoh(self) -> list[str]:
         """A line for each pair: `0-0 1-2`."""
         return [to_pharaoh(links) for links in self.links]
+
+    def _repr_html_(self) -> str:
+        rows: list[list[object]] = []
+        for one in self.scores[:SHOWN]:
+            rate = "" if one.error_rate is None else f"{one.error_rate:.3f}"
+            rows.append([f"{short_name(one.head.part)}, head {one.head.head}", one.head.when])
+            rows[-1] += [f"{one.agreement:.3f}", rate]
+        heads = table(["head", "when", "agreement", "alignment error rate"], rows, text=2)
+        links = [[number, line] for number, line in enumerate(self.to_pharaoh()[:SHOWN], start=1)]
+        lead = f"{len(self.links):,} pairs; the links are those of the first head."
+        parts = [section("Heads", heads), section("Links", table(["pair", "links"], links, text=2))]
+        return framed(whole_page("Word alignments", lead, parts))
 
 
 def align_words(

@@ -31,6 +31,9 @@ from transduce.inspection.analysis.attribution import (
     integrated_gradients,
 )
 from transduce.inspection.analysis.subject import Subject, subject_of
+from transduce.inspection.drawings import heat_map
+from transduce.inspection.figures import visible
+from transduce.inspection.page import framed, section, whole_page
 from transduce.tasks.model import Model
 
 Method = Literal["integrated_gradients", "gradient_x_input", "gradient_norm", "erasure"]
@@ -66,6 +69,24 @@ class Attribution:
     between the value and that of the baseline. Where it is large, take more steps."""
     times: list[float]
     """Of audio: the second at which each position of the source begins."""
+
+    def _repr_html_(self) -> str:
+        source_names = self.source_tokens or [f"{second:.2f}" for second in self.times]
+        maps = []
+        sides = (("source", self.source, source_names), ("prefix", self.prefix, self.prefix_tokens))
+        for side, values_TS, columns in sides:
+            if values_TS is None or not values_TS.size:
+                continue
+            largest = float(np.abs(values_TS).max()) or 1.0
+            rows = [visible(token) for token in self.target_tokens]
+            names = [visible(name) for name in columns]
+            caption = f"to the {side}; the strongest is {largest:.3f}"
+            maps.append(heat_map(values_TS / largest, rows, names, caption))
+        lead = (
+            "How much each column raises the log-probability of the row's token; green: lowers it."
+        )
+        title = f"Attribution by {self.method.replace('_', ' ')}"
+        return framed(whole_page(title, lead, [section("", *maps)]))
 
 
 def attribute(

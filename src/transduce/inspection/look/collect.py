@@ -18,8 +18,9 @@ from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.figures import visible
 from transduce.inspection.look.arrays import packed, packed_signed
 from transduce.inspection.look.audio import audio_of, check_audio
-from transduce.inspection.look.beam import beam_tree, traced
+from transduce.inspection.look.beam import beam_tree
 from transduce.inspection.look.embedding import embeddings_of
+from transduce.inspection.look.trace import traced
 from transduce.models.lens.parts import CELLS, is_to_source, side_of
 from transduce.tasks import AudioInputModel, LanguageModel
 from transduce.tasks.audio_input import AudioSegment
@@ -30,6 +31,7 @@ from transduce.tasks.source_limit import TRUNCATED
 from transduce.tasks.tag import Tagger
 
 TOP = 8  # alternatives at each step
+CONSTRAINTS = ("prefix", "include", "exclude")
 KINDS = ("attention", "gate", "logits", "next_token")
 LAYER = re.compile(r"\.(\d+)(\.|$)")
 
@@ -64,6 +66,10 @@ def collect(
         raise DataError(f"a model of text looks at text, not at {type(source).__name__}")
     if not audio and not source.strip() and not isinstance(model, LanguageModel):
         raise DataError("the input is empty; give a text")
+    if target is not None and (asked_for := [name for name in CONSTRAINTS if settings.get(name)]):
+        raise DataError(
+            f"nothing is searched where the target is given; leave out {' and '.join(asked_for)}"
+        )
     if isinstance(model, AudioInputModel):
         if rate is not None:
             source = AudioSegment.of_samples(source, rate, model.audio.sample_rate)
@@ -99,6 +105,7 @@ def collect(
         "steps": _steps(model, seen),
         "nbest": [_hypothesis(one.output) for one in lens] if target is None else [],
         "beam": beam_tree(trace, [one.output for one in lens], model.target_tokens),
+        "no_beam": trace.why_none,
         "labels": [],
         "embeddings": embeddings_of(model, seen),
         "attribution": _attribution(model, source, output.text, asked) if attribution else [],

@@ -12,10 +12,9 @@ from torch import nn
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.decoding.lens import Seen
 from transduce.inspection.figures import visible
-from transduce.inspection.look.arrays import packed_signed
-from transduce.nn.positions import Positioned
+from transduce.inspection.look.positions import positions_of
 from transduce.tasks import LanguageModel
-from transduce.tasks.model import Model, inference
+from transduce.tasks.model import Model
 
 NEAREST = 6
 ON_THE_MAP = 300  # tokens
@@ -27,7 +26,7 @@ Floats = NDArray[np.float64]
 def embeddings_of(model: Model, seen: Seen) -> list[dict[str, Any]]:
     """Of the source's and the target's embedding, as far as the model has them."""
     found = []
-    for title, name, ids, tokens in _sides(model, seen):
+    for title, name, side, ids, tokens in _sides(model, seen):
         module = dict(model.network.named_modules()).get(name)
         table = getattr(module, "table", None)
         used = list(dict.fromkeys(ids))
@@ -49,19 +48,22 @@ def embeddings_of(model: Model, seen: Seen) -> list[dict[str, Any]]:
                 "places": plane_of(vectors_VD, shown).round(3).tolist(),
                 "used": [number in near for number in shown],
             }
-        one["positions"] = _positions(model, module, max(len(ids) + 1, FEWEST_POSITIONS))
+        count = max(len(ids) + 1, FEWEST_POSITIONS)
+        one["positions"] = positions_of(model, name, side, count)
         if one["map"] or one["positions"]:
             found.append(one)
     return found
 
 
-def _sides(model: Model, seen: Seen) -> list[tuple[str, str, list[int], Tokens]]:
+def _sides(model: Model, seen: Seen) -> list[tuple[str, str, str, list[int], Tokens]]:
+    """The title of each side, its embedding, its stack of layers, its ids and tokens."""
     source, target = list(seen.named.source_ids), list(seen.output.ids)
     if isinstance(model, LanguageModel):
-        return [("Tokens", "decoder.embedding", [*source, *target], model.target_tokens)]
+        ids = [*source, *target]
+        return [("Tokens", "decoder.embedding", "decoder", ids, model.target_tokens)]
     return [
-        ("Source", "front", source, model.source_tokens),
-        ("Target", "decoder.embedding", target, model.target_tokens),
+        ("Source", "front", "encoder", source, model.source_tokens),
+        ("Target", "decoder.embedding", "decoder", target, model.target_tokens),
     ]
 
 
@@ -75,11 +77,16 @@ def nearest(vectors_VD: Floats, number: int) -> list[tuple[int, float]]:
 
 
 def plane_of(vectors_VD: Floats, shown: Sequence[int]) -> Floats:
-    """Where tokens lie on the two axes along which the vocabulary varies most (PCA): [shown, 2]."""
+    """Where tokens lie on the two axes along which the vocabulary varies most (PCA): [shown, 2].
+
+    Each axis is stretched to −1 … 1.
+    """
     centred_VD = vectors_VD - vectors_VD.mean(axis=0)
     _, axes_DD = np.linalg.eigh(centred_VD.T @ centred_VD)
     places_N2 = centred_VD[list(shown)] @ axes_DD[:, [-1, -2]]
-    return np.asarray(places_N2 / np.abs(places_N2).max().clip(1e-12))
+    middle_2 = (places_N2.max(axis=0) + places_N2.min(axis=0)) / 2
+    half_2 = (places_N2.max(axis=0) - places_N2.min(axis=0)) / 2
+    return np.asarray((places_N2 - middle_2) / half_2.clip(1e-12))
 
 
 def _shown(used: list[int], near: dict[int, list[tuple[int, float]]], size: int) -> list[int]:
@@ -87,21 +94,6 @@ def _shown(used: list[int], near: dict[int, list[tuple[int, float]]], size: int)
     others = [other for those in near.values() for other, _ in those]
     order = dict.fromkeys([*used, *others, *range(len(SPECIALS), size)])
     return list(order)[: max(ON_THE_MAP, len(used))]
-
-
-def _positions(model: Model, module: nn.Module | None, count: int) -> dict[str, Any] | None:
-    """The vectors [positions, width] that are added to embeddings, or put beside them."""
-    positioned = getattr(module, "positions", None)
-    if not isinstance(positioned, Positioned):
-        return None
-    most = getattr(positioned.positions, "max_length", count)
-    with inference(model):
-        vectors_TD = positioned.positions(min(count, most)).double().cpu().numpy()
-    return {
-        "kind": type(positioned.positions).__name__.lower(),
-        "combine": positioned.combine,
-        "values": packed_signed(vectors_TD),
-    }
 
 
 def _name(tokens: Tokens, number: int) -> str:

@@ -26,7 +26,7 @@ from transduce.runtime.c.stack import STRUCTURES, layout
 from transduce.storage import default_cache_folder
 
 SOURCES = ("threads.c", "products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
-HEADERS = ("native.h", "threads.h", "kernels.h", "vectors.h", "parts.h")
+HEADERS = ("native.h", "threads.h", "kernels.h", "neon_float32.h", "vectors.h", "parts.h")
 FLAGS = (
     "-O3",
     "-std=gnu11",

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "neon_float32.h"
 #include "vectors.h"
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -167,6 +168,12 @@ INLINE void vnni_of_one(const uint8_t *levels, const int8_t *weights, const int3
 /* float32 dot products of some rows and blocks, each summed over the inputs in order. */
 INLINE void float32(const float *x, const float *weights, int64_t depth, const int rows,
                     const int blocks, float *sums) {
+#if defined(HAS_SIX_ROWS)
+    if (rows == 6 && blocks == 1 && depth % 4 == 0 && depth > 0) {
+        six_rows(x, weights, depth, sums);
+        return;
+    }
+#endif
     Vector sum[ROWS][4][VECTORS];
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int b = 0; b < blocks; b++)

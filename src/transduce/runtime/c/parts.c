@@ -143,7 +143,11 @@ void log_softmax(float *x, int64_t count) {
         sum[0] += falling_exponential(load_some(x + i, some, -INFINITY) - top);
     }
     const float taken = top + logf(total((sum[0] + sum[1]) + (sum[2] + sum[3])));
-    for (i = 0; i < count; i++) x[i] -= taken;
+    for (i = 0; i < count; i += LANES) {
+        const int64_t some = count - i < LANES ? count - i : LANES;
+        Vector y = load_some(x + i, some, 0.0f) - taken;
+        store_some(x + i, pick(y - y == 0.0f, y, all(-INFINITY)), some);
+    }
 }
 
 #define FEWEST 48 /* minimum number of rows whose log-probabilities are computed together */
@@ -151,7 +155,8 @@ void log_softmax(float *x, int64_t count) {
 void find_log_probs(const Weight *head, const float *x, int64_t rows, float *log_probs, void *room,
                     int32_t kernel) {
     const int64_t width = head->inputs, vocabulary = head->outputs;
-    const int64_t at_once = width / 4 < FEWEST ? FEWEST : width / 4;
+    /* A multiple of six, as kernels compute six rows at a time. */
+    const int64_t at_once = (width / 4 < FEWEST ? FEWEST : width / 4) / 6 * 6;
     for (int64_t first = 0; first < rows; first += at_once) {
         const int64_t some = rows - first < at_once ? rows - first : at_once;
         float *found = log_probs + first * vocabulary;

@@ -32,6 +32,7 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_
 /* Softmax; may write up to the end of a whole vector. */
 void softmax(float *scores, int64_t count);
 
+/* In place; what is NaN or infinite becomes -INFINITY. */
 void log_softmax(float *x, int64_t count);
 
 /* Log-probabilities of the next token, some rows at a time so that scores are still in the

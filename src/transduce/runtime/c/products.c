@@ -17,7 +17,7 @@
 #define BLOCKS 4   /* outputs are padded to so many blocks */
 #define TILE 16    /* rows of an AMX tile; quantized inputs are padded to them */
 #define AMX_FROM 8 /* rows; for fewer, setting up the tiles costs more than it saves */
-#define NEAR 64    /* rows of float32 for which weights are read once */
+#define NEAR 60    /* rows of float32 for which weights are read once */
 #define LEAST_WORK 65536 /* multiplications that are worth a thread */
 
 /* ------------------------------------------------------------------------- quantize inputs */

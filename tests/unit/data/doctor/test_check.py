@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from transduce.data.doctor.check import Diagnosis, examine
-from transduce.data.doctor.findings import Finding
+from transduce.data.doctor.findings import Finding, _odd_ratios
 from transduce.recipe import Columns, Data, Recipe, Text, Tokens, TokensOfSides
 
 GOOD = [(f"the dog {n} runs home", f"der Hund {n} läuft heim") for n in range(100, 160)]
@@ -271,3 +272,23 @@ def test_lines_apart_are_texts_of_their_own(tmp_path: Path) -> None:
     assert the(diagnosis, "1 line repeating an earlier").examples == ["train.txt:4: anna"]
     assert "to be skipped" in the(diagnosis, "1 line longer than data.max_length = 64").what
     assert the(diagnosis, "valid: 1 line also in train").examples == ["valid.txt:1: bob"]
+
+
+def test_of_many_recordings_that_cannot_be_read_a_few_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("soundfile")
+    rows = "".join(f"{number}.wav\tabc\n" for number in range(8))
+    for number in range(8):
+        (tmp_path / f"{number}.wav").write_text("no audio")
+    (tmp_path / "all.tsv").write_text(f"path\ttext\n{rows}", "utf-8")
+    corpus = {"file": "all.tsv", "audio": "path", "target": "text"}
+    data = {"folder": str(tmp_path), "train": corpus, "valid": corpus, "tokens": CHARACTERS}
+    finding = the(examine(Recipe.model_validate({"data": data})), "train: 8 recordings that cannot")
+    assert finding.count == 8
+    assert len(finding.examples) == 5
+
+
+def test_a_third_of_the_usual_ratio_is_odd_of_one_token_too() -> None:
+    sources, targets = np.full(20, 60, np.int32), np.full(20, 10, np.int32)
+    sources[7], targets[7] = 18, 1
+    assert _odd_ratios(sources, targets).tolist() == [7]
+    assert _odd_ratios(targets, sources).tolist() == [7]

@@ -357,6 +357,32 @@ def test_it_does_stop_early() -> None:
     assert model.steps < 20
 
 
+def test_hypotheses_that_cannot_win_any_more_are_not_extended() -> None:
+    """Three of the beam's four fall behind the ended one at once: from then on a step has one row
+    of this source, not four."""
+
+    class Counted(Tree):
+        def __init__(self) -> None:
+            super().__init__(0)
+            self.rows: list[int] = []
+
+        def next(self, prefix: tuple[int, ...]) -> Tensor:
+            likely = {END: 0.5, 4: 0.45} if len(prefix) == 2 else {4: 0.9, END: 0.02}
+            log_probs_V = torch.full((TOKENS,), 1e-6)
+            for token, probability in likely.items():
+                log_probs_V[token] = probability
+            return log_probs_V.log()
+
+        def step(self, tokens_B: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
+            self.rows.append(len(tokens_B))
+            return super().step(tokens_B, state)
+
+    model = Counted()
+    beam(model, *inputs(6), size=4, length_penalty=1.0)
+    assert model.rows[0] == 1
+    assert model.rows[1:] == [1] * len(model.rows[1:])
+
+
 def test_an_end_below_the_beam_is_not_taken() -> None:
     """0.9 goes on and 0.1 ends: with a beam of one, END is not among the one best candidates."""
     model = Table(t4=0.9, end=0.1)

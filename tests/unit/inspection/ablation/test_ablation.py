@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from language import language_model
 from tiny_models import SOURCES, TARGETS, tiny
@@ -19,8 +20,8 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, TransduceError
 from transduce.evaluation.bootstrap import Difference
 from transduce.evaluation.items import Item
+from transduce.inspection import save_figure
 from transduce.inspection.ablation.measure import (
-    Ablation,
     Head,
     Removal,
     Trial,
@@ -31,7 +32,12 @@ from transduce.inspection.ablation.measure import (
     prune_greedily,
 )
 from transduce.inspection.ablation.prune import pruned, save_pruned
-from transduce.inspection.ablation.show import ablation_page, write_ablation
+from transduce.inspection.ablation.show import (
+    Ablation,
+    ablation_page,
+    draw_ablation,
+    write_ablation,
+)
 from transduce.interop.ctranslate2 import check
 from transduce.models.lens import Gates
 from transduce.nn.attention.multihead import MultiHeadAttention
@@ -271,9 +277,25 @@ def test_the_page_and_pictures(tmp_path: Path) -> None:
     assert "<i>m" not in page
     assert "<script" not in page
     assert page.count("<svg") == 4
+    shown = found._repr_html_()
+    assert shown.startswith('<iframe sandbox=""')
+    assert "<i>" not in shown
     for name in ("a.html", "a.json", "a.png", "a.svg"):
         write_ablation(found, tmp_path / "new" / name)
         assert (tmp_path / "new" / name).stat().st_size > 1000
     values = json.loads((tmp_path / "new" / "a.json").read_text())
     assert len(values["heads"]) == 12
     assert values["pruning"][1]["kept"] == 10
+
+
+def test_nothing_of_the_picture_lies_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(save_figure, "save", lambda figure, path: drawn.append(figure))
+    value, worths = measure_heads(Trial(tiny(), ITEMS, "loss"), resamples=10)
+    draw_ablation(Ablation("m", "loss", value, "c", len(ITEMS), worths, []), tmp_path / "a.png")
+    places = [axes.get_position() for axes in drawn[0].axes]
+    assert len(places) == 4  # three kinds of attention, and the colours
+    assert all(0 <= place.x0 < place.x1 <= 1 for place in places)
+    assert all(0 <= place.y0 < place.y1 <= 1 for place in places)

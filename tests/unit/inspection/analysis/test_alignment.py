@@ -82,6 +82,14 @@ def test_two_directions_become_one() -> None:
         symmetrize(forward, backward, "grow")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("across", range(-2, 3))
+@pytest.mark.parametrize("along", range(-2, 3))
+def test_links_grow_to_all_eight_sides_and_one_step_at_a_time(across: int, along: int) -> None:
+    both, other = {(5, 5)}, (5 + across, 5 + along)
+    touches = max(abs(across), abs(along)) <= 1
+    assert symmetrize(both | {other}, both) == (both | {other} if touches else both)
+
+
 # ------------------------------------------------------------------------------- whole models
 
 

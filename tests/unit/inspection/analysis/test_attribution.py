@@ -15,7 +15,7 @@ from language import language_model
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
 from transduce import recipe
-from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import ModelError
 from transduce.inspection.analysis import (
     Attribution,
@@ -323,3 +323,34 @@ def test_captum_gives_the_same() -> None:
     found = attribute(model, "a cup of tea", "tea", method="erasure", baseline="zero")
     assert found.source is not None
     np.testing.assert_allclose(found.source[at], lost[0][0, :, 0].detach().numpy(), atol=1e-4)
+
+
+def test_captum_gives_the_same_of_classifiers() -> None:
+    """Integrated gradients of a label, and contrastive: of this label and not that one."""
+    captum = pytest.importorskip("captum.attr")
+    model = labelled("classify")
+    network = model.network.eval()
+    (ids,) = model.source_tokens.encode_batch(["a cup of tea"])
+    source_1S = torch.tensor([ids])
+    good, bad = (model.target_tokens.encode(name)[0] - len(SPECIALS) for name in ("good", "bad"))
+
+    def log_probabilities(x_NSD: Tensor) -> Tensor:
+        lengths_N = torch.full((len(x_NSD),), x_NSD.shape[1])
+        memory = network.encoder(x_NSD, lengths_N, None)
+        return torch.log_softmax(network.head(network.pool(memory)), dim=-1)
+
+    with torch.no_grad():
+        inputs = network.front(source_1S)
+        base = network.front.positions(torch.zeros_like(inputs))
+    for contrast, value in (
+        (False, lambda x: log_probabilities(x)[:, bad]),
+        ("good", lambda x: log_probabilities(x)[:, bad] - log_probabilities(x)[:, good]),
+    ):
+        theirs = captum.IntegratedGradients(value).attribute(
+            inputs, baselines=base, n_steps=16, method="gausslegendre"
+        )
+        ours = attribute(model, "a cup of tea", "bad", contrast=contrast, steps=16, baseline="zero")
+        assert ours.source is not None
+        expected = theirs[0].sum(dim=-1).detach().numpy()
+        assert np.abs(expected).max() > 1e-3
+        np.testing.assert_allclose(ours.source[0], expected, atol=1e-4)

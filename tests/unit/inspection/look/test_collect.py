@@ -264,6 +264,50 @@ def test_neighbours_and_positions() -> None:
     np.testing.assert_allclose(unpacked(source["positions"]["values"]), expected_TD, atol=2e-4)
 
 
+@pytest.mark.parametrize("kind", ["fourier", "learned", "rotary", "none", "recurrent"])
+def test_positions_of_every_kind(kind: str) -> None:
+    side = {"kind": "recurrent"} if kind == "recurrent" else {"positions": kind}
+    model = tiny(side, side, banned=True)
+    page = collect(model, "tea", target="uncle")
+    for name, one in zip(("front", "decoder.embedding"), page["embeddings"], strict=True):
+        shown = one["positions"]
+        if kind in ("none", "recurrent"):
+            assert shown["values"] is None
+            assert "no positional encoding" in shown["note"]
+            continue
+        assert shown["kind"] == kind
+        values = unpacked(shown["values"])
+        assert values.shape == (len(shown["rows"]), len(shown["columns"]))
+        if kind == "rotary":
+            expected = np.cos(np.outer(np.arange(32), 10_000.0 ** -(np.arange(0, 8, 2) / 8)))
+        else:
+            module = model.network.get_submodule(name)
+            expected = module.positions.positions(32).detach()  # type: ignore[union-attr, operator]
+        np.testing.assert_allclose(values, expected, atol=2e-4)
+
+
+def test_relative_positions_are_the_scores_of_distances() -> None:
+    """Against attention itself: with queries and keys of zero, only the distance is scored."""
+    model = audio_model("model.encoder.positions=relative")
+    source, _ = collect(model, AudioSegment.of("noise", noise(0.8)), max_length=4)["embeddings"]
+    shown = source["positions"]
+    assert shown["kind"] == "relative"
+    values = unpacked(shown["values"])
+    part = model.network.encoder.blocks[0].self_attention
+    seen: list[torch.Tensor] = []
+    part.watch = seen.append
+    with torch.no_grad():
+        part(torch.zeros(1, 5, part.width))
+        bias = part.in_projection.bias
+        assert bias is None or not bias.any(), "as it is untrained"
+    part.watch = None
+    middle = shown["columns"].index("+0")
+    of_keys = values[0, middle - 2 : middle + 3]  # around the third of five
+    assert shown["columns"][middle - 2] == "-2"
+    expected = np.exp(of_keys) / np.exp(of_keys).sum()
+    np.testing.assert_allclose(seen[0][0, 0, 2].numpy(), expected, atol=2e-4)
+
+
 @pytest.mark.parametrize("kind", ["transduce", "language", "classify", "tag", "speech"])
 def test_attribution(kind: str) -> None:
     made: dict[str, Any] = {

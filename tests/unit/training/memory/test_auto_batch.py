@@ -187,3 +187,19 @@ def test_on_a_gpu_the_budget_fits_and_leaves_no_trace(kind: type[Update]) -> Non
     rows = large // 102
     Update.gradients(one, collate([[5] * 100] * rows, [[6] * 100] * rows), 1)
     assert torch.cuda.max_memory_allocated() - start <= 4000 * MIB
+
+
+def test_what_runs_out_of_memory_does_not_fit_and_other_errors_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    message = ""
+
+    def fails(*_: object) -> float:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(budget, "_saved", fails)
+    message = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+    assert fitting_budget(update(), (10, 10), 2**30) == 256
+    message = "mat1 and mat2 shapes cannot be multiplied"
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        fitting_budget(update(), (10, 10), 2**30)

@@ -3,20 +3,23 @@
 const beamView = {
   id: "beam",
   title: "Beam",
-  when: (looks) => looks.some((look) => look.beam),
+  when: (looks) => looks.some((look) => look.beam || look.no_beam),
   build(looks, shared) {
     shared.beams = [];
-    return panels(looks, (look) => (look.beam ? beamTree(look.beam, shared) : make("p", { class: "note" }, "There was no beam.")));
+    return panels(looks, (look) => (look.beam ? beamTree(look.beam, shared) : make("p", { class: "note" }, look.no_beam || "There was no beam.")));
   },
   shown(shared) { for (const plane of shared.beams) plane.show(); },
 };
 
 const LINE = 19;
+const GONE = ["pruned", "end pruned", "bank", "banned"];
 const WHY = {
   kept: (node) => node.place !== null ? `cut off at the length limit: number ${node.place + 1} of the n-best list` : `kept, number ${node.rank} of the candidates of its step`,
   ended: (node) => (node.place === null ? "ended, but others scored better: not in the n-best list" : `ended: number ${node.place + 1} of the n-best list`),
   pruned: (node, size) => `pruned: number ${node.rank} of the candidates of its step, and the beam keeps ${size} that go on`,
   "end pruned": (node, size) => `pruned: number ${node.rank} of the candidates of its step, and only among the best ${size} may one end`,
+  bank: (node) => `pruned: number ${node.rank} of the candidates of its step; others that were kept scored lower, but contain more of the required phrases`,
+  banned: (node) => `banned by a constraint: ${node.reason}`,
   open: () => "unfinished: search stopped because it could no longer enter the n-best list, or at the length limit",
 };
 
@@ -24,7 +27,7 @@ class BeamPlane extends Plane {
   constructor(beam) {
     super("The beam as a tree, a column a step; arrow keys walk along it");
     this.size = beam.size;
-    this.all = beam.nodes.map(([parent, token, total, fate, rank, score, place]) => ({ parent, token, total, fate, rank, score, place, children: [] }));
+    this.all = beam.nodes.map(([parent, token, total, fate, rank, score, place, reason]) => ({ parent, token, total, fate, rank, score, place, reason, children: [] }));
     this.all.forEach((node, number) => {
       if (number) this.all[node.parent].children.push(node);
       node.up = number ? this.all[node.parent] : null;
@@ -40,14 +43,14 @@ class BeamPlane extends Plane {
 
   /** Give each node its line in the column of its step: the best path, what went on, what did not. */
   arrange() {
-    const gone = (node) => node.fate === "pruned" || node.fate === "end pruned";
+    const gone = (node) => GONE.includes(node.fate);
     const worth = (node) => (node.path === undefined ? (gone(node) ? 2e6 : 1e6) : node.path) + (node.up ? node.up.line : 0);
     const columns = [];
     for (const node of this.all) (columns[node.depth] ||= []).push(node);
     this.nodes = [];
     this.lines = 0;
     for (const column of columns) { // parents have their lines before their children
-      const shown = column.filter((node) => this.pruned || !gone(node)).sort((a, b) => worth(a) - worth(b) || a.rank - b.rank);
+      const shown = column.filter((node) => this.pruned || !gone(node)).sort((a, b) => worth(a) - worth(b) || (a.rank ?? 1e6) - (b.rank ?? 1e6));
       shown.forEach((node, line) => { node.line = line; });
       this.nodes.push(...shown);
       this.lines = Math.max(this.lines, shown.length - 1);
@@ -74,7 +77,7 @@ class BeamPlane extends Plane {
       const [ux, uy] = this.at(node.up);
       if (px < x - this.column || ux > x + this.wide) continue;
       const best = node.path === 0;
-      const faint = node.fate === "pruned" || node.fate === "end pruned";
+      const faint = GONE.includes(node.fate);
       context.strokeStyle = theme.color(best ? "accent" : "soft");
       context.globalAlpha = best ? 1 : faint ? 0.25 : 0.6;
       context.lineWidth = best ? 2 : 1;
@@ -92,6 +95,7 @@ class BeamPlane extends Plane {
       context.fillText(text, px - x, py - y);
       const wide = context.measureText(text).width;
       if (faint) context.fillRect(px - x, py - y, wide, 1);
+      if (node.fate === "banned") context.fillRect(px - x, py - y - 3, wide, 1);
       if (node.place !== null) context.fillText(`${node.place + 1}: ${fixed(node.score)}`, px + wide + 8 - x, py - y);
       if (node === this.over) context.strokeRect(px - 3 - x, py - 9 - y, wide + 6, 18);
       context.globalAlpha = 1;
@@ -148,7 +152,7 @@ function beamTree(beam, shared) {
     plane.resize();
   } });
   return make("div", {},
-    make("p", { class: "note" }, `At each step at most ${beam.size} hypotheses go on. The best path is marked; what was pruned is struck out. Point at a token to read why.`),
+    make("p", { class: "note" }, `At each step at most ${beam.size} hypotheses go on. The best path is marked; what was pruned is struck out${beam.banned ? ", twice what a constraint banned" : ""}. Point at a token to read why.${beam.phrases ? " Hypotheses with equally many tokens of the required phrases form a bank; banks take turns in naming their best." : ""}`),
     make("div", { class: "controls" }, make("label", { class: "control" }, box, make("span", {}, "Show what was pruned"))),
     plane.element);
 }

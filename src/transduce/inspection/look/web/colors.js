@@ -91,5 +91,5 @@ function legend(top, signed = false) {
   };
   draw();
   redraws.add(draw);
-  return make("span", { class: "legend" }, signed ? (-top).toFixed(3) : "0", canvas, top === 1 ? "1" : top.toFixed(3));
+  return make("span", { class: "legend" }, signed ? (top === 1 ? "-1" : (-top).toFixed(3)) : "0", canvas, top === 1 ? "1" : top.toFixed(3));
 }

@@ -115,10 +115,9 @@ async function openLook(raw) {
     one.table = await unpackSigned(one.values, one.row_names, one.column_names, `attribution to the ${one.columns}`);
   }
   for (const one of raw.embeddings) {
-    if (!one.positions) continue;
-    const [count, width] = one.positions.values.shape;
-    const numbers = (size) => Array.from({ length: size }, (_, place) => String(place));
-    one.positions.table = await unpackSigned(one.positions.values, numbers(count), numbers(width), "positional encoding");
+    if (!one.positions?.values) continue;
+    const { values, rows, columns } = one.positions;
+    one.positions.table = await unpackSigned(values, rows, columns, "positional encoding");
   }
   if (raw.audio) raw.audio.picture = await unpack(raw.audio.spectrogram);
   raw.groups = Object.keys(KIND_TITLES)

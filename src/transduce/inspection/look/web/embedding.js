@@ -16,11 +16,13 @@ const embeddingView = {
             make("h3", {}, `${one.title}: nearest by cosine`), neighbourTable(one.neighbours));
         }
         if (one.positions) {
-          const matrix = new Matrix("positions");
-          shared.embedding.push(() => matrix.show(one.positions.table, one.positions.table.largest));
-          const joined = one.positions.combine === "add" ? "added to" : "concatenated with";
-          place.append(make("h3", {}, `${one.title}: ${one.positions.kind} positions (rows), ${joined} the embedding (columns)`),
-            make("div", { class: "controls" }, legend(one.positions.table.largest, true)), matrix.element);
+          place.append(make("h3", {}, `${one.title}: ${one.positions.title}`));
+          if (one.positions.table) {
+            const matrix = new Matrix("positions");
+            shared.embedding.push(() => matrix.show(one.positions.table, one.positions.table.largest));
+            place.append(make("div", { class: "controls" }, legend(one.positions.table.largest, true)), matrix.element);
+          }
+          if (one.positions.note) place.append(make("p", { class: "note" }, one.positions.note));
         }
       }
       return place;
