@@ -59,8 +59,9 @@ def state(url: str) -> tuple[int, int]:
     return found["running"], found["waiting"]
 
 
-def test_a_busy_server_refuses_in_the_words_of_each_protocol() -> None:
+def test_a_busy_server_refuses_in_the_words_of_each_protocol(tmp_path: Path) -> None:
     """One request is being decoded, one waits; there is no room for a third."""
+    wave = write_wave(tmp_path / "talk.wav")
 
     async def use(url: str) -> None:
         async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
@@ -74,6 +75,8 @@ def test_a_busy_server_refuses_in_the_words_of_each_protocol() -> None:
                 await client.completions.create(**endless)
             assert int(caught.value.response.headers["retry-after"]) >= 1
             assert caught.value.type == "rate_limit_error"
+            with pytest.raises(openai.RateLimitError):  # and no stream that begins with an error
+                await client.audio.transcriptions.create(model="speech", file=wave, stream=True)
             for path, body, field in (
                 ("/translate", b"q=tea&source=en&target=de", "error"),
                 ("/v2/translate", b"text=tea&target_lang=DE", "message"),
