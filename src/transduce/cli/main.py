@@ -25,6 +25,7 @@ from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import recipes
 from transduce.cli.commands.run import run
 from transduce.cli.commands.score import score
+from transduce.cli.commands.serve import serve
 from transduce.cli.commands.train import train
 from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
 from transduce.terminal import guarded
@@ -50,6 +51,7 @@ for command in (
     compare,
     ablate,
     export,
+    serve,
     align,
     check,
     recipes,

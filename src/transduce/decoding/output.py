@@ -67,7 +67,9 @@ class Output:
         if self.source_tokens and (self.attention is not None or self.probabilities):
             values["source_tokens"] = self.source_tokens
         if self.attention is not None:
-            values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
+            values["attention"] = (
+                self.attention.mean(axis=(0, 1), dtype=np.float64).round(4).tolist()
+            )
         if self.parts:
             values["parts"] = {name: round(value, 4) for name, value in self.parts.items()}
         for name, timed in (("segments", self.segments), ("words", self.words)):
@@ -110,7 +112,9 @@ class Score:
         }
         if self.attention is not None:
             values["source_tokens"] = self.source_tokens
-            values["attention"] = self.attention.mean(axis=(0, 1)).round(4).tolist()
+            values["attention"] = (
+                self.attention.mean(axis=(0, 1), dtype=np.float64).round(4).tolist()
+            )
         return values
 
 

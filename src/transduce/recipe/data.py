@@ -9,6 +9,8 @@ from pydantic import Field, PositiveInt, model_validator
 from transduce.recipe.corpus import Corpus, File
 from transduce.recipe.section import InvalidValue, Section, Share
 
+CODE = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
+
 
 class Tokens(Section):
     """Tokenization: how text is cut into tokens, and the size of the vocabulary."""
@@ -68,6 +70,16 @@ class TokensOfSides(Section):
         return self
 
 
+LanguageCode = Annotated[str, Field(pattern=CODE), "a language code, such as en"]
+
+
+class Languages(Section):
+    """The languages of source and target."""
+
+    source: LanguageCode = Field(description="language of the source, such as en or pt-BR")
+    target: LanguageCode = Field(description="language of the target")
+
+
 class Data(Section):
     folder: Annotated[str, "a folder"] | None = Field(
         None, description="folder that relative paths start from; default: the recipe's folder"
@@ -80,6 +92,11 @@ class Data(Section):
     tokens: TokensOfSides = Field(
         TokensOfSides(both=Tokens()),
         description="tokenization; default: subwords, one vocabulary for both sides",
+    )
+    languages: Languages | None = Field(
+        None,
+        description="language codes of source and target, by which `transduce serve` chooses a "
+        "model; default: as the training set shows them (pair: en-de, train.en and train.de)",
     )
     multiple_references: bool = Field(
         False,

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request
@@ -34,6 +33,7 @@ from transduce.tasks.compatibility import (
     check_language_model,
 )
 from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.observer import IncrementalText, RunObserver, TokenSteps
 from transduce.tasks.search_copies import SearchCopies
 
 Ids = list[list[int]]
@@ -66,6 +66,7 @@ class GenerativeModel(SearchCopies):
         ensemble: Sequence[GenerativeModel] = (),
         rerank: GenerativeModel | None = None,
         language_model: GenerativeModel | None = None,
+        observer: RunObserver | None = None,
         **settings: Any,
     ) -> list[Output]:
         """One output per source, in order. Further keywords are those of Settings.
@@ -74,7 +75,8 @@ class GenerativeModel(SearchCopies):
         that they must or must not contain; each for all sources, or a list with one entry per
         source. ensemble: further models, whose probabilities are averaged with this one's.
         rerank: a second model that rescores the n-best list. language_model: shallow fusion.
-        attention: also the attention of the best output to the source.
+        attention: also the attention of the best output to the source. observer: sees the tokens
+        as they are chosen, and may cancel sources, whose outputs are then of no use.
 
         Sources are sorted by length and batched internally. Empty sources give empty outputs,
         except with a language model. `warning` of an output says what could not be done, and why.
@@ -109,6 +111,9 @@ class GenerativeModel(SearchCopies):
         # The reranker scores the whole beam; the nbest of its order are returned.
         searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
         task = self._task(searched, ensemble, language_model)
+        if observer is not None:
+            seen = TokenSteps(self, observer, sources, encoded)
+            task = replace(task, observer=seen.of(filled), workers=1)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
         extra = [] if language_model is None else [language_model]
@@ -130,10 +135,10 @@ class GenerativeModel(SearchCopies):
                     output = replace(output, attention=maps.get(place), warning=warning)
                 outputs[index] = output
             else:
-                if not self.engine:
+                why = task.failed.get(place)
+                if why is None and not self.engine:
                     check_finite([self, *ensemble])
-                why = task.failed.get(place) or NO_OUTPUT
-                outputs[index] = Output("", NEVER, warning=why)
+                outputs[index] = Output("", NEVER, warning=why or NO_OUTPUT)
         for model in (self, *ensemble):
             if model._lenses:
                 model._record(
@@ -182,9 +187,7 @@ class GenerativeModel(SearchCopies):
         request = Request(encoded, seed, start, (), banned, states)
         # The coverage penalty only matters at the end: no need to compute attention.
         task = self._task(replace(chosen, coverage_penalty=0.0), ensemble)
-        following = None
-        written: list[int] = []
-        shown = ""
+        following, text = None, IncrementalText(self, source, encoded)
         while True:
             # The caller's code between two pieces must not run in inference mode.
             with inference(self, *ensemble):
@@ -192,20 +195,13 @@ class GenerativeModel(SearchCopies):
                 token = next(following, END)
             if token == END:
                 break
-            written.append(token)
-            text = self._text(source, encoded, written)
-            if self.target_tokens.form is not None:
-                text = stable_prefix(text)  # a combining accent may follow the last letter
-            # An incomplete multi-byte character: wait for the rest.
-            if text.startswith(shown) and text != shown and not text.endswith("\ufffd"):
-                yield text[len(shown) :]
-                shown = text
-        text = self._text(source, encoded, written)
-        if text != shown and text.startswith(shown):
-            yield text[len(shown) :]
+            if new := text.add(token):
+                yield new
+        if new := text.rest():
+            yield new
         for model in (self, *ensemble):
             if model._lenses:
-                unscored = Hypothesis(written, math.nan, math.nan)
+                unscored = Hypothesis(text.written, math.nan, math.nan)
                 model._record([(source, encoded, self._output(source, encoded, [unscored]))])
 
     # ----------------------------------------------------------------- to define in subclasses
@@ -263,6 +259,10 @@ class GenerativeModel(SearchCopies):
         self._unsupported("attend to a source")
 
     # ------------------------------------------------------------------------- implementation
+
+    def settings(self, **given: Any) -> Settings:
+        """The decoding settings of a run with these keywords. Raises ModelError."""
+        return self._settings(given)
 
     def _settings(self, given: dict[str, Any]) -> Settings:
         """The given settings, with the recipe's values for those that are not given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import check_sources, inference
+from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
@@ -73,6 +74,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         rate: int | None = None,
         tags: Sequence[str] = (),
         times: bool = False,
+        observer: RunObserver | None = None,
         **asked: Any,
     ) -> list[Output]:
         """One output per source, in order; further keywords as in GenerativeModel.run.
@@ -83,7 +85,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         only some minutes are in memory at a time. tags: tags of all sources. times: also word
         timestamps, the score of each scorer (attention, CTC, language model), and the confidence
         of each token. A file that cannot be used is `failed` and has a `warning`; an output of
-        unusually low confidence has a `warning`.
+        unusually low confidence has a `warning`. The observer sees the tokens of recordings that
+        are not cut, and of others the text of each segment.
         """
         reranker = asked.get("rerank")
         if isinstance(reranker, GenerativeModel) and not isinstance(reranker, SpeechModel):
@@ -91,11 +94,19 @@ class SpeechModel(AudioInputModel, GenerativeModel):
                 "rerank needs a speech model for a speech model; use language_model for text models"
             )
         recordings = self.split_recordings(sources, rate, tags)
+        number_of = {id(recording): number for number, recording in enumerate(recordings)}
         for group in groups(recordings):
-            self._transcribe(group, times, asked)
+            self._transcribe(group, times, asked, observer, number_of)
         return [join_segments(recording, self.calibration) for recording in recordings]
 
-    def _transcribe(self, group: Group, times: bool, asked: Any) -> None:
+    def _transcribe(
+        self,
+        group: Group,
+        times: bool,
+        asked: Any,
+        observer: RunObserver | None,
+        number_of: Mapping[int, int],
+    ) -> None:
         """Transcribe the segments of a group, in one search for each set of tags."""
         others = [*asked.get("ensemble", ()), asked.get("rerank")]
         further = [*others, asked.get("language_model")]
@@ -107,12 +118,22 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             if lenses:
                 order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
             with self.tagged(tags, *(other for other in others if other is not None)):
-                outputs = super().run(segments, **asked)
+                part = None
+                if observer is not None:
+                    numbers = [number_of[id(recording)] for recording, _, _ in entries]
+                    cut = {number_of[id(r)] for r, _, _ in entries if not r.whole}
+                    part = PartObserver(observer, numbers, hidden=cut)
+                outputs = super().run(segments, observer=part, **asked)
                 # Confidence must not include the language model's share: score again without it.
                 rescored = times or asked.get("language_model") is not None
                 timed = self._timed(segments, outputs, asked) if rescored else outputs
             for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
                 output = full if times else replace(plain, confidence=full.confidence)
+                if observer is not None and not recording.whole:
+                    text = " " * any(one.text for one in recording.outputs) + output.text
+                    number = number_of[id(recording)]
+                    if output.text and number in observer.watched:
+                        observer.token(number, TokenStep(text, text, output.log_probability))
                 recording.outputs.append(with_times(output, start, end))
         for lens, start in zip(lenses, before, strict=True):  # what has other tags came later
             lens.seen[start:] = sorted(lens.seen[start:], key=lambda seen: order[id(seen.source)])

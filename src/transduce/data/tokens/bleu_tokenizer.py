@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from transduce.data.tokens.languages import target_languages
 from transduce.errors import RecipeError
-from transduce.recipe import Columns, Corpus, Hub, Mixture, Named, ParallelFiles, Recipe
+from transduce.recipe import Recipe
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
@@ -43,7 +43,7 @@ def bleu_tokenizer(recipe: Recipe) -> str:
     """The recipe's own, or chosen by the language of its targets, if the recipe shows it."""
     if recipe.bleu_tokenizer != "auto":
         return recipe.bleu_tokenizer
-    found = {OF_LANGUAGES.get(code, DEFAULT) for code in _languages(recipe.data.train)}
+    found = {OF_LANGUAGES.get(code, DEFAULT) for code in target_languages(recipe)}
     return found.pop() if len(found) == 1 else DEFAULT
 
 
@@ -83,19 +83,3 @@ def unfit(tokenizer: str, references: Iterable[str]) -> str:
         f"the references are mostly in {script}, which BLEU's tokenizer {tokenizer} does not split "
         f"into words, so BLEU means little: set bleu_tokenizer: {SCRIPTS[script][1]}"
     )
-
-
-def _languages(corpus: Corpus) -> list[str]:
-    """The language codes of the targets of a corpus."""
-    if isinstance(corpus, Mixture):
-        return [code for one in corpus.of for code in _languages(one)]
-    if isinstance(corpus, Named):
-        name = (corpus.pair or "").rpartition("-")[2]
-    elif isinstance(corpus, ParallelFiles):
-        first = corpus.target if isinstance(corpus.target, str) else corpus.target[0]
-        name = Path(first.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
-    elif isinstance(corpus, Columns | Hub):
-        name = str(corpus.target).rpartition(".")[2]
-    else:
-        return []
-    return [re.split("[-_]", name.lower())[0]]

@@ -29,6 +29,7 @@ from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Job
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
+from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 
@@ -39,6 +40,7 @@ BYTES = 24_000  # memory of one position
 # On a CPU: what a step reads fits into the caches, sources of a batch have similar lengths, and
 # little new memory is allocated.
 PLACES_ON_CPU = 1 << 13
+CANCELLED = "cancelled"
 
 
 @dataclass(slots=True)
@@ -127,6 +129,8 @@ class BatchDecoder:
     """Whether outputs never end by themselves."""
     state_bytes: int = 0
     """Memory per encoder state besides the KV cache, shared by all hypotheses of a source."""
+    observer: SearchObserver | None = None
+    """Sees each step, and may cancel requests; not in worker processes."""
     failed: dict[int, str] = field(default_factory=dict)
     """Requests that failed, by index, and why."""
 
@@ -189,6 +193,8 @@ class BatchDecoder:
         )
         if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
             return places
+        if self.observer is not None and self.observer.wanted:
+            return places  # tokens are not known one by one
         plain = [place for place in places if requests[place].plain]
         least = settings.min_length
         jobs = [
@@ -254,11 +260,22 @@ class BatchDecoder:
         found: list[list[search.Hypothesis]],
     ) -> None:
         """Decode a batch; out of memory, its halves; a single request that does not fit fails."""
+        observer = None
+        if self.observer is not None:
+            gone = self.observer.cancelled()
+            self.failed.update((place, CANCELLED) for place in places if place in gone)
+            places = [place for place in places if place not in gone]
+            observer = self.observer.of(places)
+        if not places:
+            return
         try:
             for place, hypotheses in zip(
-                places, self._decode([requests[place] for place in places]), strict=True
+                places, self._decode([requests[place] for place in places], observer), strict=True
             ):
                 found[place] = hypotheses
+            if self.observer is not None:
+                gone = self.observer.cancelled()
+                self.failed.update((place, CANCELLED) for place in places if place in gone)
             return
         except torch.OutOfMemoryError:
             if len(places) == 1:
@@ -272,7 +289,9 @@ class BatchDecoder:
         self._attempt(places[:half], requests, found)
         self._attempt(places[half:], requests, found)
 
-    def _decode(self, requests: Sequence[Request]) -> list[list[search.Hypothesis]]:
+    def _decode(
+        self, requests: Sequence[Request], observer: SearchObserver | None = None
+    ) -> list[list[search.Hypothesis]]:
         settings, power = self.settings, self.settings.length_penalty or 0.0
         source, constraints = self.prepare(requests)
         with contextlib.ExitStack() as watching:
@@ -290,13 +309,21 @@ class BatchDecoder:
                     top_p=settings.top_p,
                     length_penalty=power,
                     constraints=constraints,
+                    observer=observer,
                 )
             size = self._hypotheses(requests[0])  # the same for all of a batch
             if size == 1:
-                return search.greedy(self.model, *source, power, constraints)
-            groups, diversity = settings.groups, settings.diversity
+                return search.greedy(self.model, *source, power, constraints, observer)
             return beam(
-                self.model, *source, size, settings.nbest, power, constraints, groups, diversity
+                self.model,
+                *source,
+                size,
+                settings.nbest,
+                power,
+                constraints,
+                settings.groups,
+                settings.diversity,
+                observer,
             )
 
     def prepare(

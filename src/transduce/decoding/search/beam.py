@@ -23,6 +23,7 @@ from transduce.decoding.search.greedy import (
     remaining,
     shrinks,
 )
+from transduce.decoding.search.observer import SearchObserver
 
 Ways = tuple[Tensor, Tensor, Tensor]
 """Candidates of each row: their score_BC, parent hypothesis_BC and token_BC."""
@@ -39,6 +40,7 @@ def beam(
     constraints: Sequence[Constraint] = (),
     groups: int = 1,
     diversity: float = 0.0,
+    observer: SearchObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """The nbest hypotheses of each row, best first, from a beam of `size`.
 
@@ -53,6 +55,8 @@ def beam(
     On a CPU, where every row takes time, only hypotheses that can still enter the n-best list are
     extended. The others have lower log-probabilities than any of these, so no candidate of theirs
     takes the place of one that matters, and the result is the same.
+
+    Rows that the observer has cancelled leave the batch, without hypotheses.
     """
     device, batch, longest = source_BS.device, len(source_BS), int(limits_B.max())
     shortest = int(limits_B.min())
@@ -131,6 +135,10 @@ def beam(
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
         hope_B = open_BN.amax(dim=1) / mildest_B
         done_B = (ended_BN[:, -1] >= hope_B) | last_B
+        gone_B = None if observer is None else observer.gone(rows_B // groups)
+        if gone_B is not None:
+            done_B |= gone_B
+            ended_BN = ended_BN.masked_fill(gone_B[:, None], NEVER)
         open_BN = open_BN.masked_fill(done_B[:, None], NEVER)
         if prunes:
             open_BN.masked_fill_(open_BN / mildest_B[:, None] <= ended_BN[:, -1:], NEVER)
@@ -140,7 +148,7 @@ def beam(
         if groups > 1:
             waiting_B = waiting_B.view(-1, groups).any(dim=1).repeat_interleave(groups)
         left = int(waiting_B.sum())  # the only synchronization with the device in a step
-        if left == 0 or shrinks(left, len(rows_B), device):
+        if left == 0 or gone_B is not None or shrinks(left, len(rows_B), device):
             for whole, part in zip(found, (ended_BN, ended_BNT, total_BN), strict=True):
                 whole[rows_B] = part
             if left == 0:

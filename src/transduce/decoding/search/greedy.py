@@ -17,6 +17,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER, Constraint, Constraints
+from transduce.decoding.search.observer import SearchObserver
 from transduce.models.decoders import DecoderState
 from transduce.runtime.c import top_k_scores
 
@@ -60,11 +61,19 @@ def greedy(
     limits_B: Tensor,
     length_penalty: float = 1.0,
     constraints: Sequence[Constraint] = (),
+    observer: SearchObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """The best token at every step. Row b has at most limits_B[b] ≥ 1 tokens, including END."""
     source = (source_BS, lengths_B, limits_B)
     return _finish(
-        follow(model, *source, best_token, length_penalty=length_penalty, constraints=constraints)
+        follow(
+            model,
+            *source,
+            best_token,
+            length_penalty=length_penalty,
+            constraints=constraints,
+            observer=observer,
+        )
     )
 
 
@@ -155,6 +164,7 @@ def sample(
     top_p: float = 1.0,
     length_penalty: float = 1.0,
     constraints: Sequence[Constraint] = (),
+    observer: SearchObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """`copies` independent samples of each source, best first.
 
@@ -171,6 +181,7 @@ def sample(
             copies=copies,
             length_penalty=length_penalty,
             constraints=constraints,
+            observer=observer,
         )
     )
 
@@ -227,12 +238,14 @@ def follow(
     copies: int = 1,
     length_penalty: float = 1.0,
     constraints: Sequence[Constraint] = (),
+    observer: SearchObserver | None = None,
 ) -> Following:
     """One hypothesis per row, `copies` rows per source; `choose(log_probs_RV, rows_R, step)` gives
     the next tokens_R and their log-probabilities.
 
     Yields the tokens_R of each step; returns the hypotheses of each source, best first. A source
-    has fewer than `copies` where the constraints allow no token.
+    has fewer than `copies` where the constraints allow no token, and none where the observer has
+    cancelled it.
     """
     device, batch = source_BS.device, len(source_BS)
     longest, shortest = int(limits_B.max()), int(limits_B.min())
@@ -263,12 +276,18 @@ def follow(
         total_R += log_probs_R
         if shaped.closes:
             closing_R = torch.where(open_R, shaped.closing(), closing_R)
+        if observer is not None and copies == 1:
+            observer.show(rows_R, tokens_R, log_probs_R, log_probs_RV)
         yield tokens_R
+        gone_R = None if observer is None else observer.gone(rows_R // copies)
         # In most steps no row ends. The only synchronization with the device in a step.
-        if not shaped.constraints and END not in tokens_R.tolist():
+        if gone_R is None and not shaped.constraints and END not in tokens_R.tolist():
             continue
         # Constraints may leave a row without an allowed token.
         ended_R = (tokens_R == END) | ~(log_probs_R > NEVER)
+        if gone_R is not None:
+            total_R = total_R.masked_fill(gone_R, NEVER)
+            ended_R |= gone_R & open_R
         ended = int(ended_R.sum())
         if not ended:
             continue
@@ -276,7 +295,7 @@ def follow(
         left -= ended
         if left == 0:
             break
-        if shrinks(left, len(open_R), device):
+        if gone_R is not None or shrinks(left, len(open_R), device):
             _put(found, rows_R, (written_RT, total_R, closing_R))
             left_R = remaining(open_R, left)
             rows_R, tokens_R, open_R = rows_R[left_R], tokens_R[left_R], open_R[left_R]

@@ -1,0 +1,210 @@
+"""Load on `transduce serve`: python benchmarks/serve_load.py MODEL --sources FILE [--json OUT]
+
+Throughput with many clients against model.run on the same sources; latency of a single client
+against model.run; CPU time of the event loop for each request (all that is not the engine); twice
+the capacity; memory over many requests; SIGTERM under load. Server and clients share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transduce
+
+TICKS = 100.0  # of /proc/PID/stat in a second
+
+
+@dataclass
+class Answer:
+    status: int
+    """0: the connection was refused; -1: it was lost after the request had been sent."""
+    seconds: float
+
+
+class Client:
+    """A client with one connection, which costs little CPU time."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def ask(self, body: bytes) -> Answer:
+        start = time.perf_counter()
+        try:
+            if self.writer is None:
+                self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return Answer(0, time.perf_counter() - start)
+        assert self.reader is not None
+        try:
+            head = b"POST /api/run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.writer.write(head + body)
+            top = await self.reader.readuntil(b"\r\n\r\n")
+            lines = top.lower().split(b"\r\n")
+            length = next(int(one[16:]) for one in lines if one.startswith(b"content-length: "))
+            await self.reader.readexactly(length)
+            if b"connection: close" in lines:
+                self.close()
+            return Answer(int(top[9:12]), time.perf_counter() - start)
+        except (OSError, asyncio.IncompleteReadError):
+            self.close()
+            return Answer(-1, time.perf_counter() - start)
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        self.reader = self.writer = None
+
+
+async def closed_loop(port: int, bodies: list[bytes], clients: int) -> tuple[list[Answer], float]:
+    """Each client sends its next request when it has its answer."""
+    left, answers = iter(bodies), []
+
+    async def work() -> None:
+        client = Client(port)
+        for body in left:
+            answers.append(await client.ask(body))
+            if answers[-1].status == 0:
+                return
+        client.close()
+
+    start = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(clients)))
+    return answers, time.perf_counter() - start
+
+
+async def open_loop(port: int, bodies: list[bytes], rate: float, seconds: float) -> list[Answer]:
+    """Requests at a given rate, whether or not earlier ones have been answered."""
+
+    async def one(number: int, delay: float) -> Answer:
+        await asyncio.sleep(delay)
+        client = Client(port)
+        answer = await client.ask(bodies[number % len(bodies)])
+        client.close()
+        return answer
+
+    count = int(rate * seconds)
+    return await asyncio.gather(*(one(number, number / rate) for number in range(count)))
+
+
+class Serving:
+    """The command, as a user starts it."""
+
+    def __init__(self, model: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "transduce", "serve", f"model={model}", "--port", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--no-log", *options], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+
+    def loop_seconds(self) -> float:
+        """CPU time of the main thread: the event loop, which is all but the engine."""
+        pid = self.process.pid
+        fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory(self) -> float:
+        """Resident memory in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmRSS")) / 1024
+
+
+def median_ms(seconds: list[float]) -> float:
+    return round(1000 * statistics.median(seconds), 2) if seconds else 0.0
+
+
+def percentile_ms(seconds: list[float], share: float) -> float:
+    return round(1000 * sorted(seconds)[int(share * (len(seconds) - 1))], 2) if seconds else 0.0
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    sources = options.sources.read_text("utf-8").splitlines()[: options.count]
+    bodies = [json.dumps({"input": one, "beam": options.beam}).encode() for one in sources]
+    model = transduce.load(options.model).freeze()
+    model.run(sources[:16], beam=options.beam)
+    start = time.perf_counter()
+    model.run(sources, beam=options.beam)
+    offline = len(sources) / (time.perf_counter() - start)
+    single = []
+    for source in sources[: options.single]:
+        start = time.perf_counter()
+        model.run([source], beam=options.beam)
+        single.append(time.perf_counter() - start)
+    found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
+
+    served = Serving(options.model, "--max-wait", str(options.wait))
+    await closed_loop(served.port, bodies[:16], 4)
+    answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
+    found["p50 offline ms"] = median_ms(single)
+    found["p50 one client ms"] = median_ms([one.seconds for one in answers])
+    before = served.loop_seconds()
+    answers, seconds = await closed_loop(served.port, bodies, options.clients)
+    assert all(one.status == 200 for one in answers)
+    spent = served.loop_seconds() - before
+    rate = len(bodies) / seconds
+    found[f"sentences/s, {options.clients} clients"] = round(rate, 1)
+    found["share of offline"] = round(rate / offline, 3)
+    found["event loop µs/request"] = round(1e6 * spent / len(bodies))
+
+    answers = await open_loop(served.port, bodies, 2 * rate, options.seconds)
+    rejected = [one.seconds for one in answers if one.status == 429]
+    accepted = [one.seconds for one in answers if one.status == 200]
+    found["twice capacity: accepted"] = len(accepted)
+    found["twice capacity: rejected"] = len(rejected)
+    found["twice capacity: other"] = len(answers) - len(accepted) - len(rejected)
+    found["accepted p50 ms"] = median_ms(accepted)
+    found["accepted p99 ms"] = percentile_ms(accepted, 0.99)
+    found["rejected p50 ms"] = median_ms(rejected)
+    found["rejected p99 ms"] = percentile_ms(rejected, 0.99)
+
+    short = [json.dumps({"input": "A dog.", "beam": 1}).encode()] * (options.requests // 10)
+    memory = [round(served.memory(), 1)]
+    for _ in range(10):
+        await closed_loop(served.port, short, options.clients)
+        memory.append(round(served.memory(), 1))
+    found[f"memory MB over {options.requests} requests"] = memory
+
+    load = asyncio.ensure_future(closed_loop(served.port, bodies * 100, 16))
+    await asyncio.sleep(2)
+    served.process.send_signal(signal.SIGTERM)
+    answers, _ = await load
+    found["SIGTERM: answered"] = sum(one.status == 200 for one in answers)
+    found["SIGTERM: lost"] = sum(one.status not in (0, 200) for one in answers)
+    found["SIGTERM: exit status"] = await asyncio.to_thread(served.process.wait)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--sources", type=Path, required=True, help="one source a line")
+    parser.add_argument("--count", type=int, default=2000, help="sources for throughput")
+    parser.add_argument("--single", type=int, default=200, help="sources for latency")
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=10.0, help="at twice the capacity")
+    parser.add_argument("--wait", type=float, default=2.0, help="longest wait that is accepted, s")
+    parser.add_argument("--requests", type=int, default=10_000, help="for memory")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = asyncio.run(measure(options))
+    for name, value in found.items():
+        print(f"{name:40} {value}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The command serve: models as an HTTP service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from transduce.cli.commands.options import Device, Precision
+
+
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Model folders, also exported ones: FOLDER, NAME=FOLDER or, with its languages, "
+            "en-de=FOLDER.",
+        ),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 5000,
+    api_keys: Annotated[
+        Path | None, typer.Option(help="File of API keys, one a line; without, none is needed.")
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin whose pages may use the server (CORS); *: any; repeatable."),
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    max_wait: Annotated[
+        float,
+        typer.Option(min=0, help="Reject requests that would wait longer than this, in seconds."),
+    ] = 30.0,
+    drain_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
+    ] = 2.0,
+    log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
+) -> None:
+    """Serve models over HTTP: LibreTranslate, OpenAI, DeepL and an API of its own."""
+    from transduce.interop.optional_packages import load_package
+
+    for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):
+        load_package(package, "serve")
+    from transduce.hardware import keep_loaded
+    from transduce.serving.app import build_app
+    from transduce.serving.auth import Keys
+    from transduce.serving.engine import Engine
+    from transduce.serving.limits import Limits
+    from transduce.serving.models import open_models
+    from transduce.serving.server import listen, serve_until_stopped, unprotected, url_of
+    from transduce.serving.settings import ServiceSettings
+
+    settings = ServiceSettings(
+        keys=Keys.read(api_keys) if api_keys else Keys(),
+        cors=tuple(cors or ()),
+        limits=Limits(queue_seconds=max_wait),
+        log=sys.stderr if log else None,
+        drain_seconds=drain_seconds,
+    )
+    if warning := unprotected(host, settings):
+        print(f"transduce: {warning}", file=sys.stderr)
+    listening = listen(host, port)
+    engine = Engine(open_models(models, device, precision), settings.limits)
+    keep_loaded()
+    print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
+    serve_until_stopped(build_app(engine, settings), listening)

@@ -1,0 +1,1 @@
+"""The HTTP service: models, a queue that decodes in batches, protocols, metrics."""

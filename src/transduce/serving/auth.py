@@ -1,0 +1,65 @@
+"""API keys: read from a file, compared in constant time, never logged."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from pathlib import Path
+
+from starlette.requests import Request
+
+from transduce.errors import DataError
+from transduce.serving.errors import Unauthorized
+
+SCHEMES = ("bearer ", "deepl-auth-key ")
+
+
+class Keys:
+    """The keys that clients may use; without any, every client may."""
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        self._keys = [key.encode() for key in keys]
+
+    @classmethod
+    def read(cls, path: Path) -> Keys:
+        """One key a line; empty lines and those that begin with # are skipped."""
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"the API keys cannot be read from {path}: {error}") from None
+        keys = [line.strip() for line in lines]
+        keys = [key for key in keys if key and not key.startswith("#")]
+        if not keys:
+            raise DataError(f"{path} has no API key; write one key a line, or omit --api-keys")
+        return cls(keys)
+
+    @property
+    def required(self) -> bool:
+        return bool(self._keys)
+
+    def allow(self, key: str | None) -> bool:
+        """Whether a key is one of ours. Takes the same time for any key of a given length."""
+        if not self._keys:
+            return True
+        given = (key or "").encode("utf-8", "surrogatepass")
+        found = False
+        for known in self._keys:
+            found |= hmac.compare_digest(known, given)
+        return found
+
+    def require(self, request: Request, key: str | None = None) -> None:
+        """Raise Unauthorized unless the request has a known key: in its headers, as api_key in its
+        query, or the one given, which a protocol has found in the body."""
+        if not self.required:
+            return
+        if not any(self.allow(one) for one in (key, key_of(request)) if one):
+            raise Unauthorized
+
+
+def key_of(request: Request) -> str | None:
+    """The key in the headers or the query of a request."""
+    value = request.headers.get("authorization", "")
+    for scheme in SCHEMES:
+        if value.lower().startswith(scheme):
+            return value[len(scheme) :].strip()
+    return request.query_params.get("api_key")

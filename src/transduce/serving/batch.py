@@ -1,0 +1,80 @@
+"""A batch: inputs of several requests that one call of model.run decodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from transduce.serving.jobs import Job, Plan, Result, StepEvent
+from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.observer import RunObserver, TokenStep, Watch
+
+NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": []}
+
+
+class Batch(RunObserver):
+    """Entries are requests with the number of one of their inputs."""
+
+    def __init__(self, plan: Plan, entries: list[tuple[Job, int]]) -> None:
+        self.plan, self.entries = plan, entries
+        self._gone: frozenset[int] = frozenset(
+            place for place, (job, _) in enumerate(entries) if job.cancelled
+        )
+        self.watched = {
+            place: Watch(*job.watched)
+            for place, (job, _) in enumerate(entries)
+            if job.watched is not None
+        }
+
+    @property
+    def cost(self) -> float:
+        return sum(job.costs[number] for job, number in self.entries)
+
+    @property
+    def jobs(self) -> list[Job]:
+        return list(dict.fromkeys(job for job, _ in self.entries))
+
+    def of(self, job: Job) -> Batch:
+        """The entries of one request."""
+        return Batch(self.plan, [entry for entry in self.entries if entry[0] is job])
+
+    def run(self) -> list[Result]:
+        """Decode it: in the worker thread."""
+        model, settings = self.plan.served.model, dict(self.plan.settings)
+        inputs = [job.inputs[number] for job, number in self.entries]
+        if self.plan.scores:
+            targets = [job.constraints["target"][number] for job, number in self.entries]
+            return list(model.score(inputs, targets, **settings))
+        if isinstance(model, GenerativeModel):
+            settings["observer"] = self
+        for name in dict.fromkeys(name for job, _ in self.entries for name in job.constraints):
+            settings[name] = [
+                job.constraints[name][number] if name in job.constraints else NONE[name]
+                for job, number in self.entries
+            ]
+        return list(model.run(inputs, **settings))
+
+    # ------------------------------------------------------------- called by the event loop
+
+    def drop(self, job: Job) -> None:
+        """A request is cancelled: search drops its rows after the next step."""
+        places = {place for place, (one, _) in enumerate(self.entries) if one is job}
+        self._gone |= places  # a new set: the worker thread may be reading the old one
+
+    # ----------------------------------------------------------- called by the worker thread
+
+    def cancelled(self) -> Collection[int]:
+        return self._gone
+
+    def token(self, source: int, step: TokenStep) -> None:
+        job, now = self.entries[source][0], time.monotonic()
+        job.first_token = job.first_token or now
+        job.last_token = now
+        event = StepEvent(
+            step.text, step.token, step.log_probability, step.attention, step.alternatives
+        )
+        try:
+            job.loop.call_soon_threadsafe(job.show, event)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return

@@ -1,0 +1,14 @@
+"""Texts, HTML and subtitles cut into what is translated and what is kept."""
+
+from transduce.serving.documents.html import html_segments
+from transduce.serving.documents.segments import Segments, text_segments, whole_segment
+from transduce.serving.documents.subtitles import srt_segments, vtt_segments
+
+__all__ = [
+    "Segments",
+    "html_segments",
+    "srt_segments",
+    "text_segments",
+    "vtt_segments",
+    "whole_segment",
+]

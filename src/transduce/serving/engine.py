@@ -1,0 +1,327 @@
+"""The engine: requests wait in a queue and are decoded in batches, by one worker thread.
+
+A batch is all that is waiting with the same model and settings, up to a bound; there is no timer.
+Outputs are those of `model.run`, whoever the neighbours in a batch are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from transduce.decoding.output import Output, Score
+from transduce.errors import TransduceError
+from transduce.serving.batch import Batch
+from transduce.serving.errors import BadRequest, Overloaded, ServiceError, Timeout, Unready
+from transduce.serving.jobs import (
+    CONSTRAINTS,
+    Job,
+    Plan,
+    Result,
+    StepEvent,
+    constraints_of,
+    plan_of,
+)
+from transduce.serving.limits import Limits
+from transduce.serving.metrics import Metrics
+from transduce.serving.models import Catalogue, Served
+from transduce.serving.work import Speed, WorkEstimate
+
+PLANS = 256  # settings that are remembered as valid
+
+
+class Engine:
+    """Runs requests on the models of a catalogue. Use it from one event loop."""
+
+    def __init__(
+        self, catalogue: Catalogue, limits: Limits | None = None, metrics: Metrics | None = None
+    ) -> None:
+        self.catalogue, self.limits = catalogue, limits or Limits()
+        self.metrics = metrics or Metrics(list(catalogue))
+        self.draining = False
+        """Whether the server is about to stop; what comes in is still decoded."""
+        self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
+        self._speed = Speed(self.limits.batch_tokens)
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._condition = threading.Condition()
+        self._waiting: list[Job] = []
+        self._open: set[Job] = set()
+        self._batch: Batch | None = None
+        self._queued = 0.0
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ------------------------------------------------------------------------------ state
+
+    @property
+    def running(self) -> int:
+        """Requests that are being decoded."""
+        return len(self._open) - self.waiting
+
+    @property
+    def waiting(self) -> int:
+        """Requests of which nothing has been decoded yet."""
+        return sum(1 for job in self._open if job.started is None)
+
+    @property
+    def seconds_queued(self) -> float:
+        """The time that the work which waits will take, at the speed measured so far."""
+        return self._speed.seconds(self._queued)
+
+    # -------------------------------------------------------------------------------- use
+
+    async def run(self, served: Served, inputs: Sequence[Any], **settings: Any) -> list[Output]:
+        """What served.model.run returns for these inputs and settings.
+
+        Texts are strings; audio is a pathlib.Path, or an array of samples with rate=. Raises
+        BadRequest, TooLarge, Overloaded, Timeout and Unready. Cancelling it frees its place.
+        """
+        return await self._whole(self._submit(served, inputs, settings)) if inputs else []
+
+    async def score(
+        self, served: Served, sources: Sequence[str], targets: Sequence[str], attention: bool = True
+    ) -> list[Score]:
+        """What served.model.score returns: log-probabilities, and attention to the source."""
+        if len(sources) != len(targets):
+            raise BadRequest(f"there are {len(sources)} inputs, but {len(targets)} targets")
+        if not sources:
+            return []
+        if served.takes_audio or served.task != "transduce":
+            raise BadRequest(f"the model {served.name} has no source text and target to align")
+        self._work[served.name].costs(targets, 1, served, self.limits)  # the same limits
+        settings = {"attention": True} if attention else {}
+        return await self._whole(self._submit(served, sources, settings, targets=targets))
+
+    async def _whole(self, job: Job) -> list[Any]:
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                return await job.future
+        except TimeoutError:
+            raise Timeout(
+                f"the request was not done within {self.limits.seconds:g} s; send less at once"
+            ) from None
+        finally:
+            self._close(job)
+
+    def stream(
+        self,
+        served: Served,
+        input: Any,
+        *,
+        alternatives: int = 0,
+        attention: bool = False,
+        **settings: Any,
+    ) -> AsyncIterator[StepEvent]:
+        """The output of one input token by token: greedy search, or sampling with sample=True.
+
+        The last event has the whole output, as `run` gives it with beam=1; the texts of all events
+        are the text of the output. attention: of each token to the source, too; alternatives: that
+        many of the most likely tokens at each step. It is admitted, or refused, when called.
+        """
+        if not 0 <= alternatives <= self.limits.alternatives:
+            raise BadRequest(
+                f"alternatives is {alternatives}; it must be between 0 and "
+                f"{self.limits.alternatives}"
+            )
+        settings = {**settings, "attention": True} if attention else settings
+        job = self._submit(served, [input], settings, (alternatives, attention))
+        return self._events(job)
+
+    async def _events(self, job: Job) -> AsyncIterator[StepEvent]:
+        assert job.events is not None
+        shown = ""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                while True:
+                    event = await job.events.get()
+                    if isinstance(event, Exception):
+                        raise event
+                    if event.output is not None and event.output.text.startswith(shown):
+                        event.text = event.output.text[len(shown) :]
+                    shown += event.text
+                    yield event
+                    if event.output is not None:
+                        return
+        except TimeoutError:
+            raise Timeout(
+                f"the output was not complete within {self.limits.seconds:g} s; set max_length"
+            ) from None
+        finally:
+            self._close(job)
+
+    def stop(self) -> None:
+        """Finish what is being decoded and end the worker thread; refuse what is waiting."""
+        with self._condition:
+            self._stopped = True
+            refused, self._waiting = self._waiting, []
+            self._condition.notify_all()
+        for job in refused:
+            job.fail(Unready("the server is stopping"))
+        if self._thread is not None:
+            self._thread.join()
+
+    # -------------------------------------------------------------------------- admission
+
+    def _submit(
+        self,
+        served: Served,
+        inputs: Sequence[Any],
+        settings: dict[str, Any],
+        watched: tuple[int, bool] | None = None,
+        targets: Sequence[str] | None = None,
+    ) -> Job:
+        if self._stopped:
+            raise Unready("the server is stopping")
+        constraints = constraints_of(served, settings, len(inputs), self.limits)
+        if served.takes_audio:
+            plain, constraints = settings, {}
+        else:
+            plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
+        if targets is not None:
+            constraints = {"target": list(targets)}
+        plan = self._plan(served, plain, watched, scores=targets is not None)
+        job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
+        job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
+        cost = sum(job.costs)
+        # One request alone is always admitted: its own limits bound it.
+        if self._queued and self._queued + cost > self.limits.queue_tokens:
+            over = self._queued + cost - self.limits.queue_tokens
+            self._reject(served, over)
+        wait = self._speed.seconds(self._queued) if self._speed.known else 0.0
+        if wait > self.limits.queue_seconds:
+            self._reject(served, (wait - self.limits.queue_seconds) * self._speed.rate)
+        with self._condition:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="decode", daemon=True)
+                self._thread.start()
+            self._queued += cost
+            self._waiting.append(job)
+            self._open.add(job)
+            self._condition.notify()
+        return job
+
+    def _reject(self, served: Served, over: float) -> None:
+        self.metrics.rejected(served.name)
+        raise Overloaded(
+            "too much work is waiting; send the request again later",
+            retry_after=max(1.0, self._speed.seconds(over)),
+        )
+
+    def _plan(
+        self,
+        served: Served,
+        settings: dict[str, Any],
+        watched: tuple[int, bool] | None,
+        scores: bool,
+    ) -> Plan:
+        """Settings that were checked once are remembered."""
+        plan = plan_of(served, settings, watched, self.catalogue, scores)
+        known = self._plans.get(plan.key)
+        if known is None:
+            plan.check(watched is not None)
+            self._plans[plan.key] = known = plan
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+        return known
+
+    def _now_loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        return loop
+
+    def _close(self, job: Job) -> None:
+        """A request is done, or its client has gone: free its place."""
+        if job not in self._open:
+            return
+        self._open.discard(job)
+        if not job.finished:
+            job.cancelled = True
+            with self._condition:
+                self._queued -= sum(job.costs[job.next :])
+                job.next = len(job.costs)
+                if job in self._waiting:
+                    self._waiting.remove(job)
+                if self._batch is not None:
+                    self._batch.drop(job)
+        self.metrics.closed(job)
+
+    # ----------------------------------------------------------------------------- worker
+
+    def _serve(self) -> None:
+        while True:
+            with self._condition:
+                self._batch = None
+                while not self._waiting and not self._stopped:
+                    self._condition.wait()
+                if not self._waiting:
+                    return
+                self._batch = batch = self._take()
+            self._decode(batch)
+
+    def _take(self) -> Batch:
+        """The next batch: one input of each request in turn, so that a long one holds up none."""
+        plan = self._waiting[0].plan
+        turn = [job for job in self._waiting if job.plan is plan]
+        gpu = plan.served.model.device.type != "cpu"
+        room = float(self.limits.batch_tokens_on_gpu if gpu else self.limits.batch_tokens)
+        taken: list[tuple[Job, int]] = []
+        now = time.monotonic()
+        while turn:
+            job = turn.pop(0)
+            cost = job.costs[job.next]
+            if taken and cost > room:
+                break
+            room -= cost
+            self._queued -= cost
+            taken.append((job, job.next))
+            job.next += 1
+            job.started = job.started or now
+            if job.next < len(job.costs):
+                turn.append(job)
+        self._waiting = [job for job in self._waiting if job.next < len(job.costs)]
+        return Batch(plan, taken)
+
+    def _decode(self, batch: Batch) -> None:
+        start = time.monotonic()
+        try:
+            outputs = batch.run()
+        except Exception as error:
+            if len(jobs := batch.jobs) > 1:  # find out whose it is: the others are not harmed
+                for job in jobs:
+                    self._batch = batch.of(job)
+                    self._decode(self._batch)
+            else:
+                self._post(jobs[0].fail, _as_service_error(error))
+            return
+        seconds = time.monotonic() - start
+        self._speed.add(batch.cost, seconds)
+        self._work[batch.plan.served.name].learn(batch, outputs)
+        self._post(self._deliver, batch, outputs)
+
+    def _deliver(self, batch: Batch, outputs: list[Result]) -> None:
+        now = time.monotonic()
+        for (job, place), output in zip(batch.entries, outputs, strict=True):
+            job.deliver(place, output, now)
+
+    def _post(self, call: Callable[..., None], *values: Any) -> None:
+        assert self._loop is not None
+        # The loop may be closed: then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *values)
+
+
+def _as_service_error(error: Exception) -> ServiceError:
+    """A user's mistake is a bad request; anything else is ours, and its text stays in the log."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, TransduceError):
+        return BadRequest(str(error))
+    failure = ServiceError(500, "the model failed on this request", "internal_error")
+    failure.__cause__ = error
+    return failure

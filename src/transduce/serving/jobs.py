@@ -1,0 +1,217 @@
+"""Requests to the engine: their inputs, settings and results."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from transduce.decoding.output import Output, Score
+from transduce.decoding.settings import Settings
+from transduce.errors import TransduceError
+from transduce.serving.errors import BadRequest, ServiceError, TooLarge
+from transduce.serving.limits import Limits
+from transduce.serving.models import Catalogue, Served
+from transduce.tasks.generate import GenerativeModel
+
+CONSTRAINTS = ("prefix", "include", "exclude")
+"""Settings of each input: requests that differ in them share a batch."""
+OTHER_MODELS = ("ensemble", "rerank", "language_model")
+"""Settings that name other served models."""
+Result = Output | Score
+SEARCH = tuple(one.name for one in fields(Settings))
+
+
+@dataclass(slots=True)
+class StepEvent:
+    """A token of a stream; the last event has the whole output."""
+
+    text: str = ""
+    """What it adds to the text."""
+    token: str = ""
+    score: float | None = None
+    """The log-probability of the token."""
+    attention: list[float] | None = None
+    alternatives: list[tuple[str, float]] = field(default_factory=list)
+    output: Output | None = None
+
+
+@dataclass(eq=False)
+class Plan:
+    """A model with settings; requests with the same plan are decoded together."""
+
+    served: Served
+    key: Any
+    settings: dict[str, Any]
+    """As model.run takes them, other models included."""
+    hypotheses: int = 1
+    scores: bool = False
+    """Whether given targets are scored, by model.score."""
+
+    def check(self, stream: bool) -> None:
+        """Raise BadRequest for settings that the model does not take."""
+        model = self.served.model
+        if self.scores:
+            return
+        if not isinstance(model, GenerativeModel):
+            return
+        asked = {name: value for name, value in self.settings.items() if name in SEARCH}
+        try:
+            chosen = model.settings(**asked)
+        except TransduceError as error:
+            raise BadRequest(str(error)) from None
+        self.hypotheses = chosen.hypotheses
+        if stream and (self.hypotheses > 1 or chosen.mbr):
+            raise BadRequest("a stream has a single hypothesis; set beam, nbest and groups to 1")
+
+
+@dataclass(eq=False)
+class Job:
+    """One request, from its arrival to its answer."""
+
+    served: Served
+    inputs: list[Any]
+    plan: Plan
+    constraints: Mapping[str, list[Any]]
+    """prefix, include, exclude: of each input."""
+    watched: tuple[int, bool] | None
+    """For a stream: the number of alternatives of each token, and whether with attention."""
+    loop: asyncio.AbstractEventLoop
+    costs: list[float] = field(default_factory=list)
+    next: int = 0
+    """The first input that is still waiting."""
+    arrived: float = field(default_factory=time.monotonic)
+    started: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    ended: float | None = None
+    cancelled: bool = False
+    error: ServiceError | None = None
+
+    def __post_init__(self) -> None:
+        self.future: asyncio.Future[list[Any]] = self.loop.create_future()
+        self.events: asyncio.Queue[StepEvent | Exception] | None = None
+        if self.watched is not None:
+            self.events = asyncio.Queue()
+        self.outputs: list[Result | None] = [None] * len(self.inputs)
+        self.missing = len(self.inputs)
+
+    @property
+    def finished(self) -> bool:
+        return self.ended is not None
+
+    def deliver(self, place: int, output: Result, now: float) -> None:
+        """One of its inputs is done."""
+        if self.cancelled or self.finished:
+            return
+        self.outputs[place] = output
+        self.missing -= 1
+        if self.missing:
+            return
+        self.ended = now
+        outputs = [one for one in self.outputs if one is not None]
+        if self.events is not None:
+            assert isinstance(outputs[0], Output)
+            self.events.put_nowait(StepEvent(output=outputs[0]))
+        if not self.future.done():
+            self.future.set_result(outputs)
+
+    def show(self, event: StepEvent) -> None:
+        if self.events is not None and not self.finished:
+            self.events.put_nowait(event)
+
+    def fail(self, error: ServiceError) -> None:
+        if self.cancelled or self.finished:
+            return
+        self.ended, self.error = time.monotonic(), error
+        if self.events is not None:
+            self.events.put_nowait(error)
+        elif not self.future.done():
+            self.future.set_exception(error)
+
+
+def plan_of(
+    served: Served,
+    settings: Mapping[str, Any],
+    watched: tuple[int, bool] | None,
+    catalogue: Catalogue,
+    scores: bool = False,
+) -> Plan:
+    """The plan of a request, not yet checked. Raises BadRequest."""
+    given = dict(settings)
+    if watched is not None and isinstance(served.model, GenerativeModel):
+        given.setdefault("beam", 1)
+    attentive = watched is not None and watched[1]  # these are slower: they have their own batches
+    try:
+        key = (
+            served.name,
+            attentive,
+            scores,
+            tuple(sorted((n, _frozen(v)) for n, v in given.items())),
+        )
+        hash(key)
+    except TypeError:
+        raise BadRequest("the settings must be numbers, texts or lists of texts") from None
+    for name in OTHER_MODELS:
+        if given.get(name):
+            given[name] = _models(name, given[name], catalogue)
+    return Plan(served, key, given, scores=scores)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(one) for one in value)
+    # In Python True == 1: they must not be the same setting.
+    return (type(value).__name__, value)
+
+
+def _models(setting: str, names: str | Sequence[str], catalogue: Catalogue) -> Any:
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if name not in catalogue:
+            raise BadRequest(
+                f"{setting}: there is no model {name}; there are {', '.join(catalogue)}"
+            )
+    models = [catalogue[name].model for name in listed]
+    if setting == "ensemble":
+        return models
+    if len(models) != 1:
+        raise BadRequest(f"{setting} takes one model, not {len(models)}")
+    return models[0]
+
+
+def constraints_of(
+    served: Served, settings: Mapping[str, Any], count: int, limits: Limits
+) -> dict[str, list[Any]]:
+    """prefix, include and exclude of each of `count` inputs, where they are given.
+
+    For audio they are the same for all inputs, and stay in the settings. Raises BadRequest.
+    """
+    found: dict[str, list[Any]] = {}
+    for name in CONSTRAINTS:
+        value = settings.get(name)
+        if not value:
+            continue
+        nested = isinstance(value, list | tuple) and any(not isinstance(v, str) for v in value)
+        if served.takes_audio and (nested or (name == "prefix" and not isinstance(value, str))):
+            raise BadRequest(f"for audio, {name} is the same for all inputs")
+        if name == "prefix":
+            each = [value] * count if isinstance(value, str) else list(value)
+        elif nested:
+            each = [[one] if isinstance(one, str) else list(one or ()) for one in value]
+        else:
+            each = [[value] if isinstance(value, str) else list(value)] * count
+        if len(each) != count:
+            raise BadRequest(f"{name} has {len(each)} entries, but there are {count} inputs")
+        texts = each if name == "prefix" else [phrase for phrases in each for phrase in phrases]
+        for text in texts:
+            if not isinstance(text, str):
+                raise BadRequest(f"{name} must be text, not {type(text).__name__}")
+            if len(text) > limits.characters:
+                raise TooLarge(
+                    f"{name} has {len(text):,} characters; the maximum is {limits.characters:,}"
+                )
+        found[name] = each
+    return found

@@ -1,0 +1,119 @@
+"""The models that are served, by name and by language pair."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.data.tokens.languages import language_pair
+from transduce.errors import ModelError
+from transduce.interop.engine import open_model
+from transduce.tasks import AudioInputModel
+from transduce.tasks.model import Model
+
+CODE = r"[A-Za-z]{2,3}(?:_[A-Za-z0-9]{2,8})?"
+PAIR = re.compile(f"({CODE})-({CODE})")
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """One model under its name."""
+
+    name: str
+    model: Model
+    task: str
+    pair: tuple[str, str] | None = None
+    """The language codes of source and target, such as en and de; None: unknown."""
+    takes_audio: bool = False
+
+    @classmethod
+    def of(cls, name: str, model: Model, pair: tuple[str, str] | None = None) -> Served:
+        """A loaded model; without a pair, the languages are those of its recipe."""
+        task = model.recipe.task
+        audio = isinstance(model, AudioInputModel)
+        if task == "transduce" and pair is None:
+            pair = language_pair(model.recipe)
+        return cls(name, model, task, pair, audio)
+
+
+class Catalogue(Mapping[str, Served]):
+    """The models that are served, in the order in which they were given."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        if not served:
+            raise ModelError("there is no model to serve; give a model folder")
+        self._served: dict[str, Served] = {}
+        for one in served:
+            if one.name in self._served:
+                raise ModelError(
+                    f"two models are called {one.name}; give one another name: NAME=FOLDER"
+                )
+            self._served[one.name] = one
+
+    def __getitem__(self, name: str) -> Served:
+        return self._served[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    @property
+    def first(self) -> Served:
+        """The model of requests that name none."""
+        return next(iter(self._served.values()))
+
+    def for_pair(self, source: str, target: str) -> Served | None:
+        """The first model of task transduce for a language pair, from text; None: there is none.
+
+        A code without a region finds one with a region, and the other way round: pt finds pt_BR.
+        """
+        candidates = [one for one in self._served.values() if one.pair and not one.takes_audio]
+        wanted = (_code(source), _code(target))
+        for shorten in (False, True):
+            for one in candidates:
+                assert one.pair is not None
+                found = tuple(_code(code, shorten) for code in one.pair)
+                if found == tuple(_code(code, shorten) for code in wanted):
+                    return one
+        return None
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """All language pairs of text models, in order, each once."""
+        found = [one.pair for one in self._served.values() if one.pair and not one.takes_audio]
+        return list(dict.fromkeys(found))
+
+
+def _code(code: str, shorten: bool = False) -> str:
+    plain = code.lower().replace("-", "_")
+    return plain.partition("_")[0] if shorten else plain
+
+
+def open_models(specs: Sequence[str], device: str = "auto", precision: str = "auto") -> Catalogue:
+    """Load models: FOLDER, NAME=FOLDER or, with the languages as its name, en-de=FOLDER.
+
+    Raises ModelError.
+    """
+    parsed = [parse_spec(spec) for spec in specs]
+    Catalogue([Served(name, None, "") for name, _, _ in parsed])  # type: ignore[arg-type]  # names
+    return Catalogue(
+        [
+            Served.of(name, open_model(folder, None, device, precision).freeze(), pair)
+            for name, folder, pair in parsed
+        ]
+    )
+
+
+def parse_spec(spec: str) -> tuple[str, Path, tuple[str, str] | None]:
+    """The name, the folder and the language pair of FOLDER, NAME=FOLDER or en-de=FOLDER."""
+    name, equals, folder = spec.partition("=")
+    if not equals or Path(spec).exists():
+        path = Path(spec)
+        return path.resolve().name, path, None
+    if not name or not folder:
+        raise ModelError(f"{spec!r} is not NAME=FOLDER; give both, as in en-de=runs/multi30k-en-de")
+    pair = PAIR.fullmatch(name)
+    return name, Path(folder), (pair[1], pair[2]) if pair else None

@@ -1,0 +1,1 @@
+"""Protocols of other services: each module has PREFIXES, routes and error (see app.py)."""

@@ -1,0 +1,70 @@
+"""Responses: JSON, errors, server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+DONE = b"data: [DONE]\n\n"
+_JSON = msgspec.json.Encoder()
+
+
+def to_json(value: Any) -> bytes:
+    return _JSON.encode(value)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(to_json(value), status, media_type="application/json")
+
+
+def event(value: Any) -> bytes:
+    """One server-sent event."""
+    return b"data: " + to_json(value) + b"\n\n"
+
+
+async def begin(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """The same stream after its first item was there: an error before it is raised here, while
+    the response can still have another status."""
+    try:
+        first = await anext(stream)
+    except StopAsyncIteration:
+        return _after([], stream)
+    return _after([first], stream)
+
+
+async def _after(first: list[T], rest: AsyncIterator[T]) -> AsyncIterator[T]:
+    async with closing(rest):
+        for one in first:
+            yield one
+        async for one in rest:
+            yield one
+
+
+@asynccontextmanager
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """Closes a stream on leaving: what it decodes for nobody is cancelled at once."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events; the stream is closed when the client goes away."""
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with closing(self._events):
+            await super().__call__(scope, receive, send)

@@ -1,0 +1,176 @@
+"""LibreTranslate's protocol: translation of texts, HTML and files, language identification."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from transduce.serving.documents import html_segments, text_segments
+from transduce.serving.engine import Engine
+from transduce.serving.errors import ServiceError, TooLarge
+from transduce.serving.languages import Detected, name_of
+from transduce.serving.protocols.answers import json_response
+from transduce.serving.protocols.libretranslate_files import FORMATS, Results, read_document
+from transduce.serving.protocols.libretranslate_spec import specification
+from transduce.serving.protocols.parameters import (
+    ParameterError,
+    Parameters,
+    parse_form,
+    read_any,
+)
+from transduce.serving.protocols.translation import Translator, cut_all
+from transduce.serving.settings import ServiceSettings
+from transduce.serving.uploads import receive_form
+
+PREFIXES = (
+    "/translate",
+    "/detect",
+    "/languages",
+    "/download_file/",
+    "/suggest",
+    "/frontend/",
+    "/spec",
+)
+OPEN = ("/languages", "/frontend/settings", "/spec", "/download_file/")
+KEY_IN_BODY = ("/translate", "/detect", "/translate_file", "/suggest")
+AUTO = "auto"
+MAX_ALTERNATIVES = 10
+
+
+def error(found: ServiceError, request_id: str) -> Response:
+    """LibreTranslate's shape: {"error": text}."""
+    return json_response({"error": found.message, "request_id": request_id}, found.status)
+
+
+def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
+    own = LibreTranslate(engine, settings)
+    both = ["GET", "POST"]  # some clients send a body with GET
+    return [
+        Route("/translate", own.translate, methods=["POST"]),
+        Route("/detect", own.detect, methods=["POST"]),
+        Route("/languages", own.languages, methods=both),
+        Route("/translate_file", own.translate_file, methods=["POST"]),
+        Route("/download_file/{name}", own.download_file, methods=["GET"]),
+        Route("/suggest", own.suggest, methods=["POST"]),
+        Route("/frontend/settings", own.frontend_settings, methods=["GET"]),
+        Route("/spec", own.spec, methods=["GET"]),
+    ]
+
+
+class LibreTranslate:
+    """The handlers of the protocol."""
+
+    def __init__(self, engine: Engine, settings: ServiceSettings) -> None:
+        self.engine, self.settings = engine, settings
+        self.translator = Translator(engine)
+        self.results = Results()
+
+    async def _read(self, request: Request) -> Parameters:
+        """The parameters; raises Unauthorized without a known key, which may be one of them."""
+        asked = await read_any(request)
+        self._authorize(request, asked)
+        return asked
+
+    def _authorize(self, request: Request, asked: Parameters) -> None:
+        self.settings.keys.require(request, str(asked.get("api_key", "")))
+
+    async def translate(self, request: Request) -> Response:
+        asked = await self._read(request)
+        texts, target = asked.texts("q"), asked.text("target")
+        source = asked.text("source", AUTO)
+        html = asked.choice("format", ("text", "html"), "text") == "html"
+        cut = html_segments if html else text_segments
+        alternatives = asked.whole("alternatives", 0, 0, MAX_ALTERNATIVES) or 0
+        self.translator.check_texts(texts)
+        if not asked.typed:  # forms have line ends of their own
+            texts = [text.replace("\r\n", "\n") for text in texts]
+        documents = await cut_all(cut, texts)
+        detected, versions = await self.translator.translate(
+            documents, None if source == AUTO else source, target, 1 + alternatives
+        )
+        listed = isinstance(asked["q"], list)
+        answer = {"translatedText": _like_q([found[0] for found in versions], listed)}
+        if source == AUTO:
+            answer["detectedLanguage"] = _like_q([_shown(one) for one in detected], listed)
+        if alternatives:
+            answer["alternatives"] = _like_q([found[1:] for found in versions], listed)
+        return json_response(answer)
+
+    async def detect(self, request: Request) -> Response:
+        asked = await self._read(request)
+        text = asked.text("q")
+        self.translator.check_texts([text])
+        found = self.translator.detector.detect(text)
+        likely = [one for one in found if one.confidence > 0]
+        return json_response([_shown(one) for one in likely or found[:1]])
+
+    async def languages(self, request: Request) -> Response:
+        targets = self.translator.targets
+        return json_response(
+            [
+                {"code": code, "name": name_of(code), "targets": targets.get(code, [])}
+                for code in self.translator.languages
+            ]
+        )
+
+    async def translate_file(self, request: Request) -> Response:
+        async with receive_form(request, self.settings.limits) as form:
+            asked = Parameters(parse_form(request.url.query) | dict(form.fields), typed=False)
+            self._authorize(request, asked)
+            upload = form.file("file")
+            if upload is None:
+                raise ParameterError("there is no file; send one in the field file", "file")
+            target, source = asked.text("target"), asked.text("source", AUTO)
+            if upload.size > self.settings.limits.body_bytes:
+                raise TooLarge(
+                    f"the file has {upload.size:,} bytes; a file to translate may have "
+                    f"{self.settings.limits.body_bytes:,}"
+                )
+            document = await asyncio.to_thread(read_document, upload.filename, upload.path)
+        _, ((text, *_),) = await self.translator.translate(
+            [document], None if source == AUTO else source, target
+        )
+        key = self.results.add(upload.filename, target, text)
+        self.results.expire_later()
+        return json_response({"translatedFileUrl": f"{request.base_url}download_file/{key}"})
+
+    async def download_file(self, request: Request) -> Response:
+        return self.results.response(request.path_params["name"])
+
+    async def suggest(self, request: Request) -> Response:
+        await self._read(request)
+        raise ServiceError(403, "this server takes no suggestions", "forbidden")
+
+    async def frontend_settings(self, request: Request) -> Response:
+        source, (target, *_) = next(iter(self.translator.targets.items()), ("", [""]))
+        return json_response(
+            {
+                "apiKeys": self.settings.keys.required,
+                "keyRequired": self.settings.keys.required,
+                "charLimit": self.engine.limits.characters,
+                "frontendTimeout": 500,
+                "suggestions": False,
+                "filesTranslation": True,
+                "supportedFilesFormat": list(FORMATS),
+                "language": {
+                    "source": {"code": source, "name": name_of(source)},
+                    "target": {"code": target, "name": name_of(target)},
+                },
+            }
+        )
+
+    async def spec(self, request: Request) -> Response:
+        return json_response(specification())
+
+
+def _like_q(values: list[Any], listed: bool) -> Any:
+    """A list for a list; one value for a text."""
+    return values if listed else values[0]
+
+
+def _shown(found: Detected) -> dict[str, Any]:
+    return {"confidence": found.confidence, "language": found.language}

@@ -1,0 +1,234 @@
+"""Transcription and translation of audio."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from transduce.data.audio.read import audio_facts
+from transduce.decoding.output import Output, TimedWord
+from transduce.decoding.speech.subtitles import transcript
+from transduce.errors import DataError
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest
+from transduce.serving.languages import name_of
+from transduce.serving.models import Served
+from transduce.serving.protocols.answers import (
+    DONE,
+    EventStream,
+    begin,
+    closing,
+    event,
+    json_response,
+)
+from transduce.serving.protocols.openai.merge import with_errors
+from transduce.serving.protocols.openai.shapes import HARMLESS, find_model
+from transduce.serving.protocols.parameters import ParameterError, Parameters
+from transduce.serving.uploads import Form, Upload, receive_form
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+GRANULARITIES = ("word", "segment")
+TIMES, INCLUDE = "timestamp_granularities[]", "include[]"
+KNOWN = HARMLESS | {"model", "language", "response_format", "temperature", "stream"}
+KNOWN |= {TIMES, INCLUDE, "chunking_strategy"}
+
+
+class Audio:
+    """POST /v1/audio/transcriptions and /v1/audio/translations."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def transcribe(self, request: Request) -> Response:
+        return await self._create(request, "transcribe")
+
+    async def translate(self, request: Request) -> Response:
+        return await self._create(request, "translate")
+
+    async def _create(self, request: Request, task: str) -> Response:
+        async with AsyncExitStack() as stack:
+            form = await stack.enter_async_context(receive_form(request, self.engine.limits))
+            asked = Parameters(_fields(form), typed=False)
+            served = find_model(self.engine.catalogue, asked.text("model"))
+            request.state.model = served.name
+            kind = _check(served, asked, task)
+            upload = form.file("file")
+            if upload is None:
+                raise ParameterError("there is no file; send one in the field file", "file")
+            try:
+                seconds = (await asyncio.to_thread(audio_facts, upload.path)).seconds
+            except DataError as error:
+                raise _unusable(str(error), upload) from None
+            settings = _settings(asked)
+            if asked.flag("stream"):
+                events = await begin(self._events(served, upload, seconds, settings))
+                # The file is needed until the end of the stream.
+                return EventStream(with_errors(_with_file(events, stack.pop_all())))
+            times = kind in ("srt", "vtt") or bool(_wanted(asked, TIMES)) or _logprobs(asked)
+            (output,) = await self.engine.run(served, [upload.path], times=times, **settings)
+            if output.failed:
+                raise _unusable(output.warning, upload)
+            return _response(served, output, asked, task, seconds)
+
+    async def _events(
+        self, served: Served, upload: Upload, seconds: float, settings: dict[str, Any]
+    ) -> AsyncIterator[bytes]:
+        """OpenAI's events of a transcript that grows."""
+        text = ""
+        steps = self.engine.stream(served, upload.path, **settings)
+        async with closing(steps):
+            async for step in steps:
+                if step.output is not None and step.output.failed:
+                    raise _unusable(step.output.warning, upload)
+                text += step.text
+                if step.text:
+                    yield event({"type": "transcript.text.delta", "delta": step.text})
+        usage = {"type": "duration", "seconds": round(seconds, 3)}
+        yield event({"type": "transcript.text.done", "text": text, "usage": usage})
+        yield DONE
+
+
+async def _with_file(events: AsyncIterator[bytes], files: AsyncExitStack) -> AsyncIterator[bytes]:
+    async with files, closing(events):
+        async for one in events:
+            yield one
+
+
+def _fields(form: Form) -> dict[str, Any]:
+    found: dict[str, Any] = dict(form.fields)
+    return found | {name: form.all(name) for name in (TIMES, INCLUDE) if name in found}
+
+
+def _unusable(why: str, upload: Upload) -> ParameterError:
+    """A file that cannot be read, under the name that the client knows."""
+    return ParameterError(why.replace(str(upload.path), upload.filename or "the file"), "file")
+
+
+def _check(served: Served, asked: Parameters, task: str) -> str:
+    """The response format; raises where the model cannot do what was asked for."""
+    if not served.takes_audio or served.task != "transduce":
+        raise BadRequest(f"{served.name} does not turn audio into text; choose a speech model")
+    model: Any = served.model
+    translates = served.pair[0] != served.pair[1] if served.pair else not model.transcribes
+    if translates and task == "transcribe":
+        raise BadRequest(f"{served.name} translates what it hears; use /v1/audio/translations")
+    if not translates and task == "translate":
+        raise BadRequest(f"{served.name} transcribes and does not translate; choose another model")
+    asked.refuse_others(KNOWN, served.name)
+    language = asked.get("language")
+    if language and served.pair and language.lower() != served.pair[0].lower():
+        raise ParameterError(
+            f"{served.name} understands {served.pair[0]}, not {language}; choose another model",
+            "language",
+        )
+    if asked.get("chunking_strategy", "auto") != "auto":
+        raise ParameterError(
+            "chunking_strategy can only be auto: long audio is cut at silences", "chunking_strategy"
+        )
+    form = asked.choice("response_format", FORMATS, "json")
+    for name, allowed in ((TIMES, GRANULARITIES), (INCLUDE, ("logprobs",))):
+        for value in _wanted(asked, name):
+            if value not in allowed:
+                raise ParameterError(
+                    f"{name} is {value!r}; it must be {' or '.join(allowed)}", name
+                )
+    if _wanted(asked, TIMES) and form != "verbose_json":
+        raise ParameterError(f"{TIMES} needs response_format=verbose_json", TIMES)
+    if _logprobs(asked) and form != "json":
+        raise ParameterError("logprobs need response_format=json", INCLUDE)
+    if asked.flag("stream"):
+        if task == "translate":
+            raise ParameterError("translations are not streamed; leave out stream", "stream")
+        if form not in ("json", "text") or _logprobs(asked):
+            raise ParameterError("a stream has response_format=json and no logprobs", "stream")
+    return form
+
+
+def _settings(asked: Parameters) -> dict[str, Any]:
+    temperature = asked.number("temperature", 0.0, 0.0, 1.0)
+    if not temperature:
+        return {}
+    return {"sample": True} | ({"temperature": temperature} if temperature != 1 else {})
+
+
+def _wanted(asked: Parameters, name: str) -> list[str]:
+    return list(asked.get(name, ()))
+
+
+def _logprobs(asked: Parameters) -> bool:
+    return "logprobs" in _wanted(asked, INCLUDE)
+
+
+def _response(
+    served: Served, output: Output, asked: Parameters, task: str, seconds: float
+) -> Response:
+    form = asked.choice("response_format", FORMATS, "json")
+    if form == "text":
+        return PlainTextResponse(output.text + "\n")
+    if form in ("srt", "vtt"):
+        return PlainTextResponse(transcript(output, form, seconds))
+    usage = {"type": "duration", "seconds": round(seconds, 3)}
+    if form == "json":
+        found: dict[str, Any] = {"text": output.text, "usage": usage}
+        if _logprobs(asked):
+            found["logprobs"] = [
+                {"token": token, "logprob": _log(value), "bytes": list(token.encode("utf-8"))}
+                for token, value in _tokens(output)
+            ]
+        return json_response(found)
+    language = served.pair[task == "translate"] if served.pair else asked.get("language", "")
+    wanted = _wanted(asked, TIMES) or ["segment"]
+    found = {
+        "task": task,
+        "language": name_of(language).lower(),
+        "duration": round(seconds, 3),
+        "text": output.text,
+        "usage": usage,
+    }
+    if "segment" in wanted:
+        temperature = asked.number("temperature", 0.0, 0.0, 1.0)
+        found["segments"] = [
+            _segment(served, number, one, temperature) for number, one in enumerate(output.segments)
+        ]
+    if "word" in wanted:
+        found["words"] = [
+            {"word": one.text, "start": round(one.start, 3), "end": round(one.end, 3)}
+            for one in output.words
+        ]
+    return json_response(found)
+
+
+def _segment(served: Served, number: int, one: TimedWord, temperature: float) -> dict[str, Any]:
+    """Whisper's fields. The confidence of a segment is the geometric mean of the probabilities of
+    its tokens, whose logarithm is their average log-probability. Segments without speech are left
+    out by silence detection, so no_speech_prob is 0."""
+    text = one.text.encode("utf-8")
+    return {
+        "id": number,
+        "seek": round(100 * one.start),
+        "start": round(one.start, 3),
+        "end": round(one.end, 3),
+        "text": one.text,
+        "tokens": served.model.target_tokens.encode(one.text),
+        "temperature": temperature,
+        "avg_logprob": _log(one.confidence),
+        "compression_ratio": len(text) / max(1, len(zlib.compress(text))),
+        "no_speech_prob": 0.0,
+    }
+
+
+def _tokens(output: Output) -> list[tuple[str, float]]:
+    """Tokens with their probabilities, without END."""
+    pairs = zip(output.tokens, output.probabilities, strict=False)
+    return [(token.replace("▁", " "), value) for token, value in pairs][: len(output.ids)]
+
+
+def _log(probability: float) -> float:
+    return math.log(max(probability, 1e-30))

@@ -1,0 +1,227 @@
+"""A thin chat: the last message of the user is the source, the answer is the model's output."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest
+from transduce.serving.models import Served
+from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
+from transduce.serving.protocols.openai.completions import gather
+from transduce.serving.protocols.openai.generation import (
+    MAX_ALTERNATIVES,
+    MAX_CHOICES,
+    Step,
+    generate,
+    sampling_settings,
+    stops_of,
+    tokens_in,
+)
+from transduce.serving.protocols.openai.merge import merge, with_errors
+from transduce.serving.protocols.openai.shapes import HARMLESS, find_model, new_id, now, usage
+from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
+
+KNOWN = HARMLESS | frozenset(
+    [
+        "model",
+        "messages",
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "modalities",
+        "n",
+        "response_format",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "tool_choice",
+        "top_logprobs",
+        "top_p",
+    ]
+)
+
+
+class Chat:
+    """POST /v1/chat/completions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def create(self, request: Request) -> Response:
+        asked = await read_json(request)
+        served = find_model(self.engine.catalogue, asked.text("model"))
+        request.state.model = served.name
+        if served.takes_audio or served.task not in ("transduce", "continue"):
+            raise BadRequest(
+                f"{served.name} does not turn text into text, so it cannot chat; its task is "
+                f"{served.task}{' of audio' if served.takes_audio else ''}"
+            )
+        asked.refuse_others(KNOWN, served.name)
+        _refuse_formats(asked)
+        source = last_user_message(asked)
+        head = {"id": new_id("chatcmpl"), "created": now(), "model": served.name}
+        streams = self._streams(asked, served, source)
+        if asked.flag("stream"):
+            options = Parameters(asked.get("stream_options", {}))
+            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
+            wanted = options.flag("include_usage")
+            head["object"] = "chat.completion.chunk"
+            prompt_tokens = tokens_in(served, source)
+            chunks = _chunks(streams, head, asked, prompt_tokens if wanted else None)
+            return EventStream(with_errors(await begin(chunks)))
+        head["object"] = "chat.completion"
+        found = await self._whole(asked, served, source, streams)
+        tokens = sum(count for _, count in found)
+        return json_response(
+            {
+                **head,
+                "choices": [choice for choice, _ in found],
+                "usage": usage(tokens_in(served, source), tokens),
+            }
+        )
+
+    def _streams(
+        self, asked: Parameters, served: Served, source: str
+    ) -> dict[int, AsyncIterator[Step]]:
+        """One for each choice."""
+        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
+        most, stops = _most(asked), stops_of(asked)
+        alternatives = asked.whole("top_logprobs", 0, 0, MAX_ALTERNATIVES) or 0
+        if alternatives and not asked.flag("logprobs"):
+            raise ParameterError("top_logprobs needs logprobs; set it to true", "top_logprobs")
+        sampled = served.task == "continue"
+        settings = [sampling_settings(asked, sampled, index) for index in range(n)]
+        if n > 1 and not settings[0].get("sample"):
+            raise ParameterError(
+                "n above 1 needs a temperature above 0: all would be the same", "n"
+            )
+        return {
+            index: generate(self.engine, served, source, most, stops, alternatives, **own)
+            for index, own in enumerate(settings)
+        }
+
+    async def _whole(
+        self,
+        asked: Parameters,
+        served: Served,
+        source: str,
+        streams: dict[int, AsyncIterator[Step]],
+    ) -> list[tuple[dict[str, Any], int]]:
+        if len(streams) > 1 or stops_of(asked) or asked.flag("logprobs"):
+            return await gather(*(_choice(n, one, asked) for n, one in streams.items()))
+        # As `run` does it, with the beam of the recipe.
+        most = _most(asked)
+        settings = sampling_settings(asked, served.task == "continue")
+        settings |= {} if most is None else {"max_length": most}
+        (output,) = await self.engine.run(served, [source], **settings)
+        text = output.text[len(source) :] if served.task == "continue" else output.text
+        reached = most is not None and len(output.ids) >= most
+        choice = _message(0, text, "length" if reached else "stop", None)
+        return [(choice, len(output.ids))]
+
+
+async def _choice(
+    index: int, steps: AsyncIterator[Step], asked: Parameters
+) -> tuple[dict[str, Any], int]:
+    text, logprobs, step = "", [], Step("")
+    async for step in steps:
+        text += step.text
+        if step.finish is None:
+            logprobs.append(_logprob(step))
+    shown = {"content": logprobs, "refusal": None} if asked.flag("logprobs") else None
+    return _message(index, text, step.finish, shown), step.tokens
+
+
+def _message(
+    index: int, text: str, finish: str | None, logprobs: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "finish_reason": finish,
+        "logprobs": logprobs,
+    }
+
+
+async def _chunks(
+    streams: dict[int, AsyncIterator[Step]],
+    head: dict[str, Any],
+    asked: Parameters,
+    prompt_tokens: int | None,
+) -> AsyncIterator[bytes]:
+    counts: dict[int, int] = {}
+    wanted = asked.flag("logprobs")
+    waiting: dict[int, list[dict[str, Any]]] = {index: [] for index in streams}
+    empty = {} if prompt_tokens is None else {"usage": None}
+    async for index, step in merge(streams):
+        delta: dict[str, Any] = {"content": step.text} if step.text else {}
+        if index not in counts:
+            delta = {"role": "assistant", "content": step.text}
+        counts[index] = step.tokens
+        if step.finish is None:
+            waiting[index].append(_logprob(step))
+        if not delta and step.finish is None:
+            continue
+        logprobs = {"content": waiting[index], "refusal": None} if wanted else None
+        waiting[index] = []
+        choice = {
+            "index": index,
+            "delta": delta,
+            "finish_reason": step.finish,
+            "logprobs": logprobs,
+        }
+        yield event({**head, "choices": [choice], **empty})
+    if prompt_tokens is not None:
+        total = usage(prompt_tokens, sum(counts.values()))
+        yield event({**head, "choices": [], "usage": total})
+    yield DONE
+
+
+def _logprob(step: Step) -> dict[str, Any]:
+    def entry(token: str, value: float) -> dict[str, Any]:
+        return {"token": token, "logprob": value, "bytes": list(token.encode("utf-8"))}
+
+    top = [entry(*one) for one in step.alternatives]
+    return {**entry(step.token, step.log_probability), "top_logprobs": top}
+
+
+def _most(asked: Parameters) -> int | None:
+    name = "max_completion_tokens" if "max_completion_tokens" in asked else "max_tokens"
+    return asked.whole(name, None, 1, 100_000)
+
+
+def _refuse_formats(asked: Parameters) -> None:
+    """What is the default, said aloud, is allowed."""
+    allowed: dict[str, Any] = {
+        "response_format": {"type": "text"},
+        "modalities": ["text"],
+        "tool_choice": "none",
+    }
+    for name, value in allowed.items():
+        if name in asked and asked[name] != value:
+            raise ParameterError(f"{name} can only be {value}; leave it out", name)
+
+
+def last_user_message(asked: Parameters) -> str:
+    """Raises ParameterError where there is none, or it is not text."""
+    messages = asked.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        raise ParameterError("messages must be a list of messages", "messages")
+    mine = [one for one in messages if one.get("role") == "user"]
+    if not mine:
+        raise ParameterError("messages has no message of the user, which is the source", "messages")
+    content = mine[-1].get("content")
+    if isinstance(content, list) and content:
+        parts = [one.get("text") if isinstance(one, dict) else None for one in content]
+        if all(isinstance(part, str) for part in parts):
+            return "\n".join(str(part) for part in parts)
+    if not isinstance(content, str):
+        raise ParameterError("the content of a message must be text", "messages")
+    return content

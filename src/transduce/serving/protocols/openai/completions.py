@@ -1,0 +1,276 @@
+"""Completions of prompts by language models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest
+from transduce.serving.models import Served
+from transduce.serving.protocols.answers import DONE, EventStream, begin, event, json_response
+from transduce.serving.protocols.openai.generation import (
+    MAX_CHOICES,
+    Step,
+    generate,
+    sampling_settings,
+    stops_of,
+    tokens_in,
+)
+from transduce.serving.protocols.openai.merge import merge, with_errors
+from transduce.serving.protocols.openai.shapes import HARMLESS, find_model, new_id, now, usage
+from transduce.serving.protocols.parameters import ParameterError, Parameters, read_json
+
+KNOWN = HARMLESS | frozenset(
+    [
+        "model",
+        "prompt",
+        "best_of",
+        "echo",
+        "logprobs",
+        "max_tokens",
+        "n",
+        "seed",
+        "stop",
+        "stream",
+        "stream_options",
+        "temperature",
+        "top_p",
+    ]
+)
+MAX_LOGPROBS = 5
+
+
+@dataclass
+class Asked:
+    """A request for completions, checked."""
+
+    served: Served
+    prompts: list[str]
+    n: int
+    most: int
+    stops: list[str]
+    echo: bool
+    logprobs: int | None
+    settings: list[dict[str, Any]]
+    """Of each of the n choices."""
+
+    @property
+    def choices(self) -> list[tuple[int, str, dict[str, Any]]]:
+        """Index, prompt and settings of each choice."""
+        pairs = [(prompt, own) for prompt in self.prompts for own in self.settings]
+        return [(index, prompt, own) for index, (prompt, own) in enumerate(pairs)]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(tokens_in(self.served, prompt) for prompt in self.prompts)
+
+
+@dataclass
+class Logprobs:
+    """Tokens with their log-probabilities, and where they begin in the text of the choice."""
+
+    offset: int
+    tokens: list[str] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    top: list[dict[str, float]] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def add(self, step: Step, wanted: int) -> None:
+        """Above `wanted`, the chosen token itself is in `top` as well."""
+        self.tokens.append(step.token)
+        self.values.append(step.log_probability)
+        top = dict(step.alternatives[:wanted])
+        self.top.append(top | {step.token: step.log_probability} if wanted else {})
+        self.offsets.append(self.offset)
+        self.offset += step.length
+
+    def cut(self, length: int) -> None:
+        """Leave out tokens of a stop sequence, which begin at the end of the text."""
+        while self.offsets and self.offsets[-1] >= length:
+            for values in (self.tokens, self.values, self.top, self.offsets):
+                values.pop()
+
+    def take(self) -> dict[str, Any]:
+        """Those since the last time, in OpenAI's shape."""
+        taken = {
+            "tokens": self.tokens,
+            "token_logprobs": self.values,
+            "top_logprobs": self.top,
+            "text_offset": self.offsets,
+        }
+        self.tokens, self.values, self.top, self.offsets = [], [], [], []
+        return taken
+
+
+class Completions:
+    """POST /v1/completions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def create(self, request: Request) -> Response:
+        parameters = await read_json(request)
+        asked = self._asked(parameters)
+        request.state.model = asked.served.name
+        head = {
+            "id": new_id("cmpl"),
+            "object": "text_completion",
+            "created": now(),
+            "model": asked.served.name,
+        }
+        if parameters.flag("stream"):
+            options = Parameters(parameters.get("stream_options", {}))
+            options.refuse_others(("include_usage", "include_obfuscation"), "stream_options")
+            chunks = self._chunks(asked, head, options.flag("include_usage"))
+            return EventStream(with_errors(await begin(chunks)))
+        if "stream_options" in parameters:
+            raise ParameterError("stream_options needs stream; set it to true", "stream_options")
+        found = await self._whole(asked)
+        choices = [choice for choice, _ in found]
+        tokens = sum(count for _, count in found)
+        return json_response(
+            {**head, "choices": choices, "usage": usage(asked.prompt_tokens, tokens)}
+        )
+
+    def _asked(self, asked: Parameters) -> Asked:
+        served = find_model(self.engine.catalogue, asked.text("model"))
+        if served.task != "continue" or served.takes_audio:
+            raise BadRequest(
+                f"{served.name} is no language model (task: continue), so it completes no prompts; "
+                f"try /v1/chat/completions"
+            )
+        asked.refuse_others(KNOWN, served.name)
+        prompts = _prompts(asked)
+        n = asked.whole("n", 1, 1, MAX_CHOICES) or 1
+        if (asked.whole("best_of", n, 1) or n) != n:
+            raise ParameterError(f"best_of is not supported, unless it equals n ({n})", "best_of")
+        settings = [sampling_settings(asked, True, index) for index in range(n)]
+        if n > 1 and not settings[0].get("sample"):
+            raise ParameterError(
+                "n above 1 needs a temperature above 0: all would be the same", "n"
+            )
+        default = served.model.recipe.decode.max_extra
+        logprobs = asked.whole("logprobs", None, 0, MAX_LOGPROBS)
+        echo = asked.flag("echo")
+        if echo and logprobs is not None:
+            raise ParameterError(
+                "echo and logprobs together are not supported; leave one out", "echo"
+            )
+        return Asked(
+            served,
+            prompts,
+            n,
+            asked.whole("max_tokens", default, 1, 100_000) or default,
+            stops_of(asked),
+            echo,
+            logprobs,
+            settings,
+        )
+
+    def _steps(self, asked: Asked, prompt: str, settings: dict[str, Any]) -> AsyncIterator[Step]:
+        return generate(
+            self.engine,
+            asked.served,
+            prompt,
+            asked.most,
+            asked.stops,
+            asked.logprobs or 0,
+            **settings,
+        )
+
+    async def _whole(self, asked: Asked) -> list[tuple[dict[str, Any], int]]:
+        """Every choice, with the number of its tokens."""
+        if asked.n == 1 and not asked.stops and asked.logprobs is None:
+            return await self._at_once(asked)
+        return await gather(*(self._choice(asked, *one) for one in asked.choices))
+
+    async def _at_once(self, asked: Asked) -> list[tuple[dict[str, Any], int]]:
+        """All prompts in one batch."""
+        settings = {"max_length": asked.most, **asked.settings[0]}
+        outputs = await self.engine.run(asked.served, asked.prompts, **settings)
+        found = []
+        for index, (prompt, output) in enumerate(zip(asked.prompts, outputs, strict=True)):
+            text = output.text if asked.echo else output.text[len(prompt) :]
+            finish = "length" if len(output.ids) >= asked.most else "stop"
+            found.append((_choice(index, text, finish, None), len(output.ids)))
+        return found
+
+    async def _choice(
+        self, asked: Asked, index: int, prompt: str, settings: dict[str, Any]
+    ) -> tuple[dict[str, Any], int]:
+        text = prompt if asked.echo else ""
+        logprobs = None if asked.logprobs is None else Logprobs(len(text))
+        step = Step("")
+        async for step in self._steps(asked, prompt, settings):
+            text += step.text
+            if logprobs is not None and step.finish is None:
+                logprobs.add(step, asked.logprobs or 0)
+        shown = None
+        if logprobs is not None:
+            if asked.stops:
+                logprobs.cut(len(text))
+            shown = logprobs.take()
+        return _choice(index, text, step.finish, shown), step.tokens
+
+    async def _chunks(
+        self, asked: Asked, head: dict[str, Any], with_usage: bool
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events: tokens of all choices, as they are generated."""
+        logprobs = {
+            index: Logprobs(len(prompt) if asked.echo else 0) for index, prompt, _ in asked.choices
+        }
+        counts: dict[int, int] = {}
+        lengths = {index: own.offset for index, own in logprobs.items()}
+        if asked.echo:
+            for index, prompt, _ in asked.choices:
+                yield event({**head, "choices": [_choice(index, prompt, None, None)]})
+        streams = {index: self._steps(asked, prompt, own) for index, prompt, own in asked.choices}
+        async for index, step in merge(streams):
+            counts[index] = step.tokens
+            lengths[index] += len(step.text)
+            if step.finish is None:
+                logprobs[index].add(step, asked.logprobs or 0)
+            if step.text or step.finish:
+                shown = None
+                if asked.logprobs is not None:
+                    if asked.stops and step.finish:
+                        logprobs[index].cut(lengths[index])
+                    shown = logprobs[index].take()
+                choice = _choice(index, step.text, step.finish, shown)
+                yield event({**head, "choices": [choice]} | ({"usage": None} if with_usage else {}))
+        if with_usage:
+            total = usage(asked.prompt_tokens, sum(counts.values()))
+            yield event({**head, "choices": [], "usage": total})
+        yield DONE
+
+
+def _prompts(asked: Parameters) -> list[str]:
+    prompt = asked.get("prompt", "")
+    if isinstance(prompt, list) and any(isinstance(one, int | list) for one in prompt):
+        raise ParameterError("prompts of token ids are not supported; give texts", "prompt")
+    found = asked.texts("prompt") if "prompt" in asked else [""]
+    if not found:
+        raise ParameterError("prompt is an empty list; give a text or a list of texts", "prompt")
+    return found
+
+
+def _choice(
+    index: int, text: str, finish: str | None, logprobs: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {"index": index, "text": text, "finish_reason": finish, "logprobs": logprobs}
+
+
+async def gather(*tasks: Any) -> list[Any]:
+    """The results in order; where one fails, the others are cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(one) for one in tasks]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [one.result() for one in running]

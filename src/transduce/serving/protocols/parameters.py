@@ -1,0 +1,167 @@
+"""Parameters of a request: JSON, form or query string, read with one-sentence errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+
+from transduce.serving.errors import BadRequest
+
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+
+
+class ParameterError(BadRequest):
+    """A parameter is missing or cannot be used; `param` names it, as in OpenAI's errors."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Parameters(Mapping[str, Any]):
+    """The parameters of a request. A value of null is as good as none."""
+
+    def __init__(self, values: Mapping[str, Any], *, typed: bool = True) -> None:
+        """typed: from JSON; otherwise values are texts, also of numbers and booleans."""
+        self._values = {name: value for name, value in values.items() if value is not None}
+        self.typed = typed
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._values.get(name, default)
+        if value is None:
+            raise ParameterError(f"{name} is missing; give a text", name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a text")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A text, or a list of them."""
+        value = self._values.get(name)
+        if value is None:
+            raise ParameterError(f"{name} is missing; give a text or a list of texts", name)
+        found = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) for one in found):
+            raise self._wrong(name, "a text or a list of texts")
+        return found
+
+    def whole(
+        self, name: str, default: int | None = None, least: int = 0, most: int = 2**62
+    ) -> int | None:
+        value = self._number(name, int)
+        if value is None:
+            return default
+        if not least <= value <= most:
+            raise self._wrong(name, f"a whole number from {least} to {most}")
+        return int(value)
+
+    def number(self, name: str, default: float, least: float, most: float) -> float:
+        value = self._number(name, float)
+        if value is None:
+            return default
+        if not least <= value <= most:
+            raise self._wrong(name, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self._values.get(name, default)
+        if not self.typed and isinstance(value, str):
+            value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower())
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        value = self._values.get(name, default)
+        if value not in choices:
+            raise self._wrong(name, f"one of {', '.join(choices)}")
+        return str(value)
+
+    def refuse_others(self, known: Collection[str], what: str) -> None:
+        """Raise for a parameter that would change the output, and that nothing here obeys."""
+        for name, value in self._values.items():
+            if name not in known and value not in ("", [], {}, False):
+                raise ParameterError(f"{what} does not support {name}; leave it out", name)
+
+    def _number(self, name: str, kind: type[int] | type[float]) -> int | float | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and not self.typed:
+            try:
+                value = kind(value)
+            except ValueError:
+                raise self._wrong(name, "a number") from None
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or (kind is int and value != int(value)):
+            raise self._wrong(name, "a whole number" if kind is int else "a number")
+        return kind(value)
+
+    def _wrong(self, name: str, wanted: str) -> ParameterError:
+        return ParameterError(f"{name} is {self._values[name]!r:.60}; it must be {wanted}", name)
+
+
+def content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """The object of a JSON body. Raises ParameterError."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParameterError(f"the body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ParameterError('the body must be a JSON object, such as {"name": "value"}')
+    return value
+
+
+def parse_form(text: str, repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a form or query string; those in `repeated` as lists."""
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name in repeated:
+            found.setdefault(name, []).append(value)
+        else:
+            found.setdefault(name, value)
+    return found
+
+
+async def read_json(request: Request) -> Parameters:
+    """The parameters of a JSON body."""
+    return Parameters(parse_json(await request.body()))
+
+
+async def read_any(request: Request, repeated: Collection[str] = ()) -> Parameters:
+    """The parameters of a JSON body; or of a form and the query string together."""
+    kind = content_type(request)
+    if kind == JSON or kind.endswith("+json"):
+        return Parameters(parse_json(await request.body()))
+    fields = parse_form(request.url.query, repeated)
+    if kind == "multipart/form-data":
+        async with request.form(max_files=0) as form:
+            fields |= {name: value for name, value in form.items() if isinstance(value, str)}
+    else:
+        try:
+            body = (await request.body()).decode("utf-8")
+        except UnicodeDecodeError:
+            raise ParameterError("the body is not UTF-8 text") from None
+        if kind == FORM or not kind:
+            fields |= parse_form(body, repeated)
+        elif body:
+            raise ParameterError(f"the content type {kind} is not supported; send {JSON} or {FORM}")
+    return Parameters(fields, typed=False)

@@ -1,0 +1,215 @@
+"""Translation of documents by the models of language pairs, all segments of one in a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import Any, TypeVar
+
+from transduce.decoding.output import Output
+from transduce.models.lens import attentions
+from transduce.models.lens.parts import is_to_source
+from transduce.serving.documents import Segments
+from transduce.serving.documents.alignment import Alignment, alignment_of
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest, TooLarge
+from transduce.serving.languages import Detected, Detector
+from transduce.serving.models import Catalogue, Served
+from transduce.tasks.transduce import Transducer
+
+# The end of a sentence: its mark, closing quotes, and white space (none in Chinese or Japanese).
+SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+|(?<=[。！？])")
+VOCABULARY = 2_000  # tokens that the profile of a language without one is made from
+SPECIAL = 4  # tokens that are no text
+AT_ONCE = 10_000  # characters that are cut into segments and tokens within the event loop
+DETECTED = 2_000  # detecting a language takes as long as cutting so many
+SPARE = 4  # hypotheses for each alternative: many differ in their tokens, not in their text
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Translator:
+    """Translates documents by the models of a catalogue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.catalogue = engine, engine.catalogue
+        self.targets = targets_of(self.catalogue)
+        self.detector = _detector(self.catalogue)
+
+    @property
+    def languages(self) -> list[str]:
+        """All languages, of sources or targets."""
+        return sorted({*self.targets, *(one for some in self.targets.values() for one in some)})
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raise TooLarge for more, or longer, than one request may have."""
+        limits = self.engine.limits
+        if len(texts) > limits.texts:
+            raise TooLarge(f"there are {len(texts)} texts; a request may have {limits.texts}")
+        longest = max(map(len, texts), default=0)
+        if longest > limits.characters:
+            raise TooLarge(f"a text has {longest:,} characters; it may have {limits.characters:,}")
+
+    def detect(self, document: Segments, target: str) -> Detected:
+        """The likeliest language of a document among those with a model into the target.
+
+        Of one without letters it is the first of them, with a confidence of 0.
+        """
+        sources = [
+            source for source in self.targets if self.catalogue.for_pair(source, target) is not None
+        ]
+        if not sources:
+            raise BadRequest(
+                f"no model here translates into {target!r:.20}; there are {self._pairs()}"
+            )
+        found = self.detector.detect(" ".join(document.texts))
+        return next((one for one in found if one.language in sources), Detected(sources[0], 0.0))
+
+    async def translate(
+        self, documents: Sequence[Segments], source: str | None, target: str, nbest: int = 1
+    ) -> tuple[list[Detected], list[list[str]]]:
+        """The source language of each document, and its translations, the best first.
+
+        source: None detects it. Documents of one language go to its model together. Raises
+        BadRequest for a pair that no model translates.
+        """
+        if source is None:
+            sources = await _apply(
+                lambda one: self.detect(one, target), documents, DETECTED * len(documents)
+            )
+        else:
+            sources = [Detected(source, 1.0)] * len(documents)
+        found: dict[int, list[str]] = {}
+        for language in dict.fromkeys(one.language for one in sources):
+            served = self.catalogue.for_pair(language, target)
+            if served is None:
+                raise BadRequest(
+                    f"no model here translates from {language!r:.20} to {target!r:.20}; there are "
+                    f"{self._pairs()}"
+                )
+            places = [n for n, one in enumerate(sources) if one.language == language]
+            some = await self._by(served, [documents[n] for n in places], nbest)
+            found |= dict(zip(places, some, strict=True))
+        return sources, [found[n] for n in range(len(documents))]
+
+    async def _by(
+        self, served: Served, documents: Sequence[Segments], nbest: int
+    ) -> list[list[str]]:
+        """Each document in up to `nbest` versions: the first has the best hypothesis of each
+        segment, the second the second best, and so on."""
+        texts = list(dict.fromkeys(text for one in documents for text in one.texts))
+        parts = await _apply(lambda text: fitting(served, text), texts, sum(map(len, texts)))
+        parts_of = dict(zip(texts, parts, strict=True))
+        marked = {
+            text
+            for one in documents
+            for text, tags in zip(one.texts, one.tags, strict=True)
+            if tags and len(parts_of[text]) == 1
+        }
+        outputs = await self._run(served, parts_of.values(), marked, nbest)
+        hypotheses = {text: _different_texts(output) for text, output in outputs.items()}
+
+        def version(text: str, number: int) -> str | Alignment:
+            if text in marked and number == 0:
+                return alignment_of(text, outputs[text])
+            found = (hypotheses[part] for part in parts_of[text])
+            return " ".join(one[min(number, len(one) - 1)] for one in found)
+
+        translated = []
+        for one in documents:
+            versions = [one.join([version(text, n) for text in one.texts]) for n in range(nbest)]
+            translated.append(list(dict.fromkeys(versions)))
+        return translated
+
+    async def _run(
+        self, served: Served, texts: Iterable[list[str]], marked: Collection[str], nbest: int
+    ) -> dict[str, Output]:
+        """The output of each text, once; with attention for those with inline markup."""
+        settings: dict[str, Any] = {}
+        if nbest > 1:
+            settings["nbest"] = max(1 + SPARE * (nbest - 1), served.model.recipe.decode.beam)
+        found: dict[str, Output] = {}
+        unique = dict.fromkeys(part for parts in texts for part in parts)
+        for attention in (False, True) if has_attention(served) else (False,):
+            some = [t for t in unique if (t in marked and has_attention(served)) == attention]
+            for start in range(0, len(some), self.engine.limits.texts):
+                batch = some[start : start + self.engine.limits.texts]
+                asked = {**settings, "attention": True} if attention else settings
+                outputs = await self.engine.run(served, batch, **asked)
+                found |= dict(zip(batch, outputs, strict=True))
+        return found
+
+    def _pairs(self) -> str:
+        pairs = [f"{s}-{t}" for s, into in self.targets.items() for t in into]
+        return ", ".join(pairs) or "no models of language pairs"
+
+
+async def cut_all(cut: Callable[[str], Segments], texts: Sequence[str]) -> list[Segments]:
+    """The segments of each text."""
+    return await _apply(cut, texts, sum(map(len, texts)))
+
+
+async def _apply(function: Callable[[A], B], values: Sequence[A], characters: int) -> list[B]:
+    """The function of each value; in a thread, if there is so much that others would wait."""
+    if characters < AT_ONCE:
+        return [function(value) for value in values]
+    return await asyncio.to_thread(lambda: [function(value) for value in values])
+
+
+def targets_of(models: Catalogue) -> dict[str, list[str]]:
+    """The target languages of each source language."""
+    found: dict[str, list[str]] = {}
+    for source, target in models.pairs():
+        found.setdefault(source, []).append(target)
+    return {source: sorted(found[source]) for source in sorted(found)}
+
+
+def _detector(models: Catalogue) -> Detector:
+    vocabularies: Mapping[str, Sequence[str]] = {
+        one.pair[0]: list(islice(one.model.source_tokens.names(), SPECIAL, VOCABULARY))
+        for one in models.values()
+        if one.pair and not one.takes_audio
+    }
+    return Detector(targets_of(models), vocabularies)
+
+
+def has_attention(served: Served) -> bool:
+    """Whether outputs can have attention to the source; exports to other engines cannot."""
+    model = served.model
+    if not isinstance(model, Transducer) or model.engine is not None:
+        return False
+    return any(is_to_source(name) for name in attentions(model.network))
+
+
+def _different_texts(output: Output) -> list[str]:
+    return list(dict.fromkeys([output.text, *(one.text for one in output.alternatives)]))
+
+
+def fitting(served: Served, text: str) -> list[str]:
+    """A text in parts that the model was trained to read: whole, if it is short enough.
+
+    A longer one is cut at the ends of sentences, and a longer sentence between words.
+    """
+    tokens, longest = served.model.source_tokens, served.model.recipe.data.max_length
+    if len(tokens.encode(text)) <= longest:
+        return [text]
+    parts: list[str] = []
+    for sentence in cut_after(text, SENTENCE_END):
+        whole = len(tokens.encode(sentence)) <= longest
+        for piece in [sentence] if whole else sentence.split():
+            joined = f"{parts[-1]} {piece}" if parts else piece
+            if parts and len(tokens.encode(joined)) <= longest:
+                parts[-1] = joined
+            else:
+                parts.append(piece)
+    return parts
+
+
+def cut_after(text: str, end: re.Pattern[str]) -> list[str]:
+    """The text cut after each match, without white space around the parts."""
+    places = [0, *(found.end() for found in end.finditer(text)), len(text)]
+    parts = [text[a:b].strip() for a, b in pairwise(places)]
+    return [part for part in parts if part]

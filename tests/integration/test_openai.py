@@ -1,0 +1,384 @@
+"""OpenAI's protocol, with its client."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from client_server import english_german, served, skip_without, speech, tea_model, write_wave
+
+skip_without("openai", "soundfile")
+openai: Any = pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served() as address:
+        yield f"{address}/v1"
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[Any]:
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def wave(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_wave(tmp_path_factory.mktemp("sounds") / "of tea.wav")
+
+
+def test_models(client: Any) -> None:
+    found = {model.id: model for model in client.models.list()}
+    assert list(found) == ["en-de", "de-en", "speech", "speech-de", "tea"]
+    assert client.models.retrieve("tea").owned_by == "transduce"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("coffee")
+    assert caught.value.code == "model_not_found"
+    assert "tea" in caught.value.message
+    assert caught.value.request_id == caught.value.body["request_id"] != ""
+
+
+# ------------------------------------------------------------------------------------ audio
+
+
+def test_transcripts_in_every_format(client: Any, wave: Path) -> None:
+    (expected,) = speech().run([wave], times=True)
+    create = client.audio.transcriptions.create
+    found = create(model="speech", file=wave)
+    assert found.text == expected.text != ""
+    assert found.usage.seconds == pytest.approx(1.5)
+    plain = create(model="speech", file=wave, response_format="text")
+    assert plain == expected.text + "\n"
+    srt = create(model="speech", file=wave, response_format="srt")
+    assert srt.startswith("1\n00:00:0")
+    assert expected.text.strip() in srt
+    vtt = create(model="speech", file=wave, response_format="vtt")
+    assert vtt.startswith("WEBVTT\n")
+
+
+def test_verbose_transcripts_have_times(client: Any, wave: Path) -> None:
+    (expected,) = speech().run([wave], times=True)
+    found = client.audio.transcriptions.create(
+        model="speech",
+        file=wave,
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert found.language == "english"
+    assert found.duration == pytest.approx(1.5)
+    assert [word.word for word in found.words] == [word.text for word in expected.words] != []
+    assert found.words[-1].end == pytest.approx(expected.words[-1].end, abs=1e-3)
+    (segment,) = found.segments
+    assert segment.text == expected.text
+    assert math.exp(segment.avg_logprob) == pytest.approx(expected.confidence, rel=1e-4)
+    assert segment.tokens == expected.ids
+    short = client.audio.transcriptions.create(
+        model="speech", file=wave, response_format="verbose_json"
+    )
+    assert short.words is None
+    assert len(short.segments) == 1
+
+
+def test_a_transcript_is_streamed(client: Any, wave: Path) -> None:
+    (expected,) = speech().run([wave], beam=1)
+    events = list(client.audio.transcriptions.create(model="speech", file=wave, stream=True))
+    *deltas, done = events
+    assert len(deltas) > 1
+    assert all(event.type == "transcript.text.delta" for event in deltas)
+    assert "".join(event.delta for event in deltas) == done.text == expected.text
+
+
+def test_log_probabilities_of_a_transcript(client: Any, wave: Path) -> None:
+    (expected,) = speech().run([wave], times=True)
+    found = client.audio.transcriptions.create(model="speech", file=wave, include=["logprobs"])
+    assert "".join(one.token for one in found.logprobs) == expected.text
+    values = [math.exp(one.logprob) for one in found.logprobs]
+    assert values == pytest.approx(expected.probabilities[:-1], rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:deprecated")
+def test_audio_is_translated(client: Any, wave: Path) -> None:
+    (expected,) = speech().run([wave])
+    create = client.audio.translations.create
+    assert create(model="speech-de", file=wave).text == expected.text
+    verbose = create(model="speech-de", file=wave, response_format="verbose_json")
+    assert verbose.language == "german"
+    with pytest.raises(openai.BadRequestError, match="does not translate"):
+        create(model="speech", file=wave)
+    with pytest.raises(openai.BadRequestError, match="audio/translations"):
+        client.audio.transcriptions.create(model="speech-de", file=wave)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"model": "tea"}, "speech model"),
+        ({"prompt": "of tea"}, "does not support prompt"),
+        ({"language": "fr"}, "understands en, not fr"),
+        ({"response_format": "diarized_json"}, "verbose_json"),
+        ({"timestamp_granularities": ["word"]}, "verbose_json"),
+        ({"temperature": 3}, "from 0 to 1"),
+        ({"file": ("a.wav", b"no audio")}, "a.wav"),
+        ({"stream": True, "response_format": "srt"}, "response_format=json"),
+        ({"stream": True, "file": ("a.wav", b"no audio")}, "a.wav"),
+    ],
+)
+def test_what_cannot_be_done_with_audio_is_refused(
+    client: Any, wave: Path, asked: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.audio.transcriptions.create(**{"model": "speech", "file": wave, **asked})
+    assert words in caught.value.message
+    assert caught.value.type == "invalid_request_error"
+    assert "/tmp" not in caught.value.message
+
+
+def test_silence_and_language_are_no_mistake(client: Any, wave: Path) -> None:
+    assert client.audio.transcriptions.create(model="speech", file=wave, language="en").text
+    held = io.BytesIO(wave.read_bytes())
+    held.name = "held.wav"
+    assert client.audio.transcriptions.create(model="speech", file=held).text
+
+
+# ------------------------------------------------------------------------------ completions
+
+
+def continuation(prompt: str, **settings: Any) -> str:
+    return tea_model()(prompt, **settings)[len(prompt) :]
+
+
+def test_a_completion(client: Any) -> None:
+    found = client.completions.create(model="tea", prompt="tea", temperature=0, max_tokens=5)
+    (choice,) = found.choices
+    assert choice.text == continuation("tea", beam=1, max_length=5)
+    assert len(choice.text) == 5
+    assert choice.finish_reason == "length"
+    assert found.usage.prompt_tokens == 3
+    assert found.usage.completion_tokens == 5
+    echoed = client.completions.create(
+        model="tea", prompt=["tea", "cup"], temperature=0, max_tokens=5, echo=True
+    )
+    assert [one.index for one in echoed.choices] == [0, 1]
+    assert echoed.choices[0].text == "tea" + choice.text
+    assert echoed.choices[1].text == "cup" + continuation("cup", beam=1, max_length=5)
+
+
+def test_sampling_with_a_seed(client: Any) -> None:
+    asked = {"model": "tea", "prompt": "tea", "seed": 7, "max_tokens": 6, "top_p": 0.9}
+    one = client.completions.create(**asked, temperature=0.7).choices[0].text
+    settings = {"sample": True, "seed": 7, "temperature": 0.7, "top_p": 0.9, "max_length": 6}
+    assert one == continuation("tea", **settings)
+    several = client.completions.create(**asked, temperature=0.7, n=3)
+    texts = [choice.text for choice in several.choices]
+    expected = [continuation("tea", **{**settings, "seed": 7 + n}) for n in range(3)]
+    assert texts == expected
+    streamed = client.completions.create(**asked, temperature=0.7, n=3, stream=True)
+    parts = {0: "", 1: "", 2: ""}
+    for chunk in streamed:
+        for choice in chunk.choices:
+            parts[choice.index] += choice.text
+    assert list(parts.values()) == texts
+    # Without a seed, each draws its own.
+    free = {"model": "tea", "prompt": "tea", "max_tokens": 20, "temperature": 2.0}
+    assert len({client.completions.create(**free).choices[0].text for _ in range(4)}) > 1
+
+
+def test_stop_sequences(client: Any) -> None:
+    whole = continuation("tea", beam=1, max_length=6)
+    stop = whole[3:5]
+    asked = {
+        "model": "tea",
+        "prompt": "tea",
+        "temperature": 0,
+        "max_tokens": 6,
+        "stop": ["?", stop],
+    }
+    found = client.completions.create(**asked).choices[0]
+    assert found.text == whole[: whole.index(stop)]
+    assert found.finish_reason == "stop"
+    chunks = list(client.completions.create(**asked, stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == found.text
+    assert chunks[-1].choices[0].finish_reason == "stop"
+    # Its tokens are not among those with log-probabilities.
+    found = client.completions.create(**asked, logprobs=0).choices[0]
+    assert "".join(found.logprobs.tokens) == found.text
+    chunks = list(client.completions.create(**asked, logprobs=0, stream=True))
+    tokens = [token for chunk in chunks for token in chunk.choices[0].logprobs.tokens]
+    assert "".join(tokens) == found.text
+
+
+def test_log_probabilities(client: Any) -> None:
+    model = tea_model()
+    (output,) = model.run(["tea"], beam=1, max_length=4)
+    found = client.completions.create(
+        model="tea", prompt="tea", temperature=0, max_tokens=4, logprobs=2
+    )
+    (choice,) = found.choices
+    logprobs = choice.logprobs
+    assert "".join(logprobs.tokens) == choice.text == output.text[3:]
+    assert sum(logprobs.token_logprobs) == pytest.approx(output.log_probability, abs=1e-4)
+    assert logprobs.text_offset == [0, 1, 2, 3]
+    for token, value, top in zip(
+        logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, strict=True
+    ):
+        assert len(top) == 2
+        assert top[token] == value == max(top.values())  # greedy: the likeliest
+
+
+def test_a_streamed_completion_with_usage(client: Any) -> None:
+    whole = client.completions.create(model="tea", prompt="tea", temperature=0, max_tokens=6)
+    chunks = list(
+        client.completions.create(
+            model="tea",
+            prompt="tea",
+            temperature=0,
+            max_tokens=6,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+    )
+    *tokens, last = chunks
+    assert len(tokens) > 3
+    assert "".join(one.choices[0].text for one in tokens) == whole.choices[0].text
+    assert tokens[-1].choices[0].finish_reason == "length"
+    assert last.choices == []
+    assert last.usage == whole.usage
+
+
+@pytest.mark.parametrize(
+    ("asked", "words", "param"),
+    [
+        ({"model": "en-de"}, "no language model", None),
+        ({"logit_bias": {"3": 5}}, "does not support logit_bias", "logit_bias"),
+        ({"presence_penalty": 1.0}, "does not support presence_penalty", "presence_penalty"),
+        ({"suffix": "."}, "does not support suffix", "suffix"),
+        ({"best_of": 3}, "best_of", "best_of"),
+        ({"prompt": [1, 2]}, "token ids", "prompt"),
+        ({"n": 2, "temperature": 0}, "temperature above 0", "n"),
+        ({"max_tokens": -1}, "max_tokens is -1", "max_tokens"),
+        ({"temperature": 5}, "from 0 to 2", "temperature"),
+        ({"temperature": "hot"}, "a number", "temperature"),
+        ({"stop": list("abcde")}, "above 4", "stop"),
+        ({"echo": True, "logprobs": 1}, "not supported", "echo"),
+        ({"logprobs": 50}, "from 0 to 5", "logprobs"),
+        ({"stream": True, "prompt": 4}, "must be a text", "prompt"),
+    ],
+)
+def test_what_cannot_be_completed_is_refused(
+    client: Any, asked: dict[str, Any], words: str, param: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**{"model": "tea", "prompt": "tea", **asked})
+    assert words in caught.value.message
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("more", [{}, {"n": 2}, {"stream": True}, {"n": 2, "stream": True}])
+def test_a_prompt_that_is_too_long_has_its_status(client: Any, more: dict[str, Any]) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.completions.create(model="tea", prompt="tea" * 10_000, **more)
+    assert caught.value.status_code == 413
+    assert "characters" in caught.value.message
+
+
+# ------------------------------------------------------------------------------------- chat
+
+
+def test_the_last_message_is_translated(client: Any) -> None:
+    messages = [
+        {"role": "system", "content": "Translate into German."},
+        {"role": "user", "content": "uncle"},
+        {"role": "assistant", "content": "onkel"},
+        {"role": "user", "content": "a cup of tea"},
+    ]
+    model = english_german()
+    found = client.chat.completions.create(model="en-de", messages=messages)
+    assert found.choices[0].message.content == model("a cup of tea")
+    assert found.choices[0].finish_reason == "stop"
+    chunks = list(client.chat.completions.create(model="en-de", messages=messages, stream=True))
+    assert len(chunks) > 3
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks]
+    assert "".join(texts) == model("a cup of tea", beam=1)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a cup of tea"}]}]
+    again = client.chat.completions.create(
+        model="en-de", messages=parts, logprobs=True, top_logprobs=2, temperature=0
+    )
+    content = again.choices[0].logprobs.content
+    assert "".join(one.token for one in content) == model("a cup of tea", beam=1)
+    assert all(len(one.top_logprobs) == 2 for one in content)
+
+
+def test_a_language_model_continues_the_last_message(client: Any) -> None:
+    found = client.chat.completions.create(
+        model="tea",
+        messages=[{"role": "user", "content": "tea"}],
+        temperature=0,
+        max_completion_tokens=5,
+    )
+    assert found.choices[0].message.content == continuation("tea", beam=1, max_length=5)
+    assert found.choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"model": "speech"}, "audio"),
+        ({"messages": [{"role": "system", "content": "tea"}]}, "no message of the user"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"top_logprobs": 2}, "needs logprobs"),
+    ],
+)
+def test_what_chat_cannot_do_is_refused(client: Any, asked: dict[str, Any], words: str) -> None:
+    usual = {"model": "en-de", "messages": [{"role": "user", "content": "tea"}]}
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**usual, **asked})
+    assert words in caught.value.message
+
+
+# ----------------------------------------------------------------------------------- others
+
+
+def test_the_asynchronous_client(url: str, wave: Path) -> None:
+    async def use() -> tuple[list[str], str, str]:
+        async with openai.AsyncOpenAI(base_url=url, api_key="any") as client:
+            words = ["tea", "uncle", "a cup of tea"]
+            chats = [
+                client.chat.completions.create(
+                    model="en-de", messages=[{"role": "user", "content": word}]
+                )
+                for word in words
+            ]
+            texts = [one.choices[0].message.content for one in await asyncio.gather(*chats)]
+            heard = await client.audio.transcriptions.create(model="speech", file=wave)
+            stream = await client.completions.create(
+                model="tea", prompt="tea", temperature=0, max_tokens=6, stream=True
+            )
+            return texts, heard.text, "".join([one.choices[0].text async for one in stream])
+
+    texts, heard, completed = asyncio.run(use())
+    model = english_german()
+    assert texts == [model("tea"), model("uncle"), model("a cup of tea")]
+    assert heard == speech()(wave)
+    assert completed == continuation("tea", beam=1, max_length=6)
+
+
+def test_a_wrong_key() -> None:
+    with served(keys=["leaf"]) as url:
+        with (
+            openai.OpenAI(base_url=f"{url}/v1", api_key="bag") as client,
+            pytest.raises(openai.AuthenticationError) as caught,
+        ):
+            client.models.list()
+        assert "API key" in caught.value.message
+        assert caught.value.code == "invalid_api_key"
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="leaf") as client:
+            assert len(client.models.list().data) == 5

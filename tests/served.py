@@ -1,0 +1,106 @@
+"""A server on this machine, on a free port, in a thread; and models whose steps can be held up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from transduce.serving.app import Service, build_app
+from transduce.serving.engine import Engine
+from transduce.serving.models import Catalogue, Served
+from transduce.serving.server import Server, listen, url_of
+from transduce.serving.settings import ServiceSettings
+from transduce.tasks.model import Model
+
+
+@dataclass
+class Running:
+    url: str
+    engine: Engine
+    service: Service
+    client: httpx.Client
+
+    def post(self, path: str, value: Any, **more: Any) -> httpx.Response:
+        return self.client.post(path, json=value, **more)
+
+    def run(self, **request: Any) -> list[dict[str, Any]]:
+        """The outputs of /api/run; fails where there are none."""
+        answer = self.post("/api/run", request)
+        assert answer.status_code == 200, answer.text
+        outputs: list[dict[str, Any]] = answer.json()["outputs"]
+        return outputs
+
+
+@contextmanager
+def serving(
+    models: Mapping[str, Model], settings: ServiceSettings | None = None
+) -> Iterator[Running]:
+    settings = settings or ServiceSettings()
+    catalogue = Catalogue([Served.of(name, model.freeze()) for name, model in models.items()])
+    engine = Engine(catalogue, settings.limits)
+    service = build_app(engine, settings)
+    listening = listen("127.0.0.1", 0)
+    server = Server(service)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        with httpx.Client(base_url=url_of(listening), timeout=60, trust_env=False) as client:
+            yield Running(url_of(listening), engine, service, client)
+    finally:
+        for model in models.values():
+            if isinstance(held := getattr(model, "held", None), Held):
+                held.free.set()
+        server.should_exit = True
+        thread.join(timeout=30)
+        assert not thread.is_alive(), "the server did not end"
+
+
+class Held:
+    """Wraps the search of a model so that each step waits for `step()`, until `free` is set."""
+
+    def __init__(self, model: Model) -> None:
+        self.steps = 0
+        self.free = threading.Event()
+        self._may = threading.Semaphore(0)
+        original: Callable[..., Any] = model._stepper  # type: ignore[attr-defined]
+
+        def stepper(settings: Any) -> Any:
+            return _HeldStepper(original(settings), self)
+
+        model._stepper = stepper  # type: ignore[attr-defined]
+        model.held = self  # type: ignore[attr-defined]  # a test that fails frees it
+
+    def step(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._may.release()
+
+    def wait(self) -> None:
+        self.steps += 1
+        while not self.free.is_set():
+            if self._may.acquire(timeout=0.02):
+                return
+
+
+class _HeldStepper:
+    def __init__(self, stepper: Any, held: Held) -> None:
+        self.stepper, self.held = stepper, held
+
+    def start(self, *arguments: Any) -> Any:
+        return self.stepper.start(*arguments)
+
+    def step(self, *arguments: Any) -> Any:
+        self.held.wait()
+        return self.stepper.step(*arguments)
+
+
+def until(met: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.005)

@@ -1,0 +1,345 @@
+"""The engine behind a real server: outputs, batches, streams, cancellation, overload."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from served import Held, Running, serving, until
+from tiny_models import SOURCES, tiny
+from transduce.serving.limits import Limits
+from transduce.serving.settings import ServiceSettings
+from transduce.tasks.transduce import load
+
+TEXTS = [text for text in SOURCES if text]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"beam": 1},
+    {"beam": 4, "nbest": 3},
+    {"beam": 2, "prefix": "te"},
+    {"beam": 2, "include": ["cup"]},
+    {"beam": 2, "exclude": ["tea", "un"]},
+    {"sample": True, "seed": 5, "temperature": 0.8},
+    {"attention": True},
+    {"mbr": "chrf", "samples": 4},
+]
+
+
+def same(served: dict[str, Any], own: dict[str, Any]) -> None:
+    """Equal, but for the last digits of numbers: batches of other sizes round differently."""
+    assert served.keys() == own.keys()
+    for name, value in own.items():
+        if name in ("score", "attention", "probabilities"):
+            np.testing.assert_allclose(served[name], value, atol=2e-4, err_msg=name)
+        elif name == "nbest":
+            assert [one["text"] for one in served[name]] == [one["text"] for one in value]
+        else:
+            assert served[name] == value, name
+
+
+def test_outputs_are_those_of_run_whoever_the_neighbours_are() -> None:
+    model, own = tiny(), tiny()
+    chance = random.Random(2)
+    requests = []
+    for number in range(32):
+        texts = chance.sample(TEXTS, chance.choice([1, 1, 1, 3]))
+        requests.append((texts, SETTINGS[number % len(SETTINGS)]))
+
+    async def ask(url: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+            posts = [
+                client.post("/api/run", json={"inputs": texts, **settings})
+                for texts, settings in requests
+            ]
+            return await asyncio.gather(*posts)
+
+    with serving({"tiny": model}) as server:
+        answers = asyncio.run(ask(server.url))
+    for (texts, settings), answer in zip(requests, answers, strict=True):
+        assert answer.status_code == 200, answer.text
+        for served, output in zip(
+            answer.json()["outputs"], own.run(texts, **settings), strict=True
+        ):
+            same(served, json.loads(json.dumps(output.to_json())))
+
+
+def test_what_is_waiting_is_decoded_together() -> None:
+    model = tiny()
+    held = Held(model)
+    sizes: list[int] = []
+    run = model.run
+
+    def counted(sources: list[str], **settings: Any) -> Any:
+        sizes.append(len(sources))
+        return run(sources, **settings)
+
+    model.run = counted  # type: ignore[method-assign]
+    with serving({"tiny": model}) as server:
+        clients = [threading.Thread(target=server.run, kwargs={"input": "tea", "beam": 1})]
+        clients[0].start()
+        until(lambda: held.steps > 0, "the first is decoded")
+        for number in range(6):  # these arrive meanwhile; two of them ask for something else
+            beam = 1 if number % 3 else 2
+            clients.append(
+                threading.Thread(target=server.run, kwargs={"input": "a cup", "beam": beam})
+            )
+            clients[-1].start()
+        until(lambda: server.engine.waiting == 6, "six are waiting")
+        held.free.set()
+        for client in clients:
+            client.join(timeout=30)
+    assert sizes[0] == 1
+    assert sorted(sizes[1:]) == [2, 4]
+
+
+def test_a_wrong_request_does_not_harm_its_neighbours() -> None:
+    model = tiny()
+    held = Held(model)
+    found: dict[str, httpx.Response] = {}
+
+    def ask(server: Running, name: str, **request: Any) -> None:
+        found[name] = server.post("/api/run", request)
+
+    with serving({"tiny": model}) as server:
+        clients = [threading.Thread(target=server.run, kwargs={"input": "tea"})]
+        clients[0].start()
+        until(lambda: held.steps > 0, "the first is decoded")
+        for name, prefix in (("right", "te"), ("wrong", "#§"), ("other", "a")):
+            request = {"input": "uncle", "prefix": prefix}
+            clients.append(threading.Thread(target=ask, args=(server, name), kwargs=request))
+            clients[-1].start()
+        until(lambda: server.engine.waiting == 3, "three are waiting")
+        held.free.set()
+        for client in clients:
+            client.join(timeout=30)
+    assert found["wrong"].status_code == 400
+    assert "not in this model's vocabulary" in found["wrong"].json()["error"]["message"]
+    for name, prefix in (("right", "te"), ("other", "a")):
+        assert found[name].status_code == 200
+        assert found[name].json()["outputs"][0]["text"].startswith(prefix)
+
+
+def test_a_stream_is_the_output_of_run_token_by_token() -> None:
+    model, own = tiny(), tiny()
+    (whole,) = own.run(["a cup of tea"], beam=1, attention=True)
+    assert whole.attention is not None
+    with serving({"tiny": model}) as server:
+        request = {
+            "input": "a cup of tea",
+            "stream": True,
+            "attention": True,
+            "alternatives": 2,
+        }
+        events = []
+        with server.client.stream("POST", "/api/run", json=request) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            for line in answer.iter_lines():
+                if line.startswith("data: "):
+                    events.append(json.loads(line[6:]))
+    *tokens, last = events
+    assert [event["token"] for event in tokens] == whole.tokens
+    assert "".join(event["text"] for event in events) == whole.text != ""
+    assert last["output"]["text"] == whole.text
+    expected = whole.attention.mean(axis=(0, 1))
+    for event, row in zip(tokens, expected.tolist(), strict=True):
+        assert event["attention"] == pytest.approx(row, abs=2e-4)
+        best, *others = event["alternatives"]  # at the longest length, END alone is left
+        assert best["token"] == event["token"]
+        assert all(best["score"] >= other["score"] for other in others)
+    assert len(tokens[0]["alternatives"]) == 2
+    total = sum(event["score"] for event in tokens)
+    assert total == pytest.approx(whole.log_probability, abs=1e-3)
+
+
+def test_tokens_of_a_stream_arrive_before_its_end() -> None:
+    model = tiny()
+    held = Held(model)
+    with serving({"tiny": model}) as server:
+        request = {"input": "a cup of tea", "stream": True, "min_length": 3}
+        with server.client.stream("POST", "/api/run", json=request) as answer:
+            lines = answer.iter_lines()
+            held.step()
+            assert next(lines) == "event: token"  # the second step has not been made
+            held.free.set()
+            assert "event: output" in list(lines)
+
+
+@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 3}, {"sample": True}])
+def test_a_client_that_leaves_frees_its_place_within_a_step(settings: dict[str, Any]) -> None:
+    model, own = tiny(), tiny()
+    held = Held(model)
+    # Both would take many steps; min_length keeps them from ending early.
+    settings = {**settings, "min_length": 30, "max_length": 40}
+    with serving({"tiny": model}) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        stays: list[Any] = []
+        body = json.dumps({"input": "zuko", **settings}).encode()
+        head = f"POST /api/run HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        leaves = socket.create_connection((host, int(port)))
+        leaves.sendall(head.encode() + body)
+        until(lambda: held.steps > 0, "the first is decoded")
+        neighbour = threading.Thread(
+            target=lambda: stays.extend(server.run(input="iroh made tea", **settings))
+        )
+        neighbour.start()
+        until(lambda: server.engine.waiting == 1, "the neighbour is waiting")
+        leaves.close()
+        until(lambda: server.engine.running == 0, "its place is free")
+        steps = held.steps
+        held.step()  # the step that was being made; then the next batch begins
+        until(lambda: server.engine.waiting == 0, "the neighbour is decoded")
+        assert held.steps <= steps + 1
+        held.free.set()
+        neighbour.join(timeout=30)
+        metrics = server.client.get("/metrics").text
+    (expected,) = own.run(["iroh made tea"], **settings)
+    assert stays[0]["text"] == expected.text
+    assert 'vllm:request_success_total{finished_reason="abort",model_name="tiny"} 1.0' in metrics
+
+
+def test_a_neighbour_in_the_same_batch_is_not_harmed_by_one_that_leaves() -> None:
+    model, own = tiny(), tiny()
+    held = Held(model)
+    settings = {"beam": 2, "min_length": 20, "max_length": 30}
+    found: dict[str, Any] = {}
+
+    async def ask(url: str) -> None:
+        async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+
+            async def one(text: str) -> None:
+                answer = await client.post("/api/run", json={"input": text, **settings})
+                found[text] = answer.json()["outputs"][0]["text"]
+
+            first = asyncio.create_task(one("e tea"))
+            while not held.steps:
+                await asyncio.sleep(0.005)
+            leaves = asyncio.create_task(one("zuko"))
+            stays = asyncio.create_task(one("a cup of tea"))
+            while server.engine.waiting < 2:
+                await asyncio.sleep(0.005)
+            while server.engine.waiting:  # both are in the next batch
+                held.step()
+                await asyncio.sleep(0.001)
+            held.step(5)
+            leaves.cancel()
+            while server.engine.running > 1:
+                await asyncio.sleep(0.005)
+            held.free.set()
+            await asyncio.gather(first, stays)
+
+    with serving({"tiny": model}) as server:
+        asyncio.run(ask(server.url))
+    assert "zuko" not in found
+    for text in ("e tea", "a cup of tea"):
+        assert found[text] == own.run([text], **settings)[0].text
+
+
+def test_what_is_too_much_is_rejected_at_once_and_may_come_back() -> None:
+    model = tiny()
+    held = Held(model)
+    limits = Limits(queue_tokens=100, batch_tokens=50)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        clients = []
+        for _ in range(4):
+            request = {"input": "a cup of tea made uncle iroh", "beam": 1}
+            clients.append(threading.Thread(target=server.run, kwargs=request))
+            clients[-1].start()
+            until(lambda: held.steps > 0, "the first is decoded; the others wait")
+        until(lambda: server.engine.waiting == 3, "three are waiting")
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            answer = server.post("/api/run", {"input": "a cup of tea made uncle iroh", "beam": 1})
+            times.append(time.perf_counter() - start)
+            assert answer.status_code == 429
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.json()["error"]["code"] == "overloaded"
+        assert server.post("/api/run", {"inputs": []}).json()["outputs"] == []
+        held.free.set()
+        for client in clients:
+            client.join(timeout=30)
+        server.run(input="a cup of tea made uncle iroh", beam=1)
+        metrics = server.client.get("/metrics").text
+    assert min(times) < 0.02  # the others may wait for other processes of this machine
+    assert 'transduce:requests_rejected_total{model_name="tiny"} 5.0' in metrics
+
+
+def test_what_would_wait_too_long_is_rejected() -> None:
+    model = tiny()
+    limits = Limits(queue_seconds=0.0001, batch_tokens=50)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        server.run(inputs=["a cup of tea made uncle iroh"] * 5, beam=1)  # the speed is known now
+        held = Held(model)
+        clients = []
+        for _ in range(2):
+            request = {"input": "a cup of tea made uncle iroh", "beam": 1}
+            clients.append(threading.Thread(target=server.run, kwargs=request))
+            clients[-1].start()
+            until(lambda: held.steps > 0, "the first is decoded")
+        until(lambda: server.engine.waiting == 1, "the second is waiting")
+        assert server.engine.seconds_queued > limits.queue_seconds
+        answer = server.post("/api/run", {"input": "tea", "beam": 1})
+        assert answer.status_code == 429
+        held.free.set()
+        for client in clients:
+            client.join(timeout=30)
+        assert server.run(input="tea", beam=1)
+
+
+def test_a_request_ends_in_time() -> None:
+    model = tiny()
+    held = Held(model)
+    with serving({"tiny": model}, ServiceSettings(limits=Limits(seconds=0.3))) as server:
+        answer = server.post("/api/run", {"input": "tea"})
+        assert answer.status_code == 504
+        assert "0.3 s" in answer.json()["error"]["message"]
+        until(lambda: server.engine.running == 0, "its place is free")
+        held.free.set()
+
+
+def test_a_small_request_does_not_wait_for_all_of_a_large_one() -> None:
+    model = tiny()
+    order: list[str] = []
+
+    def ask(server: Running, name: str, inputs: list[str]) -> None:
+        server.run(inputs=inputs, beam=1)
+        order.append(name)
+
+    held = Held(model)
+    limits = Limits(batch_tokens=100)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        clients = [threading.Thread(target=ask, args=(server, "large", ["a cup of tea"] * 200))]
+        clients[0].start()
+        until(lambda: held.steps > 0, "the large one is decoded")
+        clients.append(threading.Thread(target=ask, args=(server, "small", ["uncle"])))
+        clients[1].start()
+        until(lambda: server.engine.waiting == 1, "the small one is waiting")
+        held.free.set()
+        for client in clients:
+            client.join(timeout=60)
+    assert order == ["small", "large"]
+
+
+def test_models_of_every_task(fixture_models: dict[str, str]) -> None:
+    models = {name: load(folder) for name, folder in fixture_models.items()}
+    with serving(models) as server:
+        texts = {"tag": "the dog runs", "classify": "good film", "language_model": "The"}
+        for name, text in texts.items():
+            (served,) = server.run(model=name, input=text)
+            (own,) = models[name].run([text])
+            same(served, json.loads(json.dumps(own.to_json())))
+        assert server.post("/api/tag", {"input": "the dog"}).json()["model"] == "tag"
+        wrong = server.post("/api/tag", {"model": "classify", "input": "the dog"})
+        assert wrong.status_code == 400
+        refused = server.post("/api/run", {"model": "classify", "input": "good", "beam": 3})
+        assert refused.status_code == 400
+        assert "beam is not a setting" in refused.json()["error"]["message"]

@@ -1,0 +1,39 @@
+"""Translated files: names that nobody guesses, for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from client_server import skip_without
+
+skip_without()
+
+
+def test_a_result_is_removed_after_a_while(tmp_path: Path) -> None:
+    from transduce.serving.errors import ServiceError
+    from transduce.serving.protocols.libretranslate_files import Results
+
+    results = Results(lifetime=0.05, most_bytes=10)
+    first, second = results.add("a.txt", "de", "tee"), results.add("a.txt", "de", "tasse")
+    assert first != second
+    assert min(len(first), len(second)) > 32
+    folder = Path(results._folder.name)
+    assert folder.stat().st_mode & 0o077 == 0
+    assert results.response(first).status_code == 200
+    with pytest.raises(ServiceError, match="no room"):
+        results.add("b.txt", "de", "zu viel")
+
+    async def wait() -> None:
+        results.expire_later()
+        while list(folder.iterdir()):
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(wait(), 5))
+    with pytest.raises(ServiceError, match="expired"):
+        results.response(first)
+    results.add("b.txt", "de", "platz")  # there is room again
+    results.close()
+    assert not folder.exists()

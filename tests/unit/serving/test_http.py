@@ -1,0 +1,356 @@
+"""What clients send, right and wrong: limits, keys, CORS, errors, uploads; and SIGTERM."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from served import Running, serving
+from tiny_models import tiny
+from transduce.errors import DataError, ModelError
+from transduce.serving.auth import Keys
+from transduce.serving.limits import Limits
+from transduce.serving.models import Catalogue, Served, parse_spec
+from transduce.serving.server import listen, unprotected
+from transduce.serving.settings import ServiceSettings
+from transduce.tasks.transduce import load
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
+LIMITS = Limits(texts=5, characters=50, body_bytes=2000, upload_bytes=10_000, idle_seconds=0.5)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    with serving({"tiny": tiny()}, ServiceSettings(limits=LIMITS)) as running:
+        yield running
+
+
+def message(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["request_id"] == answer.headers["x-request-id"]
+    text: str = error["message"]
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is not JSON"),
+        (b'{"input": "te', "the body is not JSON"),
+        (b"\xff\xfe", "the body is not JSON"),
+        (b"[1]", "the body must be a JSON object, not a list"),
+        (b"{}", "give either input, a text, or inputs, a list of texts"),
+        (b'{"input": "a", "inputs": ["a"]}', "give either input"),
+        (b'{"input": 3}', "input must be text or null, not a whole number"),
+        (b'{"inputs": ["a", 3]}', "inputs[1] must be text, not a whole number"),
+        (b'{"input": "a", "beem": 3}', "there is no field beem; there are model, input"),
+        (b'{"input": "a", "beam": "3"}', "beam must be a whole number or null, not text"),
+        (b'{"input": "a", "beam": 0}', "beam is 0; it must be 1 or more"),
+        (b'{"input": "a", "sample": 1}', "sample must be true or false, not a whole number"),
+        (b'{"input": "a", "top_k": 3}', "set sample as well"),
+        (b'{"inputs": ["a", "b"], "prefix": ["a"]}', "prefix has 1 entries"),
+        (b'{"inputs": ["a", "b"], "stream": true}', "a stream has one input, not 2"),
+        (b'{"input": "a", "stream": true, "beam": 3}', "a stream has a single hypothesis"),
+        (b'{"input": "a", "stream": true, "alternatives": -1}', "alternatives is -1"),
+        (b'{"input": "a", "ensemble": ["x"]}', "ensemble: there is no model x; there are tiny"),
+        (b'{"input": "a", "times": true}', "unknown setting times"),
+        (b'{"input": "' + b"[" * 500 + b'"}', ""),
+        (b"[" * 1000, "the body"),
+    ],
+)
+def test_a_wrong_body_is_answered_with_one_sentence(
+    server: Running, body: bytes, said: str
+) -> None:
+    status = 413 if b"[[[" in body and body.startswith(b"{") else 400
+    assert said in message(server.client.post("/api/run", content=body), status)
+
+
+def test_an_unknown_model_is_answered_with_the_names(server: Running) -> None:
+    answer = server.post("/api/run", {"model": "large", "input": "tea"})
+    assert message(answer, 404) == "there is no model 'large'; there are tiny"
+    assert "nothing at this address" in message(server.client.get("/api/walk"), 404)
+    assert message(server.client.get("/api/run"), 405)
+
+
+def test_what_is_too_large_is_refused(server: Running) -> None:
+    assert "the maximum is 5" in message(server.post("/api/run", {"inputs": ["a"] * 6}), 413)
+    assert "the maximum is 50" in message(server.post("/api/run", {"input": "a" * 51}), 413)
+    long = server.post("/api/run", {"input": "a", "prefix": "a" * 51})
+    assert "the maximum is 50" in message(long, 413)
+    large = server.client.post("/api/run", content=b" " * 2001)
+    assert "2,001 bytes; the maximum is 2,000" in message(large, 413)
+
+    def endless() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1000
+
+    try:  # without a length: counted as it comes
+        answer = server.client.post("/api/run", content=endless())
+    except httpx.HTTPError:
+        return  # the server has answered and closed while the body was still being sent
+    assert "larger than 2,000 bytes" in message(answer, 413)
+
+
+def test_a_slow_client_is_not_waited_for(server: Running) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as silent:
+        silent.settimeout(20)
+        silent.sendall(b"POST /api/run HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
+        assert b" 408 " in silent.recv(4096).splitlines()[0]
+    with socket.create_connection((host, int(port))) as silent:
+        silent.settimeout(20)
+        silent.sendall(b"POST /api/run HTT")  # the head is never complete
+        assert silent.recv(4096) == b""
+    assert server.run(input="tea")
+
+
+def test_health_readiness_models_and_metrics(server: Running) -> None:
+    server.run(input="tea")
+    assert server.client.get("/health").json()["status"] == "ok"
+    assert server.client.get("/ready").json()["status"] == "ready"
+    (model,) = server.client.get("/api/models").json()["models"]
+    assert (model["name"], model["task"], model["input"]) == ("tiny", "transduce", "text")
+    text = server.client.get("/metrics").text
+    for name in (
+        "vllm:num_requests_running 0.0",
+        "vllm:num_requests_waiting 0.0",
+        'vllm:request_queue_time_seconds_count{model_name="tiny"}',
+        'vllm:e2e_request_latency_seconds_bucket{le="0.1",model_name="tiny"}',
+        'vllm:prompt_tokens_total{model_name="tiny"}',
+        'vllm:generation_tokens_total{model_name="tiny"}',
+        'vllm:request_success_total{finished_reason="stop",model_name="tiny"}',
+    ):
+        assert name in text
+
+
+def test_targets_are_aligned(server: Running) -> None:
+    request = {"inputs": ["a cup of tea"], "targets": ["tea"]}
+    (found,) = server.post("/api/align", request).json()["outputs"]
+    (own,) = tiny().score(["a cup of tea"], ["tea"], attention=True)
+    assert found["tokens"] == own.tokens
+    assert found["log_probability"] == pytest.approx(own.log_probability, abs=1e-3)
+    assert own.attention is not None
+    best = own.attention.mean(axis=(0, 1))[:-1, :-1].argmax(axis=1).tolist()
+    assert found["alignment"] == [[place, target] for target, place in enumerate(best)]
+    wrong = server.post("/api/align", {"inputs": ["a"], "targets": []})
+    assert message(wrong, 400) == "there are 1 inputs, but 0 targets"
+    assert message(server.post("/api/align", {"inputs": ["a"]}), 400).endswith("is missing")
+
+
+def test_keys_are_asked_for_and_never_logged() -> None:
+    log = io.StringIO()
+    settings = ServiceSettings(keys=Keys(["first-key", "second-key"]), log=log)
+    with serving({"tiny": tiny()}, settings) as server:
+        body = {"input": "tea"}
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong-key"},
+            {"Authorization": "Bearer"},
+            {"Authorization": "Basic first-key"},
+        ):
+            answer = server.post("/api/run", body, headers=headers)
+            assert message(answer, 403) == "the API key is missing or unknown"
+        assert server.post("/api/run?api_key=wrong-key", body).status_code == 403
+        for scheme in ("Bearer", "DeepL-Auth-Key"):
+            allowed = server.post(
+                "/api/run", body, headers={"Authorization": f"{scheme} first-key"}
+            )
+            assert allowed.status_code == 200
+        assert server.post("/api/run?api_key=second-key", body).status_code == 200
+        assert server.client.get("/api/models").status_code == 403
+        assert server.client.get("/health").status_code == 200
+    assert "-key" not in log.getvalue()
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [line["status"] for line in lines] == [403] * 5 + [200] * 3 + [403, 200]
+    assert lines[-4]["model"] == "tiny"
+    assert len({line["request_id"] for line in lines}) == len(lines)
+
+
+def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of the office\nalpha \n\nbeta\n")
+    keys = Keys.read(file)
+    assert [keys.allow(key) for key in ("alpha", "beta", "# of the office", "", None)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    file.write_text("# none\n")
+    with pytest.raises(DataError, match="has no API key"):
+        Keys.read(file)
+    with pytest.raises(DataError, match="cannot be read"):
+        Keys.read(tmp_path / "missing")
+
+
+def test_other_origins_are_allowed_only_on_request(server: Running) -> None:
+    headers = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST"}
+    plain = server.post("/api/run", {"input": "tea"}, headers=headers)
+    assert "access-control-allow-origin" not in plain.headers
+    assert server.client.options("/api/run", headers=headers).status_code == 405
+    settings = ServiceSettings(cors=("https://page.example",))
+    with serving({"tiny": tiny()}, settings) as open_server:
+        preflight = open_server.client.options("/api/run", headers=headers)
+        assert preflight.status_code == 204
+        assert preflight.headers["access-control-allow-origin"] == "https://page.example"
+        assert "authorization" in preflight.headers["access-control-allow-headers"]
+        other = open_server.post("/api/run", {"input": "tea"}, headers={"Origin": "https://b.c"})
+        assert other.status_code == 200
+        assert "access-control-allow-origin" not in other.headers
+
+
+def test_audio_is_uploaded_and_no_file_of_the_server_is_read(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile", reason="needs the extra speech")
+    import numpy as np
+
+    wave = (0.1 * np.sin(np.arange(16000) / 10)).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", wave, 16000)
+    sound = (tmp_path / "a.wav").read_bytes()
+    model = load(FIXTURES / "speech")
+    (own,) = model.run([tmp_path / "a.wav"])
+    before = set(Path(os.environ.get("TMPDIR", "/tmp")).glob("transduce-*"))
+    with serving({"speech": model, "tiny": tiny()}) as server:
+        answer = server.client.post("/api/run", files={"file": ("../../a.wav", sound)})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["outputs"][0]["text"] == own.text
+        noise = server.client.post("/api/run", files={"file": ("b.wav", b"not audio")})
+        assert "b.wav" in noise.json()["outputs"][0]["warning"]
+        assert "/tmp" not in noise.text
+        named = server.post("/api/run", {"input": str(tmp_path / "a.wav")})
+        assert "takes audio, not str" in message(named, 400)
+        text = server.client.post(
+            "/api/run", files={"file": ("a.wav", sound)}, data={"request": '{"model": "tiny"}'}
+        )
+        assert "takes text, not files" in message(text, 400)
+        cut = server.client.post(
+            "/api/run",
+            content=b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc',
+            headers={"Content-Type": "multipart/form-data; boundary=x"},
+        )
+        assert "incomplete" in message(cut, 400)
+    assert set(Path(os.environ.get("TMPDIR", "/tmp")).glob("transduce-*")) <= before
+
+
+def test_models_are_found_by_name_and_language_pair() -> None:
+    models = {"en-de": tiny(), "other": tiny()}
+    catalogue = Catalogue(
+        [
+            Served.of("en-de", models["en-de"], ("en", "de")),
+            Served.of("other", models["other"], ("en", "pt_BR")),
+        ]
+    )
+    assert catalogue.for_pair("en", "de") is catalogue["en-de"]
+    assert catalogue.for_pair("EN", "PT-BR") is catalogue["other"]
+    assert catalogue.for_pair("en", "pt") is catalogue["other"]
+    assert catalogue.for_pair("de", "en") is None
+    assert catalogue.pairs() == [("en", "de"), ("en", "pt_BR")]
+    assert parse_spec("en-de=runs/a") == ("en-de", Path("runs/a"), ("en", "de"))
+    assert parse_spec("best=runs/a") == ("best", Path("runs/a"), None)
+    assert parse_spec("runs/a")[0] == "a"
+    with pytest.raises(ModelError, match="two models are called"):
+        Catalogue([Served.of("a", models["other"]), Served.of("a", models["other"])])
+
+
+def test_the_recipe_says_the_languages() -> None:
+    data = {
+        "train": {"name": "copy", "split": "train"},
+        "valid": {"name": "copy", "split": "valid"},
+        "tokens": {"both": {"level": "character"}},
+    }
+    languages = {"source": "en", "target": "pt-BR"}
+    assert Served.of("x", tiny(data={**data, "languages": languages})).pair == ("en", "pt-BR")
+    named = {"name": "multi30k", "pair": "en-de", "split": "train"}
+    assert Served.of("x", tiny(data={**data, "train": named})).pair == ("en", "de")
+    files = {"source": "train.en", "target": "train.de"}
+    assert Served.of("x", tiny(data={**data, "train": files})).pair == ("en", "de")
+    files = {"source": "source.txt", "target": "target.txt"}
+    assert Served.of("x", tiny(data={**data, "train": files})).pair is None
+    assert Served.of("x", tiny(), ("fr", "it")).pair == ("fr", "it")
+
+
+def test_a_server_without_keys_warns_where_others_can_reach_it() -> None:
+    assert "needs no API key" in unprotected("0.0.0.0", ServiceSettings())
+    assert (
+        unprotected("127.0.0.1", ServiceSettings()) == unprotected("::1", ServiceSettings()) == ""
+    )
+    assert unprotected("0.0.0.0", ServiceSettings(keys=Keys(["a"]))) == ""
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    taken = listen("127.0.0.1", 0)
+    port = taken.getsockname()[1]
+    with taken, pytest.raises(DataError, match=f"cannot listen on 127.0.0.1, port {port}"):
+        listen("127.0.0.1", port)
+
+
+def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
+    tiny().save(tmp_path / "model")
+    command = [sys.executable, "-m", "transduce", "serve", f"en-de={tmp_path / 'model'}"]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--drain-seconds", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("serving en-de at http://127.0.0.1:"), process.stderr
+        url = first.split()[-1]
+        counts = {"answered": 0, "refused": 0}
+        failures: list[Any] = []
+        lock = threading.Lock()
+
+        def ask() -> None:
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+                while True:
+                    try:
+                        answer = client.post("/api/run", json={"input": "a cup of tea"})
+                    except httpx.ConnectError:  # it no longer listens: not sent, so not lost
+                        with lock:
+                            counts["refused"] += 1
+                        return
+                    except httpx.HTTPError as error:
+                        failures.append(error)
+                        return
+                    if answer.status_code != 200:
+                        failures.append(answer.text)
+                    with lock:
+                        counts["answered"] += 1
+
+        clients = [threading.Thread(target=ask) for _ in range(4)]
+        for client in clients:
+            client.start()
+        end = time.monotonic() + 60
+        while counts["answered"] < 8:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        ready = httpx.get(f"{url}/ready", trust_env=False)
+        assert ready.status_code == 503
+        assert ready.headers["connection"] == "close"
+        assert process.wait(timeout=60) == 0
+        for client in clients:
+            client.join(timeout=60)
+        assert failures == []
+        assert counts["refused"] == 4
+    finally:
+        process.kill()
+        process.communicate()
