@@ -33,7 +33,7 @@ def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
 
         def _close_silent(self) -> None:
             # One that has become a WebSocket is no longer among the connections.
-            if self.cycle is None and self in self.connections:
+            if getattr(self, "cycle", None) is None and self in self.connections:
                 self.transport.close()
 
     return Connection
@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=30,
             ws="websockets-sansio",
-            http=connection_class(service.settings.limits.idle_seconds),  # type: ignore[arg-type]
+            http=connection_class(service.settings.limits.idle_seconds),
         )
         super().__init__(config)
         self.service = service
