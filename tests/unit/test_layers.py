@@ -31,7 +31,7 @@ LAYERS = [
     ["alignment"],
     ["evaluation"],
     ["interop", "inspection"],
-    ["serving", "training"],
+    ["batch_inference", "serving", "training"],
     ["cli"],
     ["__main__"],
 ]

@@ -14,6 +14,7 @@ from transduce import __version__
 from transduce.cli.commands import corpus
 from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
+from transduce.cli.commands.batch import batch
 from transduce.cli.commands.check import check
 from transduce.cli.commands.compare import compare
 from transduce.cli.commands.demo import demo
@@ -42,6 +43,7 @@ for command in (
     demo,
     train,
     run,
+    batch,
     score,
     look,
     prompts,

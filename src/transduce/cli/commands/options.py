@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,6 +61,99 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing f
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option("--ensemble", help="Another model of an ensemble; repeatable.")
 ]
+
+Tag = Annotated[
+    list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
+]
+Prefix = Annotated[str, typer.Option(help="Prefix constraint: each output begins with this text.")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(help="Constraint: a phrase each output must contain; repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(help="Constraint: a phrase no output may contain; repeatable."),
+]
+Nbest = Annotated[int, typer.Option(help="Size of the n-best list of each source.")]
+CoveragePenalty = Annotated[
+    float | None,
+    typer.Option(help="Coverage penalty for source tokens without attention; 0: off."),
+]
+Groups = Annotated[
+    int, typer.Option(help="Diverse beam search: number of groups; 1: plain beam search.")
+]
+Diversity = Annotated[
+    float, typer.Option(help="Diverse beam search: penalty for tokens of earlier groups.")
+]
+Mbr = Annotated[
+    str | None,
+    typer.Option(help="Minimum Bayes risk decoding with samples; utility: chrf or bleu."),
+]
+Samples = Annotated[int, typer.Option(help="Number of samples for --mbr.")]
+NoRepeatNgram = Annotated[int | None, typer.Option(help="Repeat no n-gram of this size; 0: off.")]
+MinLength = Annotated[int, typer.Option(help="Minimum length of an output, in tokens.")]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(help="Maximum length of an output, in tokens. Default: as in the recipe."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="Vocabulary constraint: use only tokens of this text; repeatable."),
+]
+Unknown = Annotated[
+    bool, typer.Option("--unknown/--no-unknown", help="Whether outputs may contain <unk>.")
+]
+Geometric = Annotated[
+    bool,
+    typer.Option(
+        "--geometric",
+        help="Average the log-probabilities of an ensemble, not the probabilities.",
+    ),
+]
+Rerank = Annotated[Path | None, typer.Option(help="Rerank the n-best list with this second model.")]
+RerankWeight = Annotated[float, typer.Option(help="Weight of the --rerank model.")]
+LanguageModel = Annotated[
+    Path | None, typer.Option(help="Shallow fusion with this language model.")
+]
+LmWeight = Annotated[float, typer.Option(help="Weight of the language model (shallow fusion).")]
+CtcWeight = Annotated[
+    float | None,
+    typer.Option(help="Speech: weight of CTC in search, 0 to 1. Default: as in the recipe."),
+]
+
+USUAL: dict[str, Any] = {
+    "beam": None,
+    "nbest": 1,
+    "length_penalty": None,
+    "coverage_penalty": None,
+    "groups": 1,
+    "diversity": 0.5,
+    "sample": False,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "seed": 1,
+    "mbr": None,
+    "samples": 32,
+    "no_repeat_ngram": None,
+    "min_length": 0,
+    "max_length": None,
+    "only": None,
+    "unknown": True,
+    "ensemble": [],
+    "geometric": False,
+    "rerank": None,
+    "rerank_weight": 1.0,
+    "language_model": None,
+    "lm_weight": 0.3,
+    "ctc_weight": None,
+}
+"""The default of each decoding setting."""
+
+
+def given_settings(**values: Any) -> dict[str, Any]:
+    """Only settings that differ from their default: models of other tasks have other settings."""
+    return {name: value for name, value in values.items() if value != USUAL[name]}
 
 
 def count_processes(asked: int, many: bool) -> int:

@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from transduce.cli.commands.options import (
     Beam,
+    CoveragePenalty,
+    CtcWeight,
     Device,
+    Diversity,
     EngineOption,
     EnsembleOption,
+    Exclude,
+    Geometric,
+    Groups,
+    Include,
+    LanguageModel,
     LengthPenalty,
+    LmWeight,
+    MaxLength,
+    Mbr,
+    MinLength,
     ModelArgument,
+    Nbest,
+    NoRepeatNgram,
+    Only,
     Overwrite,
     Precision,
+    Prefix,
+    Rerank,
+    RerankWeight,
     Sample,
+    Samples,
     SamplingSeed,
+    Tag,
     Temperature,
     TopK,
     TopP,
+    Unknown,
     Workers,
     count_processes,
+    given_settings,
 )
 
 
@@ -40,82 +62,35 @@ def run(
             help="A file with one source per line; .jsonl with one object per line; .conllu.",
         ),
     ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
-    ] = None,
-    prefix: Annotated[
-        str, typer.Option(help="Prefix constraint: each output begins with this text.")
-    ] = "",
-    include: Annotated[
-        list[str] | None,
-        typer.Option(help="Constraint: a phrase each output must contain; repeatable."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(help="Constraint: a phrase no output may contain; repeatable."),
-    ] = None,
+    tag: Tag = None,
+    prefix: Prefix = "",
+    include: Include = None,
+    exclude: Exclude = None,
     beam: Beam = None,
-    nbest: Annotated[
-        int, typer.Option(help="Size of the n-best list printed for each source.")
-    ] = 1,
+    nbest: Nbest = 1,
     length_penalty: LengthPenalty = None,
-    coverage_penalty: Annotated[
-        float | None,
-        typer.Option(help="Coverage penalty for source tokens without attention; 0: off."),
-    ] = None,
-    groups: Annotated[
-        int, typer.Option(help="Diverse beam search: number of groups; 1: plain beam search.")
-    ] = 1,
-    diversity: Annotated[
-        float, typer.Option(help="Diverse beam search: penalty for tokens of earlier groups.")
-    ] = 0.5,
+    coverage_penalty: CoveragePenalty = None,
+    groups: Groups = 1,
+    diversity: Diversity = 0.5,
     sample: Sample = False,
     temperature: Temperature = 1.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     seed: SamplingSeed = 1,
-    mbr: Annotated[
-        str | None,
-        typer.Option(help="Minimum Bayes risk decoding with samples; utility: chrf or bleu."),
-    ] = None,
-    samples: Annotated[int, typer.Option(help="Number of samples for --mbr.")] = 32,
-    no_repeat_ngram: Annotated[
-        int | None, typer.Option(help="Repeat no n-gram of this size; 0: off.")
-    ] = None,
-    min_length: Annotated[int, typer.Option(help="Minimum length of an output, in tokens.")] = 0,
-    max_length: Annotated[
-        int | None,
-        typer.Option(help="Maximum length of an output, in tokens. Default: as in the recipe."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Vocabulary constraint: use only tokens of this text; repeatable."),
-    ] = None,
-    unknown: Annotated[
-        bool, typer.Option("--unknown/--no-unknown", help="Whether outputs may contain <unk>.")
-    ] = True,
+    mbr: Mbr = None,
+    samples: Samples = 32,
+    no_repeat_ngram: NoRepeatNgram = None,
+    min_length: MinLength = 0,
+    max_length: MaxLength = None,
+    only: Only = None,
+    unknown: Unknown = True,
     ensemble: EnsembleOption = None,
-    geometric: Annotated[
-        bool,
-        typer.Option(
-            "--geometric",
-            help="Average the log-probabilities of an ensemble, not the probabilities.",
-        ),
-    ] = False,
-    rerank: Annotated[
-        Path | None, typer.Option(help="Rerank the n-best list with this second model.")
-    ] = None,
-    rerank_weight: Annotated[float, typer.Option(help="Weight of the --rerank model.")] = 1.0,
-    language_model: Annotated[
-        Path | None, typer.Option(help="Shallow fusion with this language model.")
-    ] = None,
-    lm_weight: Annotated[
-        float, typer.Option(help="Weight of the language model (shallow fusion).")
-    ] = 0.3,
-    ctc_weight: Annotated[
-        float | None,
-        typer.Option(help="Speech: weight of CTC in search, 0 to 1. Default: as in the recipe."),
-    ] = None,
+    geometric: Geometric = False,
+    rerank: Rerank = None,
+    rerank_weight: RerankWeight = 1.0,
+    language_model: LanguageModel = None,
+    lm_weight: LmWeight = 0.3,
+    ctc_weight: CtcWeight = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print the score before each output.")
     ] = False,
@@ -163,35 +138,33 @@ def run(
         if one is not None:
             one.freeze()
     keep_loaded()
-    settings: dict[str, tuple[Any, Any]] = {
-        "beam": (beam, None),
-        "nbest": (nbest, 1),
-        "length_penalty": (length_penalty, None),
-        "coverage_penalty": (coverage_penalty, None),
-        "groups": (groups, 1),
-        "diversity": (diversity, 0.5),
-        "sample": (sample, False),
-        "temperature": (temperature, 1.0),
-        "top_k": (top_k, 0),
-        "top_p": (top_p, 1.0),
-        "seed": (seed, 1),
-        "mbr": (mbr, None),
-        "samples": (samples, 32),
-        "no_repeat_ngram": (no_repeat_ngram, None),
-        "min_length": (min_length, 0),
-        "max_length": (max_length, None),
-        "only": (only, None),
-        "unknown": (unknown, True),
-        "ensemble": (others, []),
-        "geometric": (geometric, False),
-        "rerank": (reranker, None),
-        "rerank_weight": (rerank_weight, 1.0),
-        "language_model": (language, None),
-        "lm_weight": (lm_weight, 0.3),
-        "ctc_weight": (ctc_weight, None),
-    }
-    # Only settings that differ from their default: models of other tasks have other settings.
-    given = {name: value for name, (value, usual) in settings.items() if value != usual}
+    given = given_settings(
+        beam=beam,
+        nbest=nbest,
+        length_penalty=length_penalty,
+        coverage_penalty=coverage_penalty,
+        groups=groups,
+        diversity=diversity,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        mbr=mbr,
+        samples=samples,
+        no_repeat_ngram=no_repeat_ngram,
+        min_length=min_length,
+        max_length=max_length,
+        only=only,
+        unknown=unknown,
+        ensemble=others,
+        geometric=geometric,
+        rerank=reranker,
+        rerank_weight=rerank_weight,
+        language_model=language,
+        lm_weight=lm_weight,
+        ctc_weight=ctc_weight,
+    )
     if isinstance(transducer, AudioInputModel):
         constraints = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
         given |= {name: value for name, value in constraints.items() if value}

@@ -1,0 +1,1 @@
+"""Offline batch inference: files of any size in shards, on several processes or machines."""

@@ -1,0 +1,124 @@
+"""The model of a job with its settings, and one output or one reason for each source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.batch_inference.job import Settings
+from transduce.data.text.tags import with_tags
+from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.output import Output
+from transduce.errors import ModelError
+from transduce.hardware import pick_device
+from transduce.interop.engine import open_model
+from transduce.tasks import AudioInputModel, Model
+from transduce.tasks.source_limit import TRUNCATED
+from transduce.tasks.transduce import load
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What becomes of one source."""
+
+    text: str = ""
+    score: float | None = None
+    nbest: list[dict[str, Any]] | None = None
+    problem: str = ""
+    """Why the output is empty."""
+    warning: str = ""
+    """What is unusual about an output that is there."""
+
+    def values(self, names: Sequence[str]) -> list[Any]:
+        """The values of the added columns."""
+        known = {"score": self.score, "nbest": self.nbest}
+        return [self.text, *(known[name] for name in names[1:])]
+
+
+class Decoder:
+    """A model and everything that `run` is given."""
+
+    def __init__(self, model: Model, given: dict[str, Any], tags: Sequence[str]) -> None:
+        self.model = model
+        self.given = given
+        self.tags = tags
+
+    def check(self) -> None:
+        """Raise an error for settings that the model does not have, before there is any work."""
+        self.model.run([], **self.given)
+
+    def decode(self, sources: Sequence[str]) -> list[Decoded]:
+        """One result for each source; an error that only some sources cause costs only these.
+
+        Raises the error where every single source causes it.
+        """
+        if isinstance(self.model, AudioInputModel):
+            tagged = list(sources)
+        else:
+            tagged = [with_tags(source, self.tags) for source in sources]
+        try:
+            return [self._decoded(output) for output in self.model.run(tagged, **self.given)]
+        except Exception as error:
+            if len(sources) == 1:
+                return [Decoded(problem=_sentence(error))]
+            found = [self._alone(source) for source in tagged]
+            if all(isinstance(one, Exception) for one in found):
+                raise
+            return [
+                Decoded(problem=_sentence(one)) if isinstance(one, Exception) else one
+                for one in found
+            ]
+
+    def _alone(self, source: str) -> Decoded | Exception:
+        try:
+            (output,) = self.model.run([source], **self.given)
+        except Exception as error:
+            return error
+        return self._decoded(output)
+
+    def _decoded(self, output: Output) -> Decoded:
+        lost = output.failed or TRUNCATED in output.warning or output.score == NEVER
+        if lost and output.warning:
+            return Decoded(problem=output.warning.replace(f"; {TRUNCATED}", ""))
+        nbest = [
+            {"text": self.model.show(one), "score": _finite(one.score)}
+            for one in output.alternatives or [output]
+        ]
+        text, score = self.model.show(output), _finite(output.score)
+        return Decoded(text, score, nbest, warning=output.warning)
+
+
+def open_decoder(model: Path, settings: Settings, device: str) -> Decoder:
+    """Load the models of a job, and check its settings. Raises ModelError."""
+    place = str(pick_device(device))
+    main = open_model(model, None, device, settings.precision)
+    others = [load(one, place, settings.precision) for one in settings.ensemble]
+    rerank = None if settings.rerank is None else load(settings.rerank, place)
+    language = settings.language_model
+    language_model = None if language is None else load(language, place, settings.precision)
+    for one in (main, *others, language_model):
+        if one is not None:
+            one.freeze()
+    models = {"ensemble": others, "rerank": rerank, "language_model": language_model}
+    given = settings.decode | {name: value for name, value in models.items() if value}
+    if isinstance(main, AudioInputModel):
+        given |= {"tags": settings.tags} if settings.tags else {}
+    elif main.engine:
+        given |= {"scores": settings.scores or settings.decode.get("nbest", 1) > 1}
+    decoder = Decoder(main, given, settings.tags)
+    decoder.check()
+    return decoder
+
+
+def _finite(score: float) -> float | None:
+    return score if math.isfinite(score) else None
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, ModelError):
+        return text
+    return f"the model failed on it ({type(error).__name__}: {text})"

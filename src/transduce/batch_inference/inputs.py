@@ -1,0 +1,209 @@
+"""Input files of a batch job: finding and identifying them, their formats and columns."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import json
+import lzma
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from transduce.data.text.files import MOST_BYTES
+from transduce.errors import DataError
+from transduce.storage import expanded
+
+BOM = b"\xef\xbb\xbf"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+TABLES = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
+ENDS = 1 << 16  # bytes at each end of a file that identify it, with its size
+DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+SAMPLE = 1000  # lines of a JSONL file that give the columns of Parquet and TSV output
+
+Column = str | int
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file and what identifies its content, without a pass over all of it."""
+
+    path: str
+    size: int
+    sha256: str
+    """Of its size, its first and its last bytes."""
+
+    @classmethod
+    def identify(cls, path: str) -> InputFile:
+        """Raises DataError where it cannot be read."""
+        try:
+            with Path(path).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                found = sha256(f"{size}\n".encode() + file.read(ENDS))
+                file.seek(max(0, size - ENDS))
+                found.update(file.read(ENDS))
+        except OSError as error:
+            raise DataError(_unreadable(path, error)) from None
+        return cls(path, size, found.hexdigest())
+
+
+@dataclass(frozen=True)
+class Table:
+    """The format of all inputs of a job, and their columns."""
+
+    kind: str
+    """text, tsv, jsonl or parquet."""
+    column: Column | None = None
+    """The column of sources; None for text."""
+    names: tuple[str, ...] = ()
+    """The columns that are carried through to the output."""
+    header: bool = False
+    """Whether each TSV file begins with a line of column names."""
+
+    @property
+    def place(self) -> int:
+        """The index of the column of sources."""
+        return self.column if isinstance(self.column, int) else self.names.index(str(self.column))
+
+
+def find_inputs(patterns: Sequence[str]) -> list[str]:
+    """The files that match, absolute, in order; those of one pattern sorted. Raises DataError."""
+    found: list[str] = []
+    for pattern in patterns:
+        path = expanded(pattern)
+        if path.is_file():
+            matches = [str(path)]
+        elif path.is_dir():
+            raise DataError(f"{path} is a folder; give its files: --input '{path}/*'")
+        else:
+            several = glob.glob(str(path), recursive=True)  # noqa: PTH207
+            matches = sorted(one for one in several if Path(one).is_file())
+        if not matches:
+            raise DataError(
+                f"no file matches {pattern!r} in {Path.cwd()}; correct --input (quote a pattern, "
+                f"so that the shell does not expand it)"
+            )
+        found += [str(Path(one).absolute()) for one in matches]
+    for path_, following in zip(sorted(found), sorted(found)[1:], strict=False):
+        if path_ == following:
+            raise DataError(f"{path_} is given twice; each input file is used once")
+    return found
+
+
+def kind_of(paths: Sequence[str]) -> str:
+    """The format of all files. Raises DataError where they differ."""
+    kinds: dict[str, str] = {}
+    for path in paths:
+        packed = Path(path).suffix in (".gz", ".xz")
+        suffix = Path(Path(path).stem if packed else path).suffix
+        if packed and suffix == ".parquet":
+            raise DataError(f"{path}: Parquet is compressed by itself; decompress the file")
+        kinds.setdefault(TABLES.get(suffix, "text"), path)
+    if len(kinds) > 1:
+        (one, first), (other, second) = list(kinds.items())[:2]
+        raise DataError(
+            f"{first} is {one}, but {second} is {other}; give files of one format in a job"
+        )
+    return next(iter(kinds))
+
+
+def read_table(paths: Sequence[str], column: str | None) -> Table:
+    """The format and columns of the inputs, which must agree. Raises DataError."""
+    kind = kind_of(paths)
+    if kind == "text":
+        if column is not None:
+            raise DataError(
+                f"{paths[0]} is plain text, one source per line, and has no columns; leave out "
+                f"--column, or name the file .tsv, .jsonl or .parquet"
+            )
+        return Table("text", None, ("source",))
+    chosen: Column = column or ("0" if kind == "tsv" else "source")
+    if kind == "tsv" and str(chosen).isdecimal():
+        chosen = int(chosen)
+    first: Table | None = None
+    for path in paths:
+        names = _names(path, kind, chosen)
+        if not names:
+            continue  # an empty file
+        if isinstance(chosen, str) and chosen not in names:
+            raise DataError(
+                f"{path}: there is no column {chosen}; there are: {', '.join(names)} "
+                f"(choose one with --column)"
+            )
+        if isinstance(chosen, int) and chosen >= len(names):
+            raise DataError(
+                f"{path}: there are {len(names)} columns, separated by tabs, so there is no "
+                f"column {chosen} (counted from 0); choose another with --column"
+            )
+        if first is None:
+            first = Table(kind, chosen, names, isinstance(chosen, str) and kind == "tsv")
+        elif kind != "jsonl" and names != first.names:
+            raise DataError(
+                f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "
+                f"({', '.join(first.names)}); give files with the same columns"
+            )
+    if first is None:
+        raise DataError(f"{paths[0]} has no lines; give files with at least one line")
+    return first
+
+
+def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
+    if kind == "parquet":
+        from transduce.batch_inference.parquet import column_names
+
+        return column_names(path, str(column))
+    with opened(path) as file:
+        if kind == "tsv":
+            line = file.readline(MOST_BYTES).removeprefix(BOM).rstrip(b"\r\n")
+            fields = line.decode("utf-8", "replace").split("\t") if line else []
+            numbers = isinstance(column, int)
+            return tuple(f"column{i}" if numbers else name for i, name in enumerate(fields))
+        return tuple(_keys(file))
+
+
+def _keys(file: BinaryIO) -> dict[str, None]:
+    """The keys of the first objects of a JSONL file, in order."""
+    keys: dict[str, None] = {}
+    for _ in range(SAMPLE):
+        raw = file.readline(MOST_BYTES)
+        if not raw:
+            break
+        try:
+            record: Any = json.loads(raw.removeprefix(BOM))
+        except (ValueError, RecursionError):
+            continue  # a bad line, which is reported when it is its turn
+        if isinstance(record, dict):
+            keys |= dict.fromkeys(record)
+    return keys
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A text file, decompressed; errors of reading become a DataError."""
+    try:
+        with _open(Path(path)) as file:
+            yield file
+    except DAMAGE as error:
+        raise DataError(
+            f"{path} is damaged or truncated ({error or 'it ends too early'}), so its lines cannot "
+            f"be read; download or compress it again, or leave it out"
+        ) from None
+    except OSError as error:
+        raise DataError(_unreadable(path, error)) from None
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path))
+    return path.open("rb")
+
+
+def _unreadable(path: str, error: OSError) -> str:
+    return f"{path} cannot be read ({error.strerror or error}); check that it is there"

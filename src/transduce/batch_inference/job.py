@@ -1,0 +1,270 @@
+"""A batch job: what is decoded, how, and into which files; its manifest.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from transduce.batch_inference.inputs import InputFile, Table, find_inputs, read_table
+from transduce.batch_inference.model_digest import digest_of_model
+from transduce.batch_inference.shards import Shard, cut
+from transduce.batch_inference.writers import ENDINGS, Cells
+from transduce.errors import CheckpointError, DataError
+from transduce.storage import locked, make_folder, remove_stale, write_text
+
+MANIFEST = "manifest.json"
+ERRORS, CLAIMS = "errors", ".claims"
+VERSION = 1
+LINES = 100_000
+"""Lines of a shard, by default."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an output depends on besides the model and the inputs; all of it as JSON values."""
+
+    decode: dict[str, Any] = field(default_factory=dict)
+    """Keywords of `run`, without models."""
+    tags: list[str] = field(default_factory=list)
+    ensemble: list[str] = field(default_factory=list)
+    rerank: str | None = None
+    language_model: str | None = None
+    precision: str = "auto"
+    column: str | None = None
+    output_column: str = "output"
+    format: str | None = None
+    """None: that of the input."""
+    scores: bool = False
+    shard_lines: int = LINES
+
+    @property
+    def models(self) -> list[str]:
+        """The folders of further models."""
+        return [*self.ensemble, *filter(None, (self.rerank, self.language_model))]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The content of a manifest, and the folder of outputs that it is in."""
+
+    folder: Path
+    model: str
+    digests: list[str]
+    """SHA-256 of the model, and of each further one."""
+    settings: Settings
+    table: Table
+    inputs: list[InputFile]
+    shards: list[Shard]
+
+    @property
+    def lines(self) -> int:
+        return sum(shard.lines for shard in self.shards)
+
+    @property
+    def format(self) -> str:
+        return self.settings.format or self.table.kind
+
+    @property
+    def cells(self) -> Cells:
+        nbest = self.settings.decode.get("nbest", 1) > 1
+        return Cells(self.settings.output_column, self.settings.scores, nbest)
+
+    def output(self, shard: Shard) -> Path:
+        return self.folder / f"{name_of(shard)}{ENDINGS[self.format]}"
+
+    def errors(self, shard: Shard) -> Path:
+        return self.folder / ERRORS / f"{name_of(shard)}.jsonl"
+
+    def claim(self, shard: Shard) -> Path:
+        return self.folder / CLAIMS / name_of(shard)
+
+    def is_finished(self, shard: Shard) -> bool:
+        return self.output(shard).is_file()
+
+    def clean(self) -> None:
+        """Remove what killed workers have left half-written."""
+        for folder in (self.folder, self.folder / ERRORS):
+            remove_stale(folder)
+
+    def check_model(self) -> None:
+        """Raise DataError where a model is not the one that the job was started with."""
+        for folder, digest in zip([self.model, *self.settings.models], self.digests, strict=True):
+            if digest_of_model(Path(folder)) != digest:
+                raise DataError(
+                    f"the model {folder} has changed since the job in {self.folder} was started; "
+                    f"restore it, or choose another --output"
+                )
+
+    def check_input(self, number: int) -> str:
+        """The path of an input. Raises DataError where its content has changed."""
+        before = self.inputs[number]
+        if InputFile.identify(before.path) != before:
+            raise DataError(
+                f"{before.path} has changed since the job in {self.folder} was started; restore "
+                f"it, or choose another --output"
+            )
+        return before.path
+
+
+def name_of(shard: Shard) -> str:
+    """Sorted by name, the outputs are in the order of the inputs."""
+    return f"part-{shard.number:06d}"
+
+
+def open_job(
+    model: Path,
+    patterns: Sequence[str],
+    folder: Path,
+    settings: Settings,
+    prepare: Callable[[], object],
+    say: Callable[[str], object],
+) -> Job:
+    """The job of a folder: planned now, or the one that is there, if it is the same.
+
+    `prepare` is called before a plan is made: it raises an error for a model or settings that
+    cannot be used. Without patterns the job must be there, and settings that are not given are its
+    own. Raises DataError where the folder holds something else.
+    """
+    path = folder / MANIFEST
+    if not patterns and not path.is_file():
+        raise DataError(f"there is no job in {folder} to continue; give its files with --input")
+    if not path.is_file():
+        _check_empty(folder)
+    digests = [digest_of_model(Path(one)) for one in (str(model), *settings.models)]
+    inputs = [InputFile.identify(one) for one in find_inputs(patterns)] if patterns else []
+    if path.is_file():
+        return _continued(read_job(folder), digests, inputs, settings)
+    table = read_table([one.path for one in inputs], settings.column)
+    form = settings.format or table.kind
+    if form not in ENDINGS:
+        raise DataError(f"--format is {form}; it must be one of {', '.join(ENDINGS)}")
+    nbest = settings.decode.get("nbest", 1) > 1
+    Cells(settings.output_column, settings.scores, nbest).check(table, form)
+    prepare()
+    make_folder(folder)
+    with locked(path):
+        if path.is_file():  # another process was faster
+            return _continued(read_job(folder), digests, inputs, settings)
+        shards = _plan(inputs, table, settings.shard_lines, say)
+        job = Job(folder, str(model.absolute()), digests, settings, table, inputs, shards)
+        for name in (ERRORS, CLAIMS):
+            make_folder(folder / name)
+        write_text(path, _manifest(job))
+        return job
+
+
+def _plan(
+    inputs: list[InputFile], table: Table, most: int, say: Callable[[str], object]
+) -> list[Shard]:
+    shards: list[Shard] = []
+    for number, file in enumerate(inputs):
+        say(f"counting the lines of {file.path} ({number + 1} of {len(inputs)} files)")
+        for offset, first, lines in cut(file.path, table, most):
+            shards.append(Shard(len(shards), number, offset, first, lines))
+    if not shards:
+        raise DataError(f"{inputs[0].path} has no lines; give files with at least one line")
+    return shards
+
+
+def _check_empty(folder: Path) -> None:
+    """Raise DataError where a folder holds other things than what a killed start leaves."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; choose another --output")
+    others = [one.name for one in folder.glob("*") if not one.name.startswith(".")]
+    if [name for name in others if name != ERRORS]:
+        raise DataError(
+            f"{folder} holds other files ({sorted(others)[0]}) and no {MANIFEST} of a batch job; "
+            f"choose a new folder for --output"
+        )
+
+
+def _continued(job: Job, digests: list[str], inputs: list[InputFile], settings: Settings) -> Job:
+    """The job that is there, if model, inputs and settings are the same. Raises DataError."""
+    if digests[0] != job.digests[0]:
+        raise DataError(
+            f"{job.folder} holds outputs of another model than this one ({job.model}, or it has "
+            f"changed since); choose another --output, or restore that model"
+        )
+    usual = Settings()
+    for one in fields(Settings):
+        before, now = (getattr(of, one.name) for of in (job.settings, settings))
+        is_given = bool(inputs) or now != getattr(usual, one.name)
+        if before != now and is_given:
+            name, then, given = _difference(one.name, before, now)
+            raise DataError(
+                f"{job.folder} holds outputs of other settings ({name}: {then} then, {given} now); "
+                f"choose another --output, or give the settings of then"
+            )
+    job.check_model()
+    if inputs and inputs != job.inputs:
+        raise DataError(
+            f"{job.folder} holds outputs of other inputs: {_changed(job.inputs, inputs)}; choose "
+            f"another --output, or give the files of then"
+        )
+    return job
+
+
+def _difference(name: str, before: Any, now: Any) -> tuple[str, str, str]:
+    if name != "decode":
+        return name, json.dumps(before), json.dumps(now)
+    key = next(key for key in {**before, **now} if before.get(key) != now.get(key))
+    then, given = (json.dumps(of[key]) if key in of else "default" for of in (before, now))
+    return key, then, given
+
+
+def _changed(before: list[InputFile], now: list[InputFile]) -> str:
+    then, here = ({one.path: one for one in some} for some in (before, now))
+    for path in then:
+        if path not in here:
+            return f"{path} is missing now"
+    for path in here:
+        if path not in then:
+            return f"{path} is new"
+        if then[path] != here[path]:
+            return f"{path} has changed"
+    return "their order has changed"
+
+
+def _manifest(job: Job) -> str:
+    values = {
+        "version": VERSION,
+        "model": job.model,
+        "digests": job.digests,
+        "settings": asdict(job.settings),
+        "table": asdict(job.table),
+        "inputs": [asdict(one) for one in job.inputs],
+        "shards": [],
+    }
+    # A line for each shard, which a person can read.
+    text = json.dumps(values, ensure_ascii=True, indent=2)
+    rows = ",\n    ".join(json.dumps(list(shard)) for shard in job.shards)
+    return text.removesuffix('"shards": []\n}') + f'"shards": [\n    {rows}\n  ]\n}}\n'
+
+
+def read_job(folder: Path) -> Job:
+    """The job of a folder, from its manifest. Raises CheckpointError where it is damaged."""
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        if values["version"] != VERSION:
+            raise ValueError(f"its version is {values['version']}, not {VERSION}")
+        table = values["table"]
+        return Job(
+            folder,
+            values["model"],
+            values["digests"],
+            Settings(**values["settings"]),
+            Table(**{**table, "names": tuple(table["names"])}),
+            [InputFile(**one) for one in values["inputs"]],
+            [Shard(*one) for one in values["shards"]],
+        )
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read ({error.strerror or error})") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged, or another version of transduce wrote it ({error}); restore it "
+            f"from a copy, or choose another --output"
+        ) from None

@@ -1,0 +1,92 @@
+"""The engine ray: actors of a Ray cluster, or of a local one, that decode one shard at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transduce.batch_inference.decoder import open_decoder
+from transduce.batch_inference.job import Job, read_job
+from transduce.batch_inference.progress import Progress
+from transduce.batch_inference.shards import Shard
+from transduce.batch_inference.worker import work
+from transduce.errors import HardwareError, TransduceError
+
+POLL = 1.0  # seconds
+
+
+class ShardDecoder:
+    """An actor: loads the model once, then decodes the shards that it is handed."""
+
+    def __init__(self, folder: str, device: str) -> None:
+        self.job = read_job(Path(folder))
+        self.job.check_model()
+        self.decoder = open_decoder(Path(self.job.model), self.job.settings, device)
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def decode(self, number: int) -> int:
+        work(self.job, [self.job.shards[number]], self.decoder)
+        return number
+
+
+def load_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise HardwareError(
+            f"--engine ray needs the package ray, which cannot be loaded here ({error}): "
+            f"pip install 'transduce[ray]'"
+        ) from None
+    return ray
+
+
+def run_on_ray(job: Job, shards: Sequence[Shard], workers: int, device: str) -> None:
+    """Decode shards with so many actors; Ray restarts those that die. Raises a worker's error.
+
+    0 workers: one for each GPU of the cluster, or else for each CPU.
+    The cluster is that of RAY_ADDRESS; without it, one on this machine, until the end.
+    """
+    ray = load_ray()
+    job.clean()
+    pending = [shard.number for shard in shards if not job.is_finished(shard)]
+    progress = Progress(job, shards)
+    own = not ray.is_initialized()
+    if own:
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    try:
+        there = ray.cluster_resources()
+        gpus = 0 if device == "cpu" else min(1, int(there.get("GPU", 0)))
+        workers = workers or max(1, int(there.get("GPU" if gpus else "CPU", 1)))
+        environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        Actor = ray.remote(
+            num_cpus=1,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=-1,
+            runtime_env={"env_vars": environment},
+        )(ShardDecoder)
+        folder_ = str(job.folder.absolute())
+        actors = [Actor.remote(folder_, device) for _ in range(min(workers, len(pending)))]
+        busy = {actor.decode.remote(pending.pop(0)): actor for actor in actors}
+        while busy:
+            ready, _ = ray.wait(list(busy), timeout=POLL)
+            progress.tell()
+            for task in ready:
+                actor = busy.pop(task)
+                ray.get(task)
+                if pending:
+                    busy[actor.decode.remote(pending.pop(0))] = actor
+        progress.tell(force=True)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        raise cause if isinstance(cause, TransduceError) else error from None
+    except ray.exceptions.RayError as error:
+        raise HardwareError(f"Ray has failed: {' '.join(str(error).split())[:300]}") from None
+    finally:
+        job.clean()
+        if own:
+            ray.shutdown()

@@ -1,0 +1,170 @@
+"""The rows of a shard, in groups of bounded size. A bad line is a row with a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from transduce.batch_inference.inputs import BOM, Table, opened
+from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
+from transduce.batch_inference.shards import Shard
+from transduce.data.text.files import LONGEST, MOST_BYTES
+from transduce.errors import DataError
+
+# A group is decoded at once. Its bounds are part of a job's result: rounding may differ with the
+# sources of a batch, so a shard has to have the same groups whenever it is decoded.
+GROUP_LINES = 2048
+GROUP_BYTES = 1 << 23
+CHUNK = 1 << 20
+
+EMPTY = "the source is empty"
+NOT_UTF8 = "the line is not UTF-8"
+SURROGATE = "the source holds half of a surrogate pair, which is not a character"
+
+
+@dataclass(slots=True)
+class Row:
+    """One line: its source, or what is wrong with it, and the columns that are carried through."""
+
+    line: int
+    source: str
+    problem: str
+    fields: Any = None
+    """A list in the order of Table.names, or the object of a JSONL line."""
+
+
+@dataclass(slots=True)
+class Group:
+    """Rows that are decoded together; for Parquet, with their record batch."""
+
+    rows: list[Row] = field(default_factory=list)
+    batch: Any = None
+
+
+def read_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
+    """The rows of a shard in order. Raises DataError where the file is not the one of the plan."""
+    if table.kind == "parquet":
+        yield from _parquet_groups(path, table, shard)
+        return
+    read = {"text": _text_row, "tsv": _tsv_row, "jsonl": _jsonl_row}[table.kind]
+    group, size = Group(), 0
+    for number, raw in _lines(path, shard, table.kind == "text"):
+        group.rows.append(read(number, raw, table))
+        size += len(raw or b"")
+        if len(group.rows) >= GROUP_LINES or size >= GROUP_BYTES:
+            yield group
+            group, size = Group(), 0
+    if group.rows:
+        yield group
+
+
+def _lines(path: str, shard: Shard, text: bool) -> Iterator[tuple[int, bytes | None]]:
+    """Each line's number and bytes without its end; None for one that is too long."""
+    most = 4 * LONGEST + 4 if text else MOST_BYTES
+    with opened(path) as file:
+        _skip(file, shard.offset)
+        for number in range(shard.first, shard.first + shard.lines):
+            raw = file.readline(most)
+            if not raw:
+                raise DataError(
+                    f"{path} ends before line {number}, and was longer when the job was started; "
+                    f"restore the file"
+                )
+            whole = raw.endswith(b"\n") or len(raw) < most
+            while not whole:
+                more = file.readline(CHUNK)
+                whole = more.endswith(b"\n") or len(more) < CHUNK
+                if whole:
+                    raw = b""
+            if not raw:
+                yield number, None
+                continue
+            bare = raw.removesuffix(b"\n").removesuffix(b"\r")
+            yield number, bare.removeprefix(BOM) if number == 1 else bare
+
+
+def _skip(file: BinaryIO, offset: int) -> None:
+    """Go to a byte of the text; a compressed file is decompressed up to there."""
+    import io
+
+    if isinstance(file, io.BufferedReader):
+        file.seek(offset)
+        return
+    while offset and (skipped := file.read(min(offset, CHUNK))):
+        offset -= len(skipped)
+
+
+def _checked(line: int, source: str, fields: Any, problem: str = "") -> Row:
+    if not problem and not source.strip():
+        problem = EMPTY
+    elif not problem and len(source) > LONGEST:
+        problem = f"the source has {len(source):,} characters; at most {LONGEST:,} are read"
+    return Row(line, "" if problem else source, problem, fields)
+
+
+def _text_row(line: int, raw: bytes | None, table: Table) -> Row:
+    if raw is None:
+        return _checked(line, "", [""], f"the line has more than {LONGEST:,} characters")
+    try:
+        source = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return _checked(line, "", [raw.decode("utf-8", "replace")], NOT_UTF8)
+    return _checked(line, source, [source])
+
+
+def _tsv_row(line: int, raw: bytes | None, table: Table) -> Row:
+    width = len(table.names)
+    if raw is None:
+        return _checked(line, "", [""] * width, _over_long())
+    try:
+        fields, problem = raw.decode("utf-8").split("\t"), ""
+    except UnicodeDecodeError:
+        fields, problem = raw.decode("utf-8", "replace").split("\t"), NOT_UTF8
+    count = len(fields)
+    fields = (fields + [""] * width)[:width]
+    if not problem and count != width and raw.strip():
+        problem = f"the line has {count} columns, but the first line of the input has {width}"
+    return _checked(line, fields[table.place], fields, problem)
+
+
+def _jsonl_row(line: int, raw: bytes | None, table: Table) -> Row:
+    if raw is None:
+        return _checked(line, "", {}, _over_long())
+    if not raw.strip():
+        return _checked(line, "", {})
+    try:
+        record = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return _checked(line, "", {}, NOT_UTF8)
+    except (ValueError, RecursionError) as error:
+        return _checked(line, "", {}, f"the line is not valid JSON ({error})")
+    if not isinstance(record, dict):
+        return _checked(line, "", {}, "the line is not a JSON object, as in {...}")
+    value = record.get(str(table.column))
+    if str(table.column) not in record:
+        return _checked(line, "", record, f"there is no key {table.column}")
+    if value is None:
+        return _checked(line, "", record)
+    if not isinstance(value, str):
+        return _checked(line, "", record, f"the value of {table.column} is not text")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        return _checked(line, "", record, SURROGATE)
+    return _checked(line, value, record)
+
+
+def _over_long() -> str:
+    return f"the line has more than {MOST_BYTES >> 20} MB"
+
+
+def _parquet_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
+    number = shard.first
+    for batch, damage in read_batches(path, shard.first, shard.lines, GROUP_LINES):
+        fields = plain_rows(batch)
+        rows = []
+        for source, of_row in zip(texts_of(batch, str(table.column)), fields, strict=True):
+            problem = damage or (NOT_UTF8 if source == "\udcff" else "")
+            rows.append(_checked(number, source or "", of_row, problem))
+            number += 1
+        yield Group(rows, batch)

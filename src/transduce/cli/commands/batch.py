@@ -1,0 +1,271 @@
+"""The command batch: apply a model to files of any size, in shards, by many processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from transduce.cli.commands.options import (
+    Beam,
+    CoveragePenalty,
+    CtcWeight,
+    Device,
+    Diversity,
+    EnsembleOption,
+    Exclude,
+    Geometric,
+    Groups,
+    Include,
+    LanguageModel,
+    LengthPenalty,
+    LmWeight,
+    MaxLength,
+    Mbr,
+    MinLength,
+    ModelArgument,
+    Nbest,
+    NoRepeatNgram,
+    Only,
+    Precision,
+    Prefix,
+    Rerank,
+    RerankWeight,
+    Sample,
+    Samples,
+    SamplingSeed,
+    Tag,
+    Temperature,
+    TopK,
+    TopP,
+    Unknown,
+    given_settings,
+)
+from transduce.cores import count_cores
+
+if TYPE_CHECKING:
+    from transduce.batch_inference.decoder import Decoder
+    from transduce.batch_inference.job import Job
+
+ENGINES = ("local", "slurm", "ray")
+SLURM_TASKS = 8
+PAUSE = 5.0  # seconds between two messages while lines are counted
+
+
+def batch(
+    model: ModelArgument,
+    output: Annotated[
+        Path, typer.Option(help="Folder of the job: one output file per shard, manifest.json.")
+    ],
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="Files, or a pattern in quotes: text (one source per line), .tsv, .jsonl, each "
+            "also .gz or .xz, or .parquet; repeatable. Without it, the job in --output goes on.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local: processes of this machine; slurm: write a script for sbatch; ray: a "
+            "Ray cluster."
+        ),
+    ] = "local",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Worker processes, Ray actors or Slurm tasks. Default: one per core or GPU."
+        ),
+    ] = 0,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="i/n: only the i-th of n equal parts of the shards, i from 0."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of sources: a name, or for TSV without a header a number from 0. "
+            "Default: source; for TSV 0."
+        ),
+    ] = None,
+    output_column: Annotated[str, typer.Option(help="Name of the column of outputs.")] = "output",
+    kind: Annotated[
+        str | None,
+        typer.Option("--format", help="text, tsv, jsonl or parquet. Default: as the input."),
+    ] = None,
+    shard_lines: Annotated[int, typer.Option(min=1, help="Maximum lines per shard.")] = 100_000,
+    tag: Tag = None,
+    prefix: Prefix = "",
+    include: Include = None,
+    exclude: Exclude = None,
+    beam: Beam = None,
+    nbest: Nbest = 1,
+    length_penalty: LengthPenalty = None,
+    coverage_penalty: CoveragePenalty = None,
+    groups: Groups = 1,
+    diversity: Diversity = 0.5,
+    sample: Sample = False,
+    temperature: Temperature = 1.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    seed: SamplingSeed = 1,
+    mbr: Mbr = None,
+    samples: Samples = 32,
+    no_repeat_ngram: NoRepeatNgram = None,
+    min_length: MinLength = 0,
+    max_length: MaxLength = None,
+    only: Only = None,
+    unknown: Unknown = True,
+    ensemble: EnsembleOption = None,
+    geometric: Geometric = False,
+    rerank: Rerank = None,
+    rerank_weight: RerankWeight = 1.0,
+    language_model: LanguageModel = None,
+    lm_weight: LmWeight = 0.3,
+    ctc_weight: CtcWeight = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Also a column of scores; in text, before each output.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Run a model over many or large files, in shards. A stopped job goes on where it was."""
+    # Each worker has one thread, however many there are: the output does not depend on it.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    from transduce.batch_inference.decoder import open_decoder
+    from transduce.batch_inference.job import Settings, open_job
+    from transduce.batch_inference.shards import parse_share, share
+    from transduce.cli.input import check_tags
+    from transduce.errors import DataError
+    from transduce.hardware import keep_loaded, pick_device
+
+    if engine not in ENGINES:
+        raise DataError(
+            f"there is no engine {engine}; there are {', '.join(ENGINES)} (for a model that was "
+            f"exported for CTranslate2 or ONNX, give its folder as MODEL)"
+        )
+    task, tasks = parse_share(shard) if shard is not None else (0, 1)
+    given = given_settings(
+        beam=beam,
+        nbest=nbest,
+        length_penalty=length_penalty,
+        coverage_penalty=coverage_penalty,
+        groups=groups,
+        diversity=diversity,
+        sample=sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        mbr=mbr,
+        samples=samples,
+        no_repeat_ngram=no_repeat_ngram,
+        min_length=min_length,
+        max_length=max_length,
+        only=only,
+        unknown=unknown,
+        geometric=geometric,
+        rerank_weight=rerank_weight,
+        lm_weight=lm_weight,
+        ctc_weight=ctc_weight,
+    )
+    constraints = {"prefix": prefix, "include": include, "exclude": exclude}
+    given |= {name: value for name, value in constraints.items() if value}
+    settings = Settings(
+        decode=given,
+        tags=tag or [],
+        ensemble=[str(one.absolute()) for one in ensemble or []],
+        rerank=None if rerank is None else str(rerank.absolute()),
+        language_model=None if language_model is None else str(language_model.absolute()),
+        precision=precision,
+        column=column,
+        output_column=output_column,
+        format=kind,
+        scores=scores,
+        shard_lines=shard_lines,
+    )
+    place = str(pick_device(device))
+    loaded: list[Decoder] = []
+
+    def prepare() -> Decoder:
+        """The model, with its settings checked; loaded once."""
+        if not loaded:
+            found = open_decoder(model, settings, place)
+            check_tags(found.model, settings.tags)
+            loaded.append(found)
+        return loaded[0]
+
+    job = open_job(model, file or [], output, settings, prepare, _now_and_then())
+    settings = job.settings
+    if engine == "slurm":
+        _write_slurm(job, workers or SLURM_TASKS, device)
+        return
+    shards = [job.shards[number] for number in share(len(job.shards), task, tasks)]
+    todo = [one for one in shards if not job.is_finished(one)]
+    if len(todo) < len(shards):
+        _say(f"{len(shards) - len(todo):,} of {len(shards):,} shards are finished already")
+    try:
+        if todo and engine == "ray":
+            from transduce.batch_inference.ray import run_on_ray
+
+            run_on_ray(job, shards, workers, device)
+        elif todo:
+            from transduce.batch_inference.local import run_locally
+
+            shared = prepare() if place == "cpu" and hasattr(os, "fork") else None
+            keep_loaded()
+            run_locally(job, shards, workers or _processes(place), place, shared)
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on from the finished shards")
+        raise
+    _summary(job)
+
+
+def _processes(place: str) -> int:
+    import torch
+
+    return count_cores() if place == "cpu" else max(1, torch.cuda.device_count())
+
+
+def _write_slurm(job: Job, tasks: int, device: str) -> None:
+    from transduce.batch_inference.slurm import write_script
+
+    path = write_script(job, tasks, device)
+    _say(f"{len(job.shards):,} shards, {job.lines:,} lines; look through the script, then submit:")
+    print(f"sbatch {path}")
+
+
+def _summary(job: Job) -> None:
+    from transduce.batch_inference.shard_output import count_errors
+
+    left = sum(not job.is_finished(shard) for shard in job.shards)
+    empty, kept = count_errors(job)
+    done = len(job.shards) - left
+    print(f"{job.folder}: {done:,} of {len(job.shards):,} shards, {job.lines:,} lines in all")
+    if empty or kept:
+        lines = "line has" if empty == 1 else "lines have"
+        print(f"{empty:,} {lines} an empty output, {kept:,} a warning: {job.folder / 'errors'}")
+
+
+def _now_and_then() -> Callable[[str], None]:
+    """Says something at most every few seconds: there may be thousands of files."""
+    told = [time.monotonic()]
+
+    def say(text: str) -> None:
+        if time.monotonic() - told[0] > PAUSE:
+            told[0] = time.monotonic()
+            _say(text)
+
+    return say
+
+
+def _say(text: str) -> None:
+    print(f"transduce: {text}", file=sys.stderr, flush=True)

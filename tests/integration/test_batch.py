@@ -1,0 +1,268 @@
+"""Batch jobs whose processes are killed at any moment end with the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lives import Lives
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, /proc and locks")
+
+MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
+
+
+def write_lines(folder: Path, count: int, seed: int = 1) -> str:
+    """Lines in two files, some of them bad; returns the pattern of the files."""
+    draw = random.Random(seed)
+    for number in range(2):
+        lines = ["".join(draw.choices("abcd", k=draw.randint(1, 9))).encode() for _ in range(count)]
+        for place in range(0, count, 97):
+            lines[place] = draw.choice([b"", b"\xff", b"a" * 900, b"  "])
+        packed = gzip.compress(b"\n".join(lines), mtime=0)
+        (folder / f"in-{number}.gz").write_bytes(packed)
+    return str(folder / "in-*.gz")
+
+
+def batch(pattern: str, output: Path, *more: object) -> list[str]:
+    given = ["batch", MODEL, "--input", pattern, "--output", output, *more]
+    return [str(word) for word in given]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file that a user sees, and what killed processes have left behind."""
+    files = [path for path in folder.rglob("*") if path.is_file() and ".claims" not in path.parts]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def children(process: int) -> list[int]:
+    with suppress(OSError):
+        listed = Path(f"/proc/{process}/task/{process}/children").read_text()
+        return [int(number) for number in listed.split()]
+    return []
+
+
+def kill(process: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
+
+
+def finished(folder: Path) -> int:
+    return len(list(folder.glob("part-*")))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    tmp_path_factory: pytest.TempPathFactory, lives: Lives
+) -> tuple[str, Path, dict[str, bytes]]:
+    """The inputs, and the output of one worker that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("batch")
+    pattern = write_lines(folder, 300)
+    output = folder / "whole"
+    lives.start(*batch(pattern, output, "--shard-lines", 20, "--workers", 1))
+    assert lives.end() == 0, lives.told
+    assert finished(output) == 30
+    return pattern, folder, content(output)
+
+
+def test_workers_and_commands_killed_at_random(
+    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
+) -> None:
+    pattern, _, whole = undisturbed
+    draw = random.Random(5)
+    command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 3)
+    struck = [0, 0]
+    for turn in range(4):
+        process = lives.start(*command)
+        before = finished(tmp_path / "out")
+        # Workers are at work as soon as one more shard is finished; the rest is chance.
+        limit = time.monotonic() + 60
+        while finished(tmp_path / "out") == before and time.monotonic() < limit:
+            time.sleep(0.002)
+        for _ in range(2):
+            time.sleep(draw.random() * 0.03)
+            workers = children(process)
+            struck[0] += bool(workers) and kill(draw.choice(workers))
+        if turn < 3:
+            time.sleep(draw.random() * 0.03)
+            struck[1] += kill(process)
+            assert lives.end() in (0, -signal.SIGKILL), lives.told
+    assert lives.end() == 0, lives.told
+    assert min(struck) > 0, "nothing was killed: the test has to be slower"
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("place", ["written", "renamed"])
+@pytest.mark.parametrize("name", ["part-000007.txt", "part-000004.jsonl"])
+def test_killed_around_a_rename(
+    undisturbed: tuple[str, Path, dict[str, bytes]],
+    lives: Lives,
+    tmp_path: Path,
+    name: str,
+    place: str,
+) -> None:
+    pattern, _, whole = undisturbed
+    command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 2)
+    lives.start(*command, death={"file": name, "place": place, "seed": 1})
+    status = lives.end()
+    assert lives.report is not None, "nobody died"
+    if name.endswith(".txt") and place == "renamed":
+        assert status == 0, lives.told  # a new worker does what is left
+    else:  # every worker that comes to this shard dies
+        assert status == 2, lives.told
+        assert "workers in a row ended (signal 9, SIGKILL)" in lives.told
+        assert "Traceback" not in lives.told
+        lives.start(*command)
+        assert lives.end() == 0, lives.told
+    assert content(tmp_path / "out") == whole
+
+
+def test_two_commands_share_the_work(
+    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
+) -> None:
+    """Also where one of them is stopped and never goes on: its shards are not lost."""
+    pattern, _, whole = undisturbed
+    command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 2)
+    other = subprocess.Popen(
+        [sys.executable, "-m", "transduce", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    lives.start(*command)
+    assert lives.end() == 0, lives.told
+    _, told = other.communicate(timeout=120)
+    assert other.returncode == 0, told
+    assert content(tmp_path / "out") == whole
+
+
+def test_a_command_that_is_interrupted_says_how_to_go_on(
+    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
+) -> None:
+    pattern, _, whole = undisturbed
+    command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 2)
+    process = lives.start(*command)
+    while not finished(tmp_path / "out"):
+        time.sleep(0.002)
+    workers = children(process)
+    os.kill(process, signal.SIGINT)
+    assert lives.end() == 130, lives.told
+    assert "the same command goes on" in lives.told
+    assert "Traceback" not in lives.told
+    assert not [one for one in workers if Path(f"/proc/{one}").exists()]
+    lives.start(*command)
+    assert lives.end() == 0, lives.told
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_hundred_thousand_lines_and_ten_kills(tmp_path: Path) -> None:
+    pattern = write_lines(tmp_path, 50_000, seed=2)
+    settings = ["--shard-lines", 2000, "--workers", 2]
+    start = [sys.executable, "-m", "transduce"]
+    subprocess.run([*start, *batch(pattern, tmp_path / "whole", *settings)], check=True)
+    draw = random.Random(3)
+    kills = {"worker": 0, "command": 0}
+    while True:
+        process = subprocess.Popen([*start, *batch(pattern, tmp_path / "out", *settings)])
+        before = finished(tmp_path / "out")
+        while process.poll() is None and sum(kills.values()) < 10:
+            if finished(tmp_path / "out") == before:
+                time.sleep(0.01)
+                continue
+            time.sleep(draw.random())
+            before = finished(tmp_path / "out")
+            workers = children(process.pid)
+            if draw.random() < 0.6 and workers:
+                kills["worker"] += kill(draw.choice(workers))
+            elif process.poll() is None:
+                process.kill()
+                kills["command"] += 1
+        if process.wait() == 0:
+            break
+    print(kills, finished(tmp_path / "out"), "shards")
+    assert sum(kills.values()) == 10
+    assert min(kills.values()) > 0
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_workers_that_load_the_model_themselves(tmp_path: Path) -> None:
+    """As on a GPU, where a process cannot be forked."""
+    from transduce.batch_inference.decoder import open_decoder
+    from transduce.batch_inference.job import Settings, open_job
+    from transduce.batch_inference.local import run_locally
+
+    pattern, settings = write_lines(tmp_path, 60), Settings(shard_lines=20)
+    jobs = [
+        open_job(MODEL, [pattern], tmp_path / name, settings, lambda: None, print)
+        for name in ("spawned", "forked")
+    ]
+    run_locally(jobs[0], jobs[0].shards, 2, "cpu", None)
+    run_locally(jobs[1], jobs[1].shards, 2, "cpu", open_decoder(MODEL, settings, "cpu"))
+    assert finished(tmp_path / "spawned") == 6
+    assert content(tmp_path / "spawned") == content(tmp_path / "forked")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_on_ray_with_killed_actors(tmp_path: Path) -> None:
+    ray = pytest.importorskip("ray", reason="needs ray: pip install 'transduce[ray]'")
+    from transduce.batch_inference.job import Settings, open_job
+    from transduce.batch_inference.ray import run_on_ray
+
+    pattern = write_lines(tmp_path, 4000)
+    whole = batch(pattern, tmp_path / "whole", "--shard-lines", 500, "--workers", 2)
+    subprocess.run([sys.executable, "-m", "transduce", *whole], check=True)
+    settings = Settings(shard_lines=500)
+    job = open_job(MODEL, [pattern], tmp_path / "out", settings, lambda: None, print)
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    killer = subprocess.Popen([sys.executable, "-c", KILLER, str(tmp_path / "out")])
+    try:
+        run_on_ray(job, job.shards, 2, "cpu")
+    finally:
+        ray.shutdown()
+        killer.kill()  # unless it has ended
+    assert killer.wait() == 0, "fewer actors were killed than planned"
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+# Kills three of the processes that decode, each after one more shard is finished.
+KILLER = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder, before, killed = Path(sys.argv[1]), 0, 0
+
+
+def decodes(process):
+    opened = [os.readlink(link) for link in process.glob("fd/*")]
+    name = process.joinpath("cmdline").read_bytes()
+    return name.startswith(b"ray::ShardDecoder") and any(str(folder) in one for one in opened)
+
+
+while killed < 3:
+    time.sleep(0.01)
+    finished = len(list(folder.glob("part-*")))
+    if finished <= before:
+        continue
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if decodes(process):
+                os.kill(int(process.name), signal.SIGKILL)
+                before, killed = finished, killed + 1
+                break
+        except OSError:
+            pass
+"""

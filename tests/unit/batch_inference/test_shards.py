@@ -1,0 +1,113 @@
+"""Shards cover every line of every file once, whatever is in the file and however it is cut."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from transduce.batch_inference import rows, shards
+from transduce.batch_inference.inputs import Table
+from transduce.batch_inference.shards import Shard, cut, parse_share, share
+from transduce.errors import DataError
+
+TEXT = Table("text", None, ("source",))
+BYTES = st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"bc", b"\xc3\xa9", b" ", b"\xff"]))
+MANY = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+)
+
+
+def read(path: Path, table: Table, most: int) -> list[rows.Row]:
+    """The rows of all shards of a file, each shard read by itself."""
+    found: list[rows.Row] = []
+    for number, (offset, first, lines) in enumerate(cut(str(path), table, most)):
+        assert 0 < lines <= most
+        shard = Shard(number, 0, offset, first, lines)
+        of_shard = [
+            row for group in rows.read_groups(str(path), table, shard) for row in group.rows
+        ]
+        assert [row.line for row in of_shard] == list(range(first, first + lines))
+        found += of_shard
+    return found
+
+
+@MANY
+@given(pieces=BYTES, most=st.integers(1, 5), chunk=st.integers(1, 9), packed=st.booleans())
+def test_each_line_is_in_one_shard(
+    tmp_path: Path, pieces: list[bytes], most: int, chunk: int, packed: bool
+) -> None:
+    content = b"".join(pieces)
+    path = tmp_path / ("in.gz" if packed else "in.txt")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    lines = content.split(b"\n")
+    lines = lines[:-1] if lines[-1] == b"" else lines
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "CHUNK", chunk)
+        patch.setattr(rows, "CHUNK", chunk)
+        found = read(path, TEXT, most)
+    assert [row.line for row in found] == list(range(1, len(lines) + 1))
+    texts = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
+    assert [row.fields for row in found] == [[text] for text in texts]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"s\tt", b"s\tt\n"])
+def test_files_without_rows_have_no_shard(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_bytes(content)
+    table = Table("tsv", "s", ("s", "t"), True) if b"s" in content else TEXT
+    assert list(cut(str(path), table, 2)) == []
+
+
+def test_a_header_is_in_no_shard(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_bytes(b"s\tt\na\t1\nb\t2\nc\t3")
+    found = read(path, Table("tsv", "s", ("s", "t"), True), 2)
+    assert [(row.line, row.source) for row in found] == [(2, "a"), (3, "b"), (4, "c")]
+
+
+@MANY
+@given(sizes=st.lists(st.integers(0, 30)), most=st.integers(1, 12))
+def test_row_groups_are_kept_together_where_they_fit(sizes: list[int], most: int) -> None:
+    found = list(shards._packed(sizes, most))
+    assert all(0 < rows <= most for _, rows in found)
+    covered = [row for first, rows in found for row in range(first, first + rows)]
+    assert covered == list(range(1, sum(sizes) + 1))
+    if sizes and max(sizes) <= most:
+        ends = {sum(sizes[: i + 1]) for i in range(len(sizes))}
+        assert all(first + rows - 1 in ends for first, rows in found)
+
+
+@given(count=st.integers(0, 500), tasks=st.integers(1, 700))
+def test_every_shard_is_in_one_task_of_an_array(count: int, tasks: int) -> None:
+    parts = [share(count, task, tasks) for task in range(tasks)]
+    assert [number for part in parts for number in part] == list(range(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("text", ["", "1", "3/3", "-1/3", "1/0", "a/b", "1/2/3", "0/ 4"])
+def test_a_wrong_share_is_one_sentence(text: str) -> None:
+    with pytest.raises(DataError, match="it must be i/n"):
+        parse_share(text)
+    assert parse_share("0/8") == (0, 8)
+
+
+def test_a_long_line_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST", 10)
+    monkeypatch.setattr(rows, "CHUNK", 8)
+    path = tmp_path / "in.txt"
+    lengths = [3, 10, 11, 44, 45, 52, 53, 60, 200, 1]
+    path.write_bytes(b"\n".join(b"a" * n for n in lengths))
+    found = read(path, TEXT, 4)
+    assert [bool(row.problem) for row in found] == [length > 10 for length in lengths]
+    assert [len(row.source) for row in found] == [n if n <= 10 else 0 for n in lengths]
+
+
+def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a\n")
+    with pytest.raises(DataError, match="ends before line 2"):
+        list(rows.read_groups(str(path), TEXT, Shard(0, 0, 0, 1, 2)))

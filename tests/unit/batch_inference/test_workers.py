@@ -1,0 +1,133 @@
+"""Claims, progress, and what an error of the model costs."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from transduce.batch_inference.claims import claimed, lines_in
+from transduce.batch_inference.decoder import Decoder
+from transduce.batch_inference.inputs import Table
+from transduce.batch_inference.job import Job, Settings
+from transduce.batch_inference.progress import Progress, duration
+from transduce.batch_inference.shards import Shard
+from transduce.batch_inference.worker import rotated
+from transduce.decoding.output import Output
+from transduce.tasks import Model
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from transduce.batch_inference.claims import claimed
+with claimed(Path(sys.argv[1])) as note:
+    note(42)
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks of files")
+def test_a_claim_is_exclusive_and_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "claim"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    with holder, holder.stdout:
+        assert holder.stdout.readline() == b"held\n"
+        with claimed(path) as note:
+            assert note is None
+        assert lines_in(path) == 42
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        with claimed(path) as note:
+            assert note is not None
+    assert not path.exists()
+    assert lines_in(path) == 0
+
+
+def job_in(folder: Path) -> Job:
+    shards = [Shard(number, 0, 0, 1 + 100 * number, 100) for number in range(4)]
+    (folder / ".claims").mkdir()
+    return Job(folder, "model", [], Settings(), Table("text"), [], shards)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_counts_lines_and_tells_the_time_left(tmp_path: Path) -> None:
+    job, now = job_in(tmp_path), [0.0]
+    job.output(job.shards[0]).write_text("")  # finished earlier: not part of the speed
+    stream = Terminal()
+    progress = Progress(job, job.shards, stream, lambda: now[0])
+    progress.tell()
+    assert stream.getvalue() == ""
+    job.output(job.shards[2]).write_text("")
+    job.claim(job.shards[3]).write_text("0000000050")
+    now[0] = 10.0
+    progress.tell()
+    assert stream.getvalue().endswith("2/4 shards, 250/400 lines (62 %), 15 lines/s, 10 s left")
+    progress.tell()  # a moment later
+    assert stream.getvalue().count("shards") == 1
+    for shard in job.shards:
+        job.output(shard).write_text("")
+    progress.tell(force=True)
+    assert stream.getvalue().endswith("4/4 shards, 400/400 lines (100 %), 30 lines/s\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (3599, "1 h 0 min"), (9000, "2 h 30 min"),
+     (200_000, "2 d 7 h")],
+)  # fmt: skip
+def test_durations_in_words(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_workers_begin_at_different_shards(tmp_path: Path) -> None:
+    shards = job_in(tmp_path).shards
+    orders = [rotated(shards, worker, 3) for worker in range(3)]
+    assert [order[0].number for order in orders] == [0, 1, 2]
+    assert all(sorted(order) == shards for order in orders)
+
+
+class Failing:
+    """A model that fails on some sources, alone or among others."""
+
+    def __init__(self, bad: str) -> None:
+        self.bad = bad
+
+    def run(self, sources: Sequence[str], **settings: Any) -> list[Output]:
+        for source in sources:
+            if source in self.bad:
+                raise ValueError(f"no {source}")
+        return [Output(source.upper(), -1.0) for source in sources]
+
+    def show(self, output: Output) -> str:
+        return output.text
+
+
+def test_an_error_costs_the_sources_that_cause_it() -> None:
+    found = Decoder(cast(Model, Failing("bd")), {}, []).decode(["a", "b", "c", "d"])
+    assert [one.text for one in found] == ["A", "", "C", ""]
+    assert [one.problem for one in found] == [
+        "",
+        "the model failed on it (ValueError: no b)",
+        "",
+        "the model failed on it (ValueError: no d)",
+    ]
+
+
+def test_an_error_of_every_source_is_not_one_of_sources() -> None:
+    decoder = Decoder(cast(Model, Failing("abcd")), {}, [])
+    with pytest.raises(ValueError, match="no a"):
+        decoder.decode(["a", "b"])
+    assert decoder.decode(["a"])[0].problem

@@ -1,0 +1,383 @@
+"""The command batch: formats, columns, bad lines, mistakes, going on, array tasks."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Ended, Transduce, sentence
+from transduce.batch_inference import inputs, rows
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and locks")
+
+SOURCES = ["ab", "b", "abcabc", "c", "bca", "a", "cc"]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command sets these for its workers: they end with the test."""
+    for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+
+
+@pytest.fixture(scope="session")
+def folder() -> Path:
+    """A model over the letters a to d whose outputs are not empty."""
+    return Path(__file__).parents[3] / "fixtures" / "models" / "translate"
+
+
+@pytest.fixture
+def job(transduce: Transduce, folder: Path, tmp_path: Path) -> Iterator[Any]:
+    """batch with a few lines per shard, from `in.*` to `out`."""
+
+    def run(pattern: str = "in.*", *more: object, model: Path = folder) -> Ended:
+        given = ["--input", tmp_path / pattern, "--output", tmp_path / "out", "--workers", 2]
+        return transduce("batch", model, *given, "--shard-lines", 3, *more)
+
+    return run
+
+
+def texts(transduce: Transduce, folder: Path, *more: object) -> list[str]:
+    """What `run` gives for the sources."""
+    return transduce("run", folder, *SOURCES, *more).lines
+
+
+def parts(tmp_path: Path, ending: str) -> list[Path]:
+    return sorted((tmp_path / "out").glob(f"part-*{ending}"))
+
+
+def joined(tmp_path: Path, ending: str = ".txt") -> str:
+    return "".join(path.read_text("utf-8") for path in parts(tmp_path, ending))
+
+
+def errors(tmp_path: Path) -> list[dict[str, Any]]:
+    files = sorted((tmp_path / "out" / "errors").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def test_text_in_text_out_in_order(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.1.gz").write_bytes(gzip.compress("\n".join(SOURCES[:4]).encode()))
+    (tmp_path / "in.2").write_text("\n".join(SOURCES[4:]) + "\n", "utf-8")
+    ended = job()
+    assert ended.status == 0, ended.err
+    assert "3 of 3 shards, 7 lines in all" in ended.out
+    assert "3/3 shards, 7/7 lines (100 %)" in ended.err
+    assert len(parts(tmp_path, ".txt")) == 3
+    assert joined(tmp_path).splitlines() == texts(transduce, folder)
+    assert errors(tmp_path) == []
+    again = job()
+    assert again.status == 0
+    assert "3 of 3 shards are finished already" in again.err
+
+
+def test_settings_are_those_of_run(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
+    more = ["--sample", "--temperature", 2, "--seed", 5, "--max-length", 6]
+    assert job("in.txt", *more, "--scores").status == 0
+    found = [line.split("\t") for line in joined(tmp_path).splitlines()]
+    assert [text for _, text in found] == texts(transduce, folder, *more)
+    assert [text for _, text in found] != texts(transduce, folder)
+    assert all(float(score) < 0 for score, _ in found)
+
+
+def test_columns_of_a_table_are_carried_through(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    lines = "".join(f"{n}\t{source}\n" for n, source in enumerate(SOURCES))
+    (tmp_path / "in.tsv").write_text("id\ttext\n" + lines, "utf-8")
+    assert job("in.tsv", "--column", "text").status == 0
+    found = [path.read_text("utf-8").splitlines() for path in parts(tmp_path, ".tsv")]
+    assert {of_part[0] for of_part in found} == {"id\ttext\toutput"}
+    told = [line.split("\t") for of_part in found for line in of_part[1:]]
+    expected = texts(transduce, folder)
+    assert told == [[str(n), s, t] for n, (s, t) in enumerate(zip(SOURCES, expected, strict=True))]
+
+
+def test_a_table_without_header(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.tsv").write_text("".join(f"x\t{s}\n" for s in SOURCES), "utf-8")
+    assert job("in.tsv", "--column", "1", "--format", "jsonl").status == 0
+    found = [json.loads(line) for line in joined(tmp_path, ".jsonl").splitlines()]
+    assert [one["output"] for one in found] == texts(transduce, folder)
+    assert found[1] == {"column0": "x", "column1": "b", "output": found[1]["output"]}
+
+
+def test_jsonl_keeps_every_key_and_bad_lines_cost_a_row(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "SAMPLE", 7)  # lines that give the columns
+    good = [{"id": n, "of": [n], "source": source} for n, source in enumerate(SOURCES)]
+    bad = ["{", "[]", '{"id": 1}', '{"source": 3}', "", '{"source": "\\ud800"}', '{"source": null}']
+    bad += ['{"source": "a", "output": "mine"}']
+    lines = [json.dumps(one) for one in good]
+    (tmp_path / "in.jsonl").write_text("\n".join([*lines, *bad, lines[0]]), "utf-8")
+    ended = job("in.jsonl", "--nbest", 2)
+    assert ended.status == 0, ended.err
+    found = [json.loads(line) for line in joined(tmp_path, ".jsonl").splitlines()]
+    assert [one["output"] for one in found] == [
+        *(expected := texts(transduce, folder)),
+        *[""] * len(bad),
+        expected[0],
+    ]
+    assert [{key: one[key] for key in good[0]} for one in found[:7]] == good
+    assert found[2]["nbest"][0]["text"] == expected[2]
+    assert len(found[2]["nbest"]) == 2
+    told = errors(tmp_path)
+    assert [one["line"] for one in told] == list(range(8, 16))
+    assert {one["output"] for one in told} == {"empty"}
+    for one, word in zip(
+        told, ["JSON", "object", "no key", "not text", "empty", "surrogate", "empty", "already"],
+        strict=True,
+    ):  # fmt: skip
+        assert word in one["reason"]
+    assert "8 lines have an empty output, 0 a warning" in ended.out
+
+
+def test_bad_lines_of_text_cost_a_row(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    bad = [b"\xff\xff", b"", b"  ", b"a" * (rows.LONGEST + 1), b"ab" * 400]
+    lines = [b"ab", *bad, b"\xff\xfe", b"b\r"]
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    assert job("in.txt").status == 0
+    expected = texts(transduce, folder)
+    assert joined(tmp_path).split("\n") == [expected[0], *[""] * 6, expected[1], ""]
+    told = {one["line"]: one["reason"] for one in errors(tmp_path)}
+    assert list(told) == [2, 3, 4, 5, 6, 7]
+    for line, word in {2: "UTF-8", 3: "empty", 5: "100,001 char", 6: "800 tokens"}.items():
+        assert word in told[line] or "characters" in told[line]
+
+
+def test_rows_of_another_width_cost_a_row(tmp_path: Path, job: Any) -> None:
+    content = b"a\t1\nb\nab\t2\t3\n\xff\t4\nc\t5\n"
+    (tmp_path / "in.tsv").write_bytes(content)
+    assert job("in.tsv").status == 0
+    found = [line.split("\t") for line in joined(tmp_path, ".tsv").splitlines()]
+    assert [row[:2] for row in found] == [
+        ["a", "1"], ["b", ""], ["ab", "2"], ["\ufffd", "4"], ["c", "5"],
+    ]  # fmt: skip
+    assert [bool(row[2]) for row in found] == [True, False, False, False, True]
+    assert [one["line"] for one in errors(tmp_path)] == [2, 3, 4]
+
+
+def test_an_error_of_the_model_costs_a_row(
+    tmp_path: Path, job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transduce.tasks.transduce import Transducer
+
+    run = Transducer.run
+
+    def fail(self: Transducer, sources: list[str], **settings: Any) -> Any:
+        if "cc" in sources:
+            raise RuntimeError("cannot read cc")
+        return run(self, sources, **settings)
+
+    monkeypatch.setattr(Transducer, "run", fail)
+    (tmp_path / "in.txt").write_text("ab\ncc\nb\nc\n", "utf-8")
+    assert job("in.txt").status == 0
+    assert [bool(line) for line in joined(tmp_path).splitlines()] == [True, False, True, True]
+    (told,) = errors(tmp_path)
+    assert (told["line"], "cannot read cc" in told["reason"]) == (2, True)
+
+
+def test_parquet_in_and_out(transduce: Transduce, folder: Path, tmp_path: Path, job: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    from pyarrow import parquet
+
+    sources: list[Any] = [*SOURCES, None, ""]
+    many = {"id": pyarrow.array(range(9), pyarrow.int16()), "source": sources, "list": [[1.5]] * 9}
+    table = pyarrow.table(many)
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=2)
+    assert job("in.parquet").status == 0
+    files = [parquet.read_table(path) for path in parts(tmp_path, ".parquet")]
+    assert [file.num_rows for file in files] == [2, 2, 2, 3]  # row groups stay whole
+    found = pyarrow.concat_tables(files)
+    assert found.select(table.column_names).equals(table)
+    expected = texts(transduce, folder)
+    assert found["output"].to_pylist() == [*expected, "", ""]
+    assert [one["line"] for one in errors(tmp_path)] == [8, 9]
+    shutil.rmtree(tmp_path / "out")
+    assert job("in.parquet", "--format", "text").status == 0
+    assert joined(tmp_path).splitlines() == [*expected, "", ""]
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
+    assert job("in.txt", "--format", "parquet", "--scores").status == 0
+    found = pyarrow.concat_tables([parquet.read_table(p) for p in parts(tmp_path, ".parquet")])
+    assert found["source"].to_pylist() == SOURCES
+    assert found["output"].to_pylist() == expected
+    assert all(score < 0 for score in found["score"].to_pylist())
+
+
+def test_a_large_row_group_is_cut_and_a_damaged_one_costs_its_rows(
+    tmp_path: Path, job: Any
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"source": [letter * 3 for letter in "abcabcabcabc"]})
+    path = tmp_path / "in.parquet"
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    parquet.write_table(table, path, row_group_size=8, write_page_checksum=True, **options)
+    column = parquet.ParquetFile(path).metadata.row_group(1).column(0)
+    data = bytearray(path.read_bytes())
+    start = column.data_page_offset
+    end = start + column.total_compressed_size
+    data[start:end] = b"\xff" * (end - start)
+    path.write_bytes(data)
+    assert job("in.parquet").status == 0
+    files = [parquet.read_table(part) for part in parts(tmp_path, ".parquet")]
+    assert [file.num_rows for file in files] == [3, 3, 2, 3, 1]
+    outputs = pyarrow.concat_tables(files)["output"].to_pylist()
+    assert [bool(one) for one in outputs] == [True] * 8 + [False] * 4
+    told = errors(tmp_path)
+    assert [one["line"] for one in told] == [9, 10, 11, 12]
+    assert "row group is damaged" in told[0]["reason"]
+
+
+def test_mistakes_are_one_sentence_each(tmp_path: Path, job: Any) -> None:
+    (tmp_path / "in.txt").write_text("ab\n", "utf-8")
+    (tmp_path / "in.tsv").write_text("ab\tc\n", "utf-8")
+    (tmp_path / "empty.txt").write_text("", "utf-8")
+    (tmp_path / "wide.txt").write_text("ab\n", "utf-16")
+    whole = gzip.compress(os.urandom(1000) + b"\n")
+    (tmp_path / "cut.txt.gz").write_bytes(whole[:500])
+    (tmp_path / "key.jsonl").write_text('{"text": "ab"}\n', "utf-8")
+    (tmp_path / "bad.parquet").write_text("no", "utf-8")
+    (tmp_path / "two.jsonl").write_text('{"source": "ab", "output": "c"}\n', "utf-8")
+    for arguments, expected in {
+        ("none-*.gz",): r"no file matches .*none-\*\.gz",
+        ("in.*",): "give files of one format",
+        ("in.txt", "--column", "source"): "has no columns",
+        ("in.tsv", "--column", "source"): "there is no column source; there are: ab, c",
+        ("in.tsv", "--column", "2"): "there is no column 2",
+        ("key.jsonl",): r"there is no column source; there are: text \(choose one with --column",
+        ("two.jsonl",): "has a column output already",
+        ("empty.txt",): "has no lines",
+        ("wide.txt",): "looks like UTF-16",
+        ("cut.txt.gz",): "damaged or truncated",
+        ("bad.parquet",): "not a Parquet file",
+        ("in.txt", "--format", "xml"): "it must be one of text, tsv, jsonl, parquet",
+        ("in.txt", "--nbest", "2"): "give --format jsonl or parquet",
+        ("in.txt", "--engine", "onnx"): "there are local, slurm, ray",
+        ("in.txt", "--shard", "2/2"): "i from 0 to n-1",
+        ("in.txt", "--beam", "0"): "beam is 0; it must be 1 or more",
+        ("in.txt", "--tag", "de"): "trained without tags",
+        (".",): "is a folder; give its files",
+    }.items():
+        assert re.search(expected, sentence(job(*arguments))), arguments
+        assert not (tmp_path / "out" / "manifest.json").exists(), arguments
+    assert "there is no folder" in sentence(job("in.txt", model=tmp_path / "none"))
+    assert "is not a model folder" in sentence(job("in.txt", model=tmp_path))
+
+
+def test_a_folder_with_other_content_is_refused(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("ab\n", "utf-8")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine", "utf-8")
+    assert "holds other files (mine.txt)" in sentence(job("in.txt"))
+    (tmp_path / "out" / "mine.txt").unlink()
+    assert job("in.txt").status == 0
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    assert job("in.txt", model=model).status == 0  # the same model at another place
+    more = transduce("batch", folder, "--output", tmp_path / "out")
+    assert more.status == 0  # without --input, the job goes on
+    given = ["batch", folder, "--output", tmp_path / "out", "--beam", 2]
+    assert "beam: default then, 2 now" in sentence(transduce(*given))
+    assert "beam: default then, 2 now" in sentence(job("in.txt", "--beam", 2))
+    assert 'format: null then, "tsv" now' in sentence(job("in.txt", "--format", "tsv"))
+    recipe = model / "recipe.yaml"
+    recipe.write_text(recipe.read_text("utf-8").replace("beam: 2", "beam: 3"), "utf-8")
+    assert "outputs of another model" in sentence(job("in.txt", model=model))
+    (tmp_path / "in.2.txt").write_text("b\n", "utf-8")
+    assert "in.2.txt is new" in sentence(job("in*.txt"))
+    (tmp_path / "in.txt").write_text("ba\n", "utf-8")
+    assert "in.txt has changed" in sentence(job("in.txt"))
+    (tmp_path / "out" / "manifest.json").write_text("{}", "utf-8")
+    assert "manifest.json is damaged" in sentence(job("in.txt"))
+    empty = transduce("batch", folder, "--output", tmp_path / "nothing")
+    assert "there is no job in" in sentence(empty)
+
+
+def test_a_finished_shard_is_not_decoded_again(tmp_path: Path, job: Any) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
+    assert job("in.txt").status == 0
+    first, second, _ = parts(tmp_path, ".txt")
+    before = second.read_bytes()
+    first.write_text("kept\n", "utf-8")
+    second.unlink()
+    assert job("in.txt").status == 0
+    assert first.read_text("utf-8") == "kept\n"
+    assert second.read_bytes() == before
+
+
+def test_an_input_that_changes_stops_the_job(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
+    assert job("in.txt").status == 0
+    parts(tmp_path, ".txt")[1].unlink()
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES[::-1]), "utf-8")
+    told = transduce("batch", folder, "--output", tmp_path / "out")
+    assert "in.txt has changed since the job" in told.err
+    assert told.status == 2
+    assert len(parts(tmp_path, ".txt")) == 2
+
+
+def test_a_full_disk_is_one_sentence_and_the_job_goes_on(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES), "utf-8")
+    sync = os.fsync
+
+    def full(handle: int) -> None:
+        if "part-000001" in str(Path(f"/proc/self/fd/{handle}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("needs /proc to see which file is written")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        told = sentence(job("in.txt"))
+    assert "part-000001.txt could not be written (No space left on device)" in told
+    assert "free some space" in told
+    assert not list((tmp_path / "out").glob(".transduce-*"))
+    assert job("in.txt").status == 0
+    assert joined(tmp_path).splitlines() == texts(transduce, folder)
+
+
+def test_tasks_of_a_slurm_array_share_the_shards(
+    transduce: Transduce, folder: Path, tmp_path: Path, job: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES * 3), "utf-8")
+    ended = job("in.txt", "--engine", "slurm")
+    script = tmp_path / "out" / "batch.sbatch"
+    assert ended.out == f"sbatch {script}\n"
+    text = script.read_text("utf-8")
+    assert "#SBATCH --array=0-1\n" in text
+    assert '--shard "${SLURM_ARRAY_TASK_ID}/2"' in text
+    assert f"batch {folder} --output {tmp_path / 'out'}" in text
+    assert parts(tmp_path, ".txt") == []
+    for task, done in enumerate([3, 7]):  # of 7 shards
+        given = ["--output", tmp_path / "out", "--workers", 2, "--shard", f"{task}/2"]
+        assert transduce("batch", folder, *given).status == 0
+        assert len(parts(tmp_path, ".txt")) == done
+    assert joined(tmp_path).splitlines() == texts(transduce, folder) * 3
