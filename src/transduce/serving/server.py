@@ -17,6 +17,7 @@ from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
 BACKLOG = 2048
+LAST_SECONDS = 0.5  # for requests on connections that were made last
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
@@ -75,6 +76,15 @@ class Server(uvicorn.Server):
             self._ends = self._ends or now + self.service.settings.drain_seconds
             self.should_exit |= now >= self._ends
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and close connections only when their first request has had time to
+        arrive: uvicorn would close those that were made just now, with the request under way."""
+        for server in self.servers:
+            server.close()
+        if not self.force_exit:
+            await asyncio.sleep(LAST_SECONDS)
+        await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:
