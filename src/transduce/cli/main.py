@@ -15,14 +15,13 @@ from transduce.cli.commands import corpus
 from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.batch import batch
-from transduce.cli.commands.check import check
 from transduce.cli.commands.compare import compare
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.export import export
 from transduce.cli.commands.look import look
 from transduce.cli.commands.prompts import prompts
-from transduce.cli.commands.recipes import recipes
+from transduce.cli.commands.recipes import check, recipes
 from transduce.cli.commands.run import run
 from transduce.cli.commands.score import score
 from transduce.cli.commands.serve import serve

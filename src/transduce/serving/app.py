@@ -38,6 +38,8 @@ from transduce.serving.errors import (
 )
 from transduce.serving.settings import ServiceSettings
 
+# A request that is answered sooner is not watched for a client that leaves: that costs a task.
+WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl")
 """Modules of serving/protocols; those that are there are served."""
 
@@ -224,7 +226,10 @@ class _Exchange:
         """The length of the body, as far as it is announced."""
         self._idle = limits.idle_seconds
         self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._whole = self._slow = False
         origin = headers.get(b"origin", b"").decode("latin-1")
         allowed = service.settings.cors
         self._origin = "*" if "*" in allowed else origin if origin and origin in allowed else ""
@@ -235,20 +240,37 @@ class _Exchange:
         )
 
     async def receive(self) -> Message:
+        if self._whole:  # a response that streams waits for the client to leave
+            return await self._receive()
+        timer = self._loop.call_later(self._idle, self._give_up)
         try:
-            async with asyncio.timeout(self._idle if self._watcher is None else None):
-                message = await self._receive()
-        except TimeoutError:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self._slow:
+                raise
+            assert self._task is not None
+            self._task.uncancel()
             raise Timeout(
                 f"no part of the body arrived within {self._idle:g} s", status=408
             ) from None
+        finally:
+            timer.cancel()
         if message["type"] == "http.request":
             self.received += len(message.get("body", b""))
             if self.received > self.limit:
                 raise TooLarge(f"the body is larger than {self.limit:,} bytes")
-            if not message.get("more_body") and self._watcher is None:
-                self._watcher = asyncio.ensure_future(self._watch())
+            if not message.get("more_body"):
+                self._whole = True
+                self._timer = self._loop.call_later(WATCH_AFTER, self._begin_watch)
         return message
+
+    def _give_up(self) -> None:
+        self._slow = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin_watch(self) -> None:
+        self._watcher = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
         """Cancel the handler as soon as the client goes away."""
@@ -283,6 +305,8 @@ class _Exchange:
         await self._send(message)
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None and not self._watcher.done():
             self._watcher.cancel()
 

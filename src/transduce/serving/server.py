@@ -17,6 +17,7 @@ from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
 BACKLOG = 2048
+LAST_SECONDS = 0.5  # for requests on connections that were made last
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
@@ -33,7 +34,7 @@ def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
 
         def _close_silent(self) -> None:
             # One that has become a WebSocket is no longer among the connections.
-            if self.cycle is None and self in self.connections:
+            if getattr(self, "cycle", None) is None and self in self.connections:
                 self.transport.close()
 
     return Connection
@@ -55,7 +56,7 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=30,
             ws="websockets-sansio",
-            http=connection_class(service.settings.limits.idle_seconds),  # type: ignore[arg-type]
+            http=connection_class(service.settings.limits.idle_seconds),
         )
         super().__init__(config)
         self.service = service
@@ -75,6 +76,15 @@ class Server(uvicorn.Server):
             self._ends = self._ends or now + self.service.settings.drain_seconds
             self.should_exit |= now >= self._ends
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and close connections only when their first request has had time to
+        arrive: uvicorn would close those that were made just now, with the request under way."""
+        for server in self.servers:
+            server.close()
+        if not self.force_exit:
+            await asyncio.sleep(LAST_SECONDS)
+        await super().shutdown(sockets)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,10 +1,12 @@
-"""The command recipes: list the shipped recipes, or explain every key."""
+"""The commands recipes and check: list shipped recipes, explain every key, validate a recipe."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+
+from transduce.cli.commands.options import Overrides, RecipeArgument
 
 
 def recipes(
@@ -20,3 +22,22 @@ def recipes(
         print_recipes()
     else:
         print_recipe(name)
+
+
+def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Validate a recipe and inspect its data before training."""
+    from transduce.cli.printing import print_diagnosis
+    from transduce.data.doctor.check import examine
+    from transduce.hardware import pick_device
+    from transduce.recipe import load_recipe
+    from transduce.tasks.model_size import check_trainable
+    from transduce.tasks.transduce import kind_of
+    from transduce.training.memory.auto_batch import free_memory
+
+    chosen = load_recipe(recipe, overrides or [])
+    memory = free_memory(pick_device(chosen.train.device))
+    if not chosen.train.fsdp:  # the number of processes is unknown here
+        check_trainable(kind_of(chosen), chosen, memory)
+    diagnosis = examine(chosen)
+    print_diagnosis(diagnosis)
+    raise typer.Exit(0 if diagnosis.ok else 1)
