@@ -30,7 +30,7 @@ from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
 from transduce.terminal import guarded
 
 app = typer.Typer(
-    help="Train, decode and inspect sequence-to-sequence models.",
+    help="Train, decode, inspect and serve sequence-to-sequence models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -9,8 +9,8 @@ import pytest
 from command_line import Transduce, sentence
 
 COMMANDS = [
-    *("demo", "train", "run", "score", "look", "prompts", "evaluate", "compare", "ablate"),
-    *("export", "align", "check", "recipes", "corpus"),
+    *("demo", "train", "run", "batch", "score", "look", "prompts", "evaluate", "compare"),
+    *("ablate", "export", "serve", "align", "check", "recipes", "corpus"),
 ]
 
 

@@ -43,7 +43,7 @@ def serve(
     ] = 2.0,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
-    """Serve models over HTTP: LibreTranslate, OpenAI, DeepL and an API of its own."""
+    """Serve models over HTTP, for LibreTranslate and other clients."""
     from transduce.interop.optional_packages import load_package
 
     for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):
