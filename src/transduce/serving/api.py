@@ -46,6 +46,9 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
     async def align(request: Request) -> Response:
         return await _align(engine, request)
 
+    async def look(request: Request) -> Response:
+        return await _look(engine, settings, request)
+
     async def models(request: Request) -> Response:
         return json_response({"models": [_facts(one) for one in engine.catalogue.values()]})
 
@@ -67,6 +70,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
         Route("/api/classify", classify, methods=["POST"]),
         Route("/api/tag", tag, methods=["POST"]),
         Route("/api/align", align, methods=["POST"]),
+        Route("/api/look", look, methods=["POST"]),
         Route("/api/models", models),
         Route("/health", health),
         Route("/ready", ready),
@@ -108,6 +112,29 @@ async def _align(engine: Engine, request: Request) -> Response:
     return json_response({"model": served.name, "outputs": found})
 
 
+async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> Response:
+    """What the page of `transduce look` shows of one input, as JSON."""
+    if not request.headers.get("content-type", "").startswith("multipart/"):
+        asked = parse_run(await request.body())
+        served = find(engine, asked.model)
+        request.state.model = served.name
+        return json_response(await engine.inspect(served, asked.one_input(), **asked.settings))
+    async with receive_form(request, settings.limits) as form:
+        asked = parse_run((form.get("request") or "{}").encode())
+        served = find(engine, asked.model)
+        request.state.model = served.name
+        if len(form.files) != 1 or not served.takes_audio:
+            raise BadRequest(f"the model {served.name} needs one {'recording' if served.takes_audio else 'text'}")
+        ((_, upload),) = form.files
+        names = {str(upload.path): upload.filename}
+        try:
+            page = await engine.inspect(served, upload.path, **asked.settings)
+        except BadRequest as failure:
+            raise BadRequest(_renamed(failure.message, names)) from None
+        page["source"] = upload.filename
+        return json_response(_named(page, names))
+
+
 async def _answer_upload(
     engine: Engine, settings: ServiceSettings, request: Request, task: str | None
 ) -> Response:
@@ -131,10 +158,14 @@ async def _answer_upload(
 def _named(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """Files in warnings under the names that the client gave them."""
     if warning := values.get("warning"):
-        for path, name in names.items():
-            warning = warning.replace(path, name)
-        values["warning"] = warning
+        values["warning"] = _renamed(warning, names)
     return values
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    for path, name in names.items():
+        text = text.replace(path, name)
+    return text
 
 
 def find(engine: Engine, name: str | None, task: str | None = None) -> Served:
@@ -183,9 +214,13 @@ def _token(event: StepEvent) -> dict[str, Any]:
     if event.attention is not None:
         values["attention"] = event.attention
     if event.alternatives:
+        texts = event.alternative_texts or [""] * len(event.alternatives)
         values["alternatives"] = [
-            {"token": token, "score": score} for token, score in event.alternatives
+            {"token": token, "text": text, "score": score}
+            for (token, score), text in zip(event.alternatives, texts, strict=True)
         ]
+    if event.source_tokens:
+        values["source_tokens"] = event.source_tokens
     return values
 
 
@@ -194,6 +229,7 @@ def _facts(served: Served) -> dict[str, Any]:
         "name": served.name,
         "task": served.task,
         "input": "audio" if served.takes_audio else "text",
+        "look": served.model.engine is None,
         "source": served.pair[0] if served.pair else None,
         "target": served.pair[1] if served.pair else None,
         "parameters": sum(p.numel() for p in served.model.network.parameters()),

@@ -37,6 +37,7 @@ from transduce.serving.errors import (
     TooLarge,
 )
 from transduce.serving.settings import ServiceSettings
+from transduce.serving.web import page
 
 # A request that is answered sooner is not watched for a client that leaves: that costs a task.
 WATCH_AFTER = 0.01
@@ -62,7 +63,7 @@ class ProtocolModule(Protocol):
 
 def build_app(engine: Engine, settings: ServiceSettings | None = None) -> Service:
     """The application that serves an engine under all protocols."""
-    found: list[Any] = [api]
+    found: list[Any] = [api, page]
     for name in PROTOCOLS:
         module = f"transduce.serving.protocols.{name}"
         if find_spec(module) is not None:

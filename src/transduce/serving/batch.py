@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from transduce.serving.jobs import Job, Plan, Result, StepEvent
+from transduce.serving.jobs import INSPECT, SCORE, Inspection, Job, Plan, Result, StepEvent
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
@@ -43,7 +43,9 @@ class Batch(RunObserver):
         """Decode it: in the worker thread."""
         model, settings = self.plan.served.model, dict(self.plan.settings)
         inputs = [job.inputs[number] for job, number in self.entries]
-        if self.plan.scores:
+        if self.plan.call == INSPECT:
+            return [self._inspect(job, number) for job, number in self.entries]
+        if self.plan.call == SCORE:
             targets = [job.constraints["target"][number] for job, number in self.entries]
             return list(model.score(inputs, targets, **settings))
         if isinstance(model, GenerativeModel):
@@ -54,6 +56,14 @@ class Batch(RunObserver):
                 for job, number in self.entries
             ]
         return list(model.run(inputs, **settings))
+
+    def _inspect(self, job: Job, number: int) -> Inspection:
+        from transduce.inspection.look.collect import collect
+
+        own = {name: values[number] for name, values in job.constraints.items()}
+        page = collect(self.plan.served.model, job.inputs[number], **self.plan.settings, **own)
+        page["model"] = self.plan.served.name
+        return Inspection(page, page["axes"]["target"], page["axes"]["source"])
 
     # ------------------------------------------------------------- called by the event loop
 
@@ -72,7 +82,13 @@ class Batch(RunObserver):
         job.first_token = job.first_token or now
         job.last_token = now
         event = StepEvent(
-            step.text, step.token, step.log_probability, step.attention, step.alternatives
+            step.text,
+            step.token,
+            step.log_probability,
+            step.attention,
+            step.alternatives,
+            step.alternative_texts,
+            step.source_tokens,
         )
         try:
             job.loop.call_soon_threadsafe(job.show, event)

@@ -17,9 +17,19 @@ from typing import Any
 from transduce.decoding.output import Output, Score
 from transduce.errors import TransduceError
 from transduce.serving.batch import Batch
-from transduce.serving.errors import BadRequest, Overloaded, ServiceError, Timeout, Unready
+from transduce.serving.errors import (
+    BadRequest,
+    Overloaded,
+    ServiceError,
+    Timeout,
+    TooLarge,
+    Unready,
+)
 from transduce.serving.jobs import (
     CONSTRAINTS,
+    INSPECT,
+    RUN,
+    SCORE,
     Job,
     Plan,
     Result,
@@ -98,6 +108,17 @@ class Engine:
         settings = {"attention": True} if attention else {}
         return await self._whole(self._submit(served, sources, settings, targets=targets))
 
+    async def inspect(self, served: Served, input: Any, **settings: Any) -> dict[str, Any]:
+        """What the page of `transduce look` shows: attention, alternatives, the beam."""
+        if isinstance(input, str) and len(input) > self.limits.inspected_characters:
+            raise TooLarge(
+                f"the input has {len(input):,} characters; the maximum for a look inside the "
+                f"model is {self.limits.inspected_characters:,}"
+            )
+        found = await self._whole(self._submit(served, [input], settings, call=INSPECT))
+        page: dict[str, Any] = found[0].page
+        return page
+
     async def _whole(self, job: Job) -> list[Any]:
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -175,6 +196,7 @@ class Engine:
         settings: dict[str, Any],
         watched: tuple[int, bool] | None = None,
         targets: Sequence[str] | None = None,
+        call: str = RUN,
     ) -> Job:
         if self._stopped:
             raise Unready("the server is stopping")
@@ -184,8 +206,8 @@ class Engine:
         else:
             plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
         if targets is not None:
-            constraints = {"target": list(targets)}
-        plan = self._plan(served, plain, watched, scores=targets is not None)
+            constraints, call = {"target": list(targets)}, SCORE
+        plan = self._plan(served, plain, watched, call)
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
         cost = sum(job.costs)
@@ -218,10 +240,10 @@ class Engine:
         served: Served,
         settings: dict[str, Any],
         watched: tuple[int, bool] | None,
-        scores: bool,
+        call: str,
     ) -> Plan:
         """Settings that were checked once are remembered."""
-        plan = plan_of(served, settings, watched, self.catalogue, scores)
+        plan = plan_of(served, settings, watched, self.catalogue, call)
         known = self._plans.get(plan.key)
         if known is None:
             plan.check(watched is not None)

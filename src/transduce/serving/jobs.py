@@ -16,12 +16,24 @@ from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.tasks.generate import GenerativeModel
 
+RUN, SCORE, INSPECT = "run", "score", "inspect"
 CONSTRAINTS = ("prefix", "include", "exclude")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
 """Settings that name other served models."""
-Result = Output | Score
 SEARCH = tuple(one.name for one in fields(Settings))
+
+
+@dataclass(slots=True)
+class Inspection:
+    """What the page of `transduce look` shows of one input."""
+
+    page: dict[str, Any]
+    tokens: list[str]
+    source_tokens: list[str]
+
+
+Result = Output | Score | Inspection
 
 
 @dataclass(slots=True)
@@ -35,6 +47,9 @@ class StepEvent:
     """The log-probability of the token."""
     attention: list[float] | None = None
     alternatives: list[tuple[str, float]] = field(default_factory=list)
+    alternative_texts: list[str] = field(default_factory=list)
+    source_tokens: list[str] = field(default_factory=list)
+    """With the first token, where attention is shown."""
     output: Output | None = None
 
 
@@ -47,13 +62,13 @@ class Plan:
     settings: dict[str, Any]
     """As model.run takes them, other models included."""
     hypotheses: int = 1
-    scores: bool = False
-    """Whether given targets are scored, by model.score."""
+    call: str = RUN
+    """What is called: RUN, SCORE for given targets, or INSPECT."""
 
     def check(self, stream: bool) -> None:
         """Raise BadRequest for settings that the model does not take."""
         model = self.served.model
-        if self.scores:
+        if self.call == SCORE:
             return
         if not isinstance(model, GenerativeModel):
             return
@@ -137,7 +152,7 @@ def plan_of(
     settings: Mapping[str, Any],
     watched: tuple[int, bool] | None,
     catalogue: Catalogue,
-    scores: bool = False,
+    call: str = RUN,
 ) -> Plan:
     """The plan of a request, not yet checked. Raises BadRequest."""
     given = dict(settings)
@@ -148,7 +163,7 @@ def plan_of(
         key = (
             served.name,
             attentive,
-            scores,
+            call,
             tuple(sorted((n, _frozen(v)) for n, v in given.items())),
         )
         hash(key)
@@ -157,7 +172,7 @@ def plan_of(
     for name in OTHER_MODELS:
         if given.get(name):
             given[name] = _models(name, given[name], catalogue)
-    return Plan(served, key, given, scores=scores)
+    return Plan(served, key, given, call=call)
 
 
 def _frozen(value: Any) -> Any:

@@ -20,6 +20,8 @@ class Limits:
     """Texts of one request."""
     characters: int = 20_000
     """Characters of one text, a prefix or a phrase."""
+    inspected_characters: int = 2000
+    """Characters of a text whose attention is shown: a map of each head is sent."""
     body_bytes: int = 8 << 20
     """Bytes of a JSON or form body."""
     upload_bytes: int = 1 << 30

@@ -216,6 +216,10 @@ class GenerativeModel(SearchCopies):
         """The number of encoder states of a source; None: one per token and END."""
         return None
 
+    def _pieces(self, source: list[int]) -> list[str]:
+        """The token of each position that attention to the source has; empty: unnamed."""
+        return []
+
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str:
         """The text of an output."""
         return self.target_tokens.decode(tokens)

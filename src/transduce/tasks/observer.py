@@ -24,6 +24,8 @@ class Generative(Protocol):
 
     target_tokens: Tokens
 
+    def _pieces(self, ids: list[int]) -> list[str]: ...
+
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str: ...
 
     def _attention(
@@ -53,6 +55,10 @@ class TokenStep:
     """The most likely tokens at this step, with their log-probabilities."""
     attention: list[float] | None = None
     """Attention to each source token, the mean over layers and heads."""
+    alternative_texts: list[str] = field(default_factory=list)
+    """What each of the alternatives would have added to the text."""
+    source_tokens: list[str] = field(default_factory=list)
+    """With the first token, where attention is shown: what it is attention to."""
     last: bool = False
     """Whether it is END."""
 
@@ -114,6 +120,13 @@ class IncrementalText:
             return ""
         return self._new(text)
 
+    def would_add(self, token: int) -> str:
+        """The text that a token would add; empty where that is not a whole character."""
+        text = self.model._text(self.source, self.ids, [*self.written, token])
+        if text.endswith("\ufffd") or not text.startswith(self.shown):
+            return ""
+        return text[len(self.shown) :]
+
     def rest(self) -> str:
         """What was held back, at the end."""
         return self._new(self.model._text(self.source, self.ids, self.written))
@@ -147,15 +160,18 @@ class TokenSteps(SearchObserver):
 
     def chose(self, source: int, chosen: ChosenToken) -> None:
         text, pieces = self.texts[source], self.model.target_tokens.pieces
-        attention = None
+        attention, source_tokens = None, []
         if self.observer.watched[source].attention:
             so_far = Hypothesis(list(text.written), 0.0, 0.0)
             maps = self.model._attention([self.encoded[source]], [[so_far]])
             if 0 in maps:
                 attention = maps[0].mean(axis=(0, 1), dtype=np.float64)[-1].round(4).tolist()
+                if not text.written:
+                    source_tokens = self.model._pieces(self.encoded[source])
         last = chosen.token == END
         numbers = [number for number, _ in chosen.alternatives]
         values = [value for _, value in chosen.alternatives]
+        texts = ["" if number == END else text.would_add(number) for number in numbers]
         self.observer.token(
             source,
             TokenStep(
@@ -165,5 +181,7 @@ class TokenSteps(SearchObserver):
                 alternatives=list(zip(pieces(numbers), values, strict=True)),
                 attention=attention,
                 last=last,
+                alternative_texts=texts,
+                source_tokens=source_tokens,
             ),
         )

@@ -34,6 +34,29 @@ SCRIPTS = (
     "embedding.js",
     "main.js",
 )
+# What other pages use of them; see module().
+EXPORTS = (
+    "Lines",
+    "Table",
+    "audioView",
+    "bars",
+    "beamView",
+    "button",
+    "choice",
+    "fixed",
+    "glanceView",
+    "headView",
+    "inkOn",
+    "labelsView",
+    "make",
+    "nbestView",
+    "openLook",
+    "percent",
+    "playbackView",
+    "redraws",
+    "shade",
+    "theme",
+)
 STYLES = ("look.css",)
 # In a <script> only these could end it or be read as more than data.
 UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -75,6 +98,17 @@ def page(data: dict[str, Any], title: str) -> str:
     return PAGE.format(
         policy=policy, title=html.escape(title), style=style, data=as_json(data), script=script
     )
+
+
+def module() -> str:
+    """The views as one JavaScript module, for the page of `transduce serve`."""
+    views = tuple(name for name in SCRIPTS if name != "main.js")
+    return f"{_joined(views)}\nexport {{ {', '.join(EXPORTS)} }};\n"
+
+
+def stylesheet() -> str:
+    """The style of the views."""
+    return _joined(STYLES)
 
 
 def as_json(data: dict[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""The page at /: HTML, style and JavaScript modules, and the views of `transduce look`."""
