@@ -49,6 +49,10 @@ FLAGS = (
 class Browser:
     """One Chromium without a network; `with Browser() as browser: browser.open(path)`."""
 
+    def __init__(self, *flags: str) -> None:
+        """flags: further ones of Chromium."""
+        self.flags = flags
+
     def __enter__(self) -> Self:
         assert CHROMIUM, MISSING
         assert CHROMEDRIVER, MISSING
@@ -68,6 +72,7 @@ class Browser:
             "binary": CHROMIUM,
             "args": [
                 *FLAGS,
+                *self.flags,
                 f"--user-data-dir={self.profile.name}",
                 "--window-size=1280,900",
                 "about:blank",
@@ -107,8 +112,16 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{method} {path}: {error.read().decode()[:600]}") from None
 
-    def open(self, path: Path) -> None:
-        self._call("POST", f"{self.session}/url", {"url": path.resolve().as_uri()})
+    def open(self, path: Path | str) -> None:
+        """Open a file, or an address of this machine."""
+        url = path if isinstance(path, str) else path.resolve().as_uri()
+        self._call("POST", f"{self.session}/url", {"url": url})
+
+    def type(self, selector: str, text: str) -> None:
+        """Type into a field; for a field of files, the path of one."""
+        self._call(
+            "POST", f"{self.session}/element/{self.find(selector)[ELEMENT]}/value", {"text": text}
+        )
 
     def run(self, script: str, *given: Any) -> Any:
         """What a script returns; `given` are its arguments."""

@@ -123,8 +123,10 @@ async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> 
         asked = parse_run((form.get("request") or "{}").encode())
         served = find(engine, asked.model)
         request.state.model = served.name
-        if len(form.files) != 1 or not served.takes_audio:
-            raise BadRequest(f"the model {served.name} needs one {'recording' if served.takes_audio else 'text'}")
+        if not served.takes_audio:
+            raise BadRequest(f"the model {served.name} takes text, not files; send JSON")
+        if len(form.files) != 1:
+            raise BadRequest(f"a look inside needs one file, not {len(form.files)}")
         ((_, upload),) = form.files
         names = {str(upload.path): upload.filename}
         try:

@@ -3,7 +3,7 @@
 import { Lines, Table, redraws } from "../look/look.js";
 
 const section = document.getElementById("attention");
-const visible = (token) => token.replaceAll(" ", "␣").replaceAll("\n", "↵");
+const visible = (token) => token.replace(/[ ▁]/g, "␣").replaceAll("\n", "↵");
 
 export class GrowingAttention {
   constructor() {

@@ -4,7 +4,7 @@ import { audioView, beamView, glanceView, headView, labelsView, make, nbestView,
 
 const VIEWS = [labelsView, audioView, beamView, nbestView, playbackView, headView, glanceView];
 
-/** Tabs of all views that have something to show; gives what the views share. */
+/** Tabs of all views that have something to show; gives what the views share, and how to leave them. */
 export async function showViews(place, raw, wanted = null) {
   const found = await openLook(raw);
   found.label = found.model;
@@ -47,5 +47,5 @@ export async function showViews(place, raw, wanted = null) {
   place.replaceChildren(...(views.length > 1 ? [tabs] : []), body);
   if (views.length) show(views[0].id);
   else place.append(make("p", { class: "note" }, "There is nothing to show for this input."));
-  return shared;
+  return { shared, leave: () => active?.left?.(shared) };
 }

@@ -35,7 +35,7 @@ class Page {
     at("record").addEventListener("click", () => this.record());
     at("stop").addEventListener("click", () => this.going?.abort());
     at("copy").addEventListener("click", () => this.copy());
-    at("confidence").addEventListener("change", () => this.output.confidences(at("confidence").checked));
+    at("confidence").addEventListener("change", () => this.confidences());
     at("look").addEventListener("click", () => this.look());
     at("key").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -86,7 +86,10 @@ class Page {
     this.output.clear();
     this.attention.clear();
     at("views").replaceChildren();
+    this.leave();
+    if (this.heard) URL.revokeObjectURL(this.heard.url);
     this.heard = null;
+    at("inside").querySelector(".controls").hidden = !this.generative;
     this.problem("");
     this.warn("");
     for (const id of ["inside", "output-controls"]) at(id).hidden = true;
@@ -111,6 +114,12 @@ class Page {
     }
   }
 
+  confidences() {
+    const shown = at("confidence").checked;
+    this.output.confidences(shown);
+    at("confidence-hint").hidden = !shown;
+  }
+
   /** Do something that can be stopped, and that the next such thing stops. */
   async during(action) {
     this.going?.abort();
@@ -127,6 +136,7 @@ class Page {
       if (this.going === own) {
         this.going = null;
         at("stop").hidden = true;
+        at("output-controls").hidden = !this.output.text;
         this.output.busy(false);
       }
     }
@@ -148,16 +158,17 @@ class Page {
     const prompt = this.model.task === "continue" ? input : "";
     const request = { model: this.model.name, input, ...(prefix ? { prefix } : {}) };
     return this.during(async (signal) => {
-      const kept = this.output.tokens.slice(0, place);
+      const kept = this.output.tokens.slice(0, place + 1);
       const beamless = { attention: this.model.task === "transduce" && this.model.look, alternatives: this.model.look ? ALTERNATIVES : 0 };
       this.reset();
-      this.output.tokens = kept;
-      this.output.restart(place, prompt);
+      this.output.clear(prompt);
+      this.output.kept = prefix ? kept : [];
       this.asked = request;
       for await (const [event, data] of server.stream({ ...request, ...beamless }, signal)) {
         if (event === "token") this.token(data, prompt, prefix);
         else this.finish(data, prompt);
       }
+      if (prefix) this.output.focusAt(place);
     });
   }
 
@@ -212,11 +223,17 @@ class Page {
     });
   }
 
+  /** Nothing plays on in views that are gone. */
+  leave() {
+    this.inside?.leave();
+    this.inside = null;
+  }
+
   get generative() { return ["transduce", "continue"].includes(this.model.task); }
 
   async views(found) {
-    this.shared = await showViews(at("views"), found);
-    at("inside").querySelector(".controls").hidden = !this.generative;
+    this.leave();
+    this.inside = await showViews(at("views"), found);
   }
 
   // ---------------------------------------------------------------------------------- audio
@@ -248,15 +265,14 @@ class Page {
   hear(file, name) {
     return this.during(async (signal) => {
       this.reset();
-      this.heard = { file, name };
+      this.heard = { file, name, url: URL.createObjectURL(file) };
       const request = { model: this.model.name };
       at("recorded").textContent = name;
       const output = await server.hear(file, name, this.generative ? { ...request, times: true } : request, signal);
       const player = make("audio", { controls: true, "aria-label": "Recording" });
-      player.src = URL.createObjectURL(file);
-      this.shared = null;
+      player.src = this.heard.url;
       const seek = (second) => {
-        const panel = this.shared?.audio?.[0];
+        const panel = this.inside?.shared.audio?.[0];
         if (panel) panel.seek(second);
         const sound = panel?.sound || player;
         sound.currentTime = second;

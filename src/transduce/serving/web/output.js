@@ -11,6 +11,7 @@ export class Output {
   constructor(chosen) {
     this.chosen = chosen;
     this.confident = false;
+    this.refresh = () => this.recolor();
     this.clear();
     element.addEventListener("keydown", (event) => this.pressed(event));
     panel.addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
@@ -18,17 +19,11 @@ export class Output {
 
   clear(prompt = "") {
     this.tokens = []; // {text, score, alternatives, button}
-    this.kept = [];
+    this.kept = []; // tokens of the output before, up to the one that was replaced
     this.text = "";
+    redraws.add(this.refresh);
     element.replaceChildren(...(prompt ? [make("span", { class: "prompt" }, prompt)] : []));
     this.close(false);
-  }
-
-  /** Begin anew after the first `count` tokens, which keep the alternatives they had. */
-  restart(count, prompt) {
-    const kept = this.tokens.slice(0, count);
-    this.clear(prompt);
-    this.kept = kept;
   }
 
   /** Add a token of a stream; `given`: it was asked for, not chosen by the model. */
@@ -36,16 +31,19 @@ export class Output {
     const place = this.tokens.length;
     const before = this.kept[place];
     const token = { text, score, alternatives };
-    if (given && before && before.text === text) Object.assign(token, { score: before.score, alternatives: before.alternatives });
+    const known = given && before?.alternatives.find((one) => one.text === text);
+    if (known) Object.assign(token, { score: known.score, alternatives: before.alternatives });
     token.given = given;
     this.tokens.push(token);
+    const [space] = text.match(/^\s*/);
+    this.text += text;
+    if (space && space !== text) element.append(space); // it belongs to no word
     if (!text) return;
     token.button = make("button", {
-      type: "button", class: given ? "given" : "", tabindex: this.text ? "-1" : "0", "aria-expanded": "false", "aria-controls": "alternatives",
+      type: "button", class: given ? "given" : "", tabindex: place ? "-1" : "0", "aria-expanded": "false", "aria-controls": "alternatives",
       title: given ? "As you chose" : `Probability ${percent(Math.exp(score))}`,
       onclick: () => this.open(place),
-    }, text);
-    this.text += text;
+    }, space === text ? text : text.slice(space.length));
     this.color(token);
     element.append(token.button);
   }
@@ -143,9 +141,13 @@ export class Output {
     if (back) button.focus();
   }
 
+  /** Where the keyboard goes on after a choice. */
+  focusAt(place) {
+    if (document.activeElement === document.body && this.tokens[place]?.button) this.focus(this.tokens[place].button);
+  }
+
   busy(is) {
     element.classList.toggle("busy", is);
     element.setAttribute("aria-busy", String(is));
-    redraws.add(() => this.recolor());
   }
 }

@@ -1,7 +1,7 @@
 """Serves the page: its files are in this folder, its views are those of `transduce look`.
 
-There is no build step, and the page loads nothing from elsewhere. Its Content-Security-Policy allows
-scripts, styles and connections of this server only, and no inline ones.
+There is no build step, and the page loads nothing from elsewhere. Its Content-Security-Policy
+allows scripts, styles and connections of this server only, and no inline ones.
 """
 
 from __future__ import annotations
