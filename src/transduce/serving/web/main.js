@@ -192,6 +192,8 @@ class Page {
   done(input, output, audio = false) {
     this.warn(output.warning ? `Note: ${output.warning}` : output.text ? "" : "The output is empty.");
     at("output-controls").hidden = false;
+    at("confidence").parentNode.hidden = !at("output").querySelector("button");
+    at("confidence-hint").hidden = !at("confidence").checked || at("confidence").parentNode.hidden;
     at("inside").hidden = !this.model.look;
     at("announce").textContent = `Output: ${output.text || "empty"}`;
     this.history.add({ model: this.model.name, input, output: output.text, audio });
@@ -315,7 +317,7 @@ class Page {
 
   async copy() {
     try {
-      await navigator.clipboard.writeText(this.output.text);
+      await navigator.clipboard.writeText(at("output").textContent);
       at("announce").textContent = "Copied.";
       at("copy").textContent = "Copied";
       setTimeout(() => { at("copy").textContent = "Copy"; }, 1500);
