@@ -395,3 +395,21 @@ def _flush_folder(path: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def take_lock(handle: int) -> bool:
+    """Whether a file could be locked; the lock ends with the process.
+
+    Windows and some network drives have no such locks: there it is always granted.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

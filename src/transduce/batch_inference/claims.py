@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transduce.errors import CheckpointError
+from transduce.storage import take_lock
 
 Note = Callable[[int], object]
 """Tells how many lines are done."""
@@ -34,7 +35,7 @@ def claimed(path: Path) -> Iterator[Note | None]:
             f"write to, or choose another"
         ) from None
     try:
-        if not _is_free(handle):
+        if not take_lock(handle):
             yield None
             return
 
@@ -47,20 +48,6 @@ def claimed(path: Path) -> Iterator[Note | None]:
             path.unlink()
     finally:
         os.close(handle)
-
-
-def _is_free(handle: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network drives have no locks
-        return True
-    return True
 
 
 def lines_in(path: Path) -> int:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-from transduce.data.text.files import MOST_BYTES
+from transduce.data.text.files import MOST_BYTES, open_compressed
 from transduce.errors import DataError
 from transduce.storage import expanded
 
@@ -186,7 +186,7 @@ def _keys(file: BinaryIO) -> dict[str, None]:
 def opened(path: str) -> Iterator[BinaryIO]:
     """A text file, decompressed; errors of reading become a DataError."""
     try:
-        with _open(Path(path)) as file:
+        with open_compressed(Path(path)) as file:
             yield file
     except DAMAGE as error:
         raise DataError(
@@ -195,14 +195,6 @@ def opened(path: str) -> Iterator[BinaryIO]:
         ) from None
     except OSError as error:
         raise DataError(_unreadable(path, error)) from None
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.suffix == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    if path.suffix == ".xz":
-        return cast(BinaryIO, lzma.open(path))
-    return path.open("rb")
 
 
 def _unreadable(path: str, error: OSError) -> str:

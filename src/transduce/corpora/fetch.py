@@ -18,7 +18,7 @@ from transduce.corpora.local_copy import find_local_files
 from transduce.corpora.location import FACTS, check_place, facts_of, is_intact
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError
-from transduce.storage import write_json
+from transduce.storage import take_lock, write_json
 
 OnProgress = Callable[[str, int], None]
 """Called with the file being downloaded, and the bytes received of all files."""
@@ -62,7 +62,7 @@ def _work_folder(work: Path, name: str) -> Iterator[Path]:
             f"the folder {work} cannot be made ({error.strerror}); choose another with --output"
         ) from None
     try:
-        if not _is_free(handle):
+        if not take_lock(handle):
             raise DataError(f"another process is getting {name} into {work.parent}; wait for it")
         try:
             yield work
@@ -74,21 +74,6 @@ def _work_folder(work: Path, name: str) -> Iterator[Path]:
                     folder.rmdir()
     finally:
         os.close(handle)
-
-
-def _is_free(handle: int) -> bool:
-    """Take a lock that ends with the process; Windows has no such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # some network drives have no locks
-        return True
-    return True
 
 
 def _check_space(listing: Listing, work: Path, fetched: bool) -> None:

@@ -75,7 +75,7 @@ def read_lines(
     """
     line = 0
     try:
-        with _open(locate(name, folder)) as file:
+        with open_compressed(locate(name, folder)) as file:
             # Read as binary: split at \n only, and decoding errors can name line and byte.
             for line, raw in _raw_lines(file, name, breaks, table):
                 bare = raw[:-1] if raw.endswith(b"\n") else raw
@@ -152,7 +152,8 @@ def _is_compressed(path: Path) -> bool:
         return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ\x00"))
 
 
-def _open(path: Path) -> BinaryIO:
+def open_compressed(path: Path) -> BinaryIO:
+    """The bytes of a file, decompressed by its suffix."""
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path))
     if path.suffix == ".xz":
