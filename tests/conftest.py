@@ -4,6 +4,7 @@ And each process of the tests has one thread: there is one process for each core
 """
 
 import os
+import signal
 import tempfile
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -13,3 +14,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "TRANSDUCE_TESTS_STATE" not in os.environ:
     os.environ["TRANSDUCE_TESTS_STATE"] = tempfile.mkdtemp(prefix="transduce-tests-")
 os.environ["XDG_STATE_HOME"] = os.environ["TRANSDUCE_TESTS_STATE"]
+# A shell that starts tests in the background has them, and all that they start, ignore SIGINT.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

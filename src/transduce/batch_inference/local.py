@@ -21,6 +21,7 @@ from transduce.batch_inference.job import Job, read_job
 from transduce.batch_inference.progress import Progress
 from transduce.batch_inference.shards import Shard
 from transduce.batch_inference.worker import ends_with, rotated, work
+from transduce.decoding.batch.workers import forking
 from transduce.errors import ModelError, TransduceError
 
 POLL = 0.1  # seconds
@@ -98,7 +99,8 @@ def _start(
         device = f"cuda:{number % max(1, torch.cuda.device_count())}"
     given = (str(job.folder), numbers, device, decoder, os.getpid(), writing)
     process = way.Process(target=_work, args=given, daemon=True)
-    process.start()
+    with forking():
+        process.start()
     writing.close()
     return Worker(number, process, reading)
 

@@ -11,7 +11,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 MIN_REQUESTS = 32  # requests for each process; fewer are done before a fork has paid
@@ -54,10 +56,19 @@ def run_in_workers(dealt: list[list[int]], work: Callable[[list[int]], Found]) -
     return found
 
 
+@contextmanager
+def forking() -> Iterator[None]:
+    """Python 3.12 warns of any fork while torch has threads; ours start anew in the child."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)
+        yield
+
+
 def _start(places: list[int], work: Callable[[list[int]], Found]) -> tuple[int, int]:
     reading, writing = os.pipe()
     sys.stdout.flush()
-    process = os.fork()
+    with forking():
+        process = os.fork()
     if process:
         os.close(writing)
         return process, reading

@@ -120,7 +120,7 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_
             const int64_t some = hidden - i < LANES ? hidden - i : LANES;
             Vector y = load_some(x + r * wide + i, some, 0.0f);
             switch (activation) {
-            case IS_RELU: y = higher(y, all(0.0f)); break;
+            case IS_RELU: y = higher(all(0.0f), y); break;
             case IS_GELU: y = gelu(y); break;
             default: y = silu(y);
             }

@@ -78,7 +78,7 @@ INLINE void finish_as(const int32_t then, const Ending *ending, const int32_t *s
             memcpy(&whole, sums + r * stride + i, sizeof whole);
             Vector scale = ending->scale[row + r] * scales;
             Vector y = __builtin_convertvector(whole, Vector) * scale + bias;
-            if (then == RELU) y = higher(y, all(0.0f));
+            if (then == RELU) y = higher(all(0.0f), y);
             if (then == ADD) y += load_some(ending->added + place, some, 0.0f);
             store_some(ending->y + place, y, some);
         }
@@ -113,7 +113,7 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
         for (int64_t r = 0; r < rows; r++) {
             const int64_t place = (row + r) * weight->outputs + first + i;
             Vector y = load(sums + r * stride + i) + bias;
-            if (ending->then == RELU) y = higher(y, all(0.0f));
+            if (ending->then == RELU) y = higher(all(0.0f), y);
             if (ending->then == ADD) y += load_some(ending->added + place, some, 0.0f);
             store_some(ending->y + place, y, some);
         }

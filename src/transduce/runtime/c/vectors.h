@@ -50,6 +50,7 @@ static inline Vector pick(Whole where, Vector yes, Vector no) {
     return (Vector)((where & (Whole)yes) | (~where & (Whole)no));
 }
 
+/* Where b is NaN, so is the result, on every CPU; of a NaN in a that is not so. */
 static inline Vector higher(Vector a, Vector b) {
 #if defined(__AVX512F__)
     return (Vector)_mm512_max_ps((__m512)a, (__m512)b);
@@ -92,7 +93,7 @@ static inline float highest(Vector v) {
 static inline Vector falling_exponential(Vector x) {
     /* Adding it rounds to an integer in the lowest bits; 127 is the exponent of 2^0. */
     const float magic = 12582912.0f + 127.0f;
-    x = higher(x, all(-80.0f));
+    x = higher(all(-80.0f), x);
     Vector rounded = x * 1.44269504f + magic, n = rounded - magic;
     Vector r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vector y = r * 1.9875691500e-4f + 1.3981999507e-3f;
@@ -106,7 +107,7 @@ static inline Vector falling_exponential(Vector x) {
 
 /* e^x up to e^88. */
 static inline Vector exponential(Vector x) {
-    return falling_exponential(-higher(-x, all(-88.0f)));
+    return falling_exponential(-higher(all(-88.0f), -x));
 }
 
 static inline float dot(const float *a, const float *b, int64_t count) {
