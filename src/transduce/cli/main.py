@@ -16,9 +16,10 @@ from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.batch import batch
 from transduce.cli.commands.compare import compare
+from transduce.cli.commands.convert.export import export
+from transduce.cli.commands.convert.import_ import import_
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
-from transduce.cli.commands.export import export
 from transduce.cli.commands.look import look
 from transduce.cli.commands.prompts import prompts
 from transduce.cli.commands.recipes import check, recipes
@@ -49,13 +50,14 @@ for command in (
     evaluate,
     compare,
     ablate,
+    import_,
     export,
     serve,
     align,
     check,
     recipes,
 ):
-    app.command()(command)
+    app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 
 

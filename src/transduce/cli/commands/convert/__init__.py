@@ -1,0 +1,1 @@
+"""Commands that turn models of one form into another."""

@@ -1,0 +1,24 @@
+"""The command import: a model of another toolkit becomes a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def import_(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A folder or file of another toolkit.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option(help="The model folder to write.")],
+) -> None:
+    """Import a model of another toolkit (Hugging Face, CTranslate2, fairseq)."""
+    from transduce.interop.imports.registry import import_model
+
+    model, kind = import_model(source, output)
+    parameters = sum(weight.numel() for weight in model.network.parameters())
+    print(f"{source}: {kind}, {parameters:,} parameters.")
+    print(f'The model is in {output}. Try:\n  transduce run {output} "..."')

@@ -1,0 +1,1 @@
+"""Models of other toolkits as model folders of ours; one module for each format."""

@@ -1,0 +1,60 @@
+"""The formats that can be imported, and which of them a source is in."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Protocol
+
+from transduce.checksums import list_files
+from transduce.errors import ModelError
+from transduce.storage import make_folder, temporary_folder
+from transduce.tasks.model import Model
+
+# Asked in this order; each is a module of this package with the functions of `Format`.
+FORMATS: tuple[str, ...] = ()
+
+
+class Format(Protocol):
+    """A module that reads the models of one toolkit."""
+
+    NAME: str
+    """As it is told to a user, such as "Marian, of Hugging Face"."""
+
+    def recognises(self, source: Path) -> bool:
+        """Whether a folder or file is in this format; reads as little as possible."""
+        ...
+
+    def read(self, source: Path) -> Model:
+        """The model. Raises ModelError, with the reason, for what we have no equal of."""
+        ...
+
+
+def find_format(source: Path) -> Format:
+    """The format of a folder or file. Raises ModelError where it is none that we know."""
+    if not source.exists():
+        raise ModelError(f"there is no file or folder {source}")
+    for name in FORMATS:
+        found: Format = importlib.import_module(f"transduce.interop.imports.{name}")  # type: ignore[assignment]
+        if found.recognises(source):
+            return found
+    raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")
+
+
+def import_model(source: Path, output: Path) -> tuple[Model, str]:
+    """Write the model of another toolkit as a model folder; the model, and what it was.
+
+    Raises ModelError where there is something already, and for what cannot be imported.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ModelError(f"{output} is not empty; give another --output")
+    found = find_format(source)
+    model = found.read(source)
+    make_folder(output.parent)
+    with temporary_folder(output.parent) as work:
+        model.save(work / "model")
+        list_files(work / "model")
+        if output.is_dir():
+            output.rmdir()
+        (work / "model").replace(output)
+    return model, found.NAME
