@@ -15,7 +15,7 @@ def import_(
     *,
     output: Annotated[Path, typer.Option(help="The model folder to write.")],
 ) -> None:
-    """Import a model of another toolkit (Hugging Face, CTranslate2, fairseq)."""
+    """Import a model of another toolkit."""
     from transduce.interop.imports.registry import import_model
 
     model, kind = import_model(source, output)
