@@ -115,38 +115,41 @@ def walk() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
             history_RT = history_RT[index_R]
 
 
-def expected(network: EncoderDecoder, history_RT: Tensor) -> Tensor:
-    """By teacher forcing in float64, the log-probabilities_RV after the last token."""
+@torch.inference_mode()
+def expected(network: EncoderDecoder) -> list[Tensor]:
+    """By teacher forcing in float64, the log-probabilities_RV after each step."""
     exact = deepcopy(network).double()
     source_BS, lengths_B = source()
-    rows_R = history_RT[:, 0]
-    features_RTD = exact(source_BS[rows_R], lengths_B[rows_R], history_RT[:, 1:])
-    return exact.head(features_RTD[:, -1]).log_softmax(dim=-1)
+    found = []
+    for _, history_RT, _ in walk():
+        rows_R = history_RT[:, 0]
+        features_RTD = exact(source_BS[rows_R], lengths_B[rows_R], history_RT[:, 1:])
+        found.append(exact.head(features_RTD[:, -1]).log_softmax(dim=-1))
+    return found
 
 
-def check(steps: Any, network: EncoderDecoder, near: float) -> None:
-    state: DecoderState = steps.start(*source())
-    for tokens_R, history_RT, index_R in walk():
-        found_RV, state = steps.step(tokens_R, state)
-        expected_RV = expected(network, history_RT)
-        apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
-        assert apart < near
-        if index_R is not None:
-            state.reorder(index_R)
+def check(expected: list[Tensor], near: float, *runtimes: Any) -> None:
+    for steps in runtimes:
+        state: DecoderState = steps.start(*source())
+        for (tokens_R, _, index_R), expected_RV in zip(walk(), expected, strict=True):
+            found_RV, state = steps.step(tokens_R, state)
+            apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
+            assert apart < near
+            if index_R is not None:
+                state.reorder(index_R)
 
 
 @pytest.mark.parametrize("options", TRANSFORMERS, ids=told)
 @torch.inference_mode()
 def test_transformers_in_float32(options: dict[str, Any]) -> None:
     network = transformer(**options)
-    check(network, network, NEAR["float32"])
-    check(FlatSteps(network), network, NEAR["float32"])
-    check(Slots(network), network, NEAR["float32"])
+    right = expected(network)
+    check(right, NEAR["float32"], network, FlatSteps(network), Slots(network))
     if library() is not None:
         ours = steps_of(packed(network, "float32"))
         # A head narrower than the states is left to torch.
         assert isinstance(ours, FlatSteps if "combine" in options else CTransformerSteps)
-        check(ours, network, NEAR["float32"])
+        check(right, NEAR["float32"], ours)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
@@ -155,16 +158,14 @@ def test_transformers_in_float32(options: dict[str, Any]) -> None:
 def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
     network = transformer(**options)
     few = packed(network, kind)
-    check(few, network, NEAR[kind])
-    check(FlatSteps(few), network, NEAR[kind])
-    check(steps_of(few), network, NEAR[kind])
+    check(expected(network), NEAR[kind], few, FlatSteps(few), steps_of(few))
 
 
 @pytest.mark.parametrize("options", TRANSFORMERS[::2], ids=told)
 @torch.inference_mode()
 def test_transformers_as_graphs_of_onnx(options: dict[str, Any]) -> None:
     network = transformer(**options)
-    check(Graphs(network), network, NEAR["float32"])
+    check(expected(network), NEAR["float32"], Graphs(network))
 
 
 @needs_c
@@ -173,10 +174,9 @@ def test_transformers_as_graphs_of_onnx(options: dict[str, Any]) -> None:
 def test_recurrent_decoders(options: dict[str, Any]) -> None:
     encoder = {"kind": "recurrent", "cell": options["cell"], "layers": options["layers"]}
     network = made({"width": 20, "encoder": encoder, "decoder": options})
-    check(network, network, NEAR["float32"])
     ours = steps_of(packed(network, "float32"))
     assert isinstance(ours, CRecurrentSteps)
-    check(ours, network, NEAR["float32"])
+    check(expected(network), NEAR["float32"], network, ours)
 
 
 @needs_c
