@@ -93,8 +93,8 @@ def test_check_finds_the_data_fit(command: Command, task: Path) -> None:
         pytest.param("gru-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("rnn-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("peephole-attention", 90.0, marks=pytest.mark.slow),
-        ("lstm-seq2seq", 80.0),
-        ("convolutional-small", 90.0),
+        pytest.param("lstm-seq2seq", 80.0, marks=pytest.mark.slow),
+        pytest.param("convolutional-small", 90.0, marks=pytest.mark.slow),
     ],
 )
 def test_other_families_learn_it_too(task: Path, tmp_path: Path, preset: str, least: float) -> None:

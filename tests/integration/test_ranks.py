@@ -151,7 +151,7 @@ def alone(task: Path, place: Path) -> Path:
     return finish(task, place / "alone", 1, EXACT)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_any_number_of_processes_learns_the_same(
     task: Path, place: Path, alone: Path, count: int
 ) -> None:
@@ -196,7 +196,10 @@ def half(task: Path, place: Path) -> Path:
     return finish(task, place / "half", 2, [*EXACT, "train.steps=6"])
 
 
-@pytest.mark.parametrize(("count", "more"), [(1, []), (3, []), (2, ["train.fsdp=true"])])
+@pytest.mark.parametrize(
+    ("count", "more"),
+    [(1, []), pytest.param(3, [], marks=pytest.mark.slow), (2, ["train.fsdp=true"])],
+)
 def test_a_state_goes_on_with_any_number(
     task: Path, half: Path, alone: Path, tmp_path: Path, count: int, more: list[str]
 ) -> None:
