@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -15,16 +14,13 @@ from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
 from transduce.serving.models import Served
-from transduce.serving.request import parse_align, parse_run
+from transduce.serving.protocols.answers import json_response, to_json
+from transduce.serving.request import parse_align, parse_run, read_body
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.uploads import receive_form
 
 PREFIXES = ("/api/", "/health", "/ready", "/metrics")
 OPEN = frozenset({"/health", "/ready", "/metrics"})
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
 def error(failure: ServiceError, request_id: str) -> Response:
@@ -83,9 +79,9 @@ async def _answer(
 ) -> Response:
     if request.headers.get("content-type", "").startswith("multipart/"):
         return await _answer_upload(engine, settings, request, task)
-    asked = parse_run(await request.body())
+    asked = parse_run(await read_body(request))
     served = find(engine, asked.model, task)
-    request.state.model = served.name
+    request.scope["state"]["model"] = served.name
     if asked.stream:
         events = engine.stream(
             served, asked.one_input(), alternatives=asked.alternatives, **asked.settings
@@ -97,9 +93,9 @@ async def _answer(
 
 async def _align(engine: Engine, request: Request) -> Response:
     """Teacher forcing: the log-probability of each token of a target, and its attention."""
-    asked = parse_align(await request.body())
+    asked = parse_align(await read_body(request))
     served = find(engine, asked.model, "transduce")
-    request.state.model = served.name
+    request.scope["state"]["model"] = served.name
     scores = await engine.score(served, asked.inputs, asked.targets)
     found = []
     for score in scores:
@@ -115,14 +111,14 @@ async def _align(engine: Engine, request: Request) -> Response:
 async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> Response:
     """What the page of `transduce look` shows of one input, as JSON."""
     if not request.headers.get("content-type", "").startswith("multipart/"):
-        asked = parse_run(await request.body())
+        asked = parse_run(await read_body(request))
         served = find(engine, asked.model)
-        request.state.model = served.name
+        request.scope["state"]["model"] = served.name
         return json_response(await engine.inspect(served, asked.one_input(), **asked.settings))
     async with receive_form(request, settings.limits) as form:
         asked = parse_run((form.get("request") or "{}").encode())
         served = find(engine, asked.model)
-        request.state.model = served.name
+        request.scope["state"]["model"] = served.name
         if not served.takes_audio:
             raise BadRequest(f"the model {served.name} takes text, not files; send JSON")
         if len(form.files) != 1:
@@ -144,7 +140,7 @@ async def _answer_upload(
     async with receive_form(request, settings.limits) as form:
         asked = parse_run((form.get("request") or "{}").encode())
         served = find(engine, asked.model, task)
-        request.state.model = served.name
+        request.scope["state"]["model"] = served.name
         inputs = [upload.path for _, upload in form.files]
         if not inputs:
             raise BadRequest("the form has no file")
@@ -208,7 +204,7 @@ def event_stream(served: Served, events: AsyncIterator[StepEvent]) -> StreamingR
 
 
 def server_sent(event: str, value: Any) -> bytes:
-    return b"event: " + event.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+    return b"event: " + event.encode() + b"\ndata: " + to_json(value) + b"\n\n"
 
 
 def _token(event: StepEvent) -> dict[str, Any]:

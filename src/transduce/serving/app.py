@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import inspect
 import math
 import sys
 import time
 import traceback
 from collections.abc import Collection, Sequence
 from importlib.util import find_spec
+from random import Random
 from typing import Any, Protocol, cast
-from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from transduce.errors import TransduceError
@@ -84,6 +85,15 @@ class Service:
             [route for protocol in protocols for route in protocol.routes(engine, settings)],
             redirect_slashes=False,
         )
+        # Most requests are for one of these; the router would try one route after the other.
+        self._exact = {
+            (method, route.path): route.endpoint
+            for route in reversed(self._router.routes)
+            if isinstance(route, Route) and "{" not in route.path
+            for method in route.methods or ()
+            if inspect.iscoroutinefunction(route.endpoint)
+        }
+        self._ids = Random()
         self._prefixes = sorted(
             ((prefix, protocol) for protocol in protocols for prefix in protocol.PREFIXES),
             key=lambda pair: -len(pair[0]),
@@ -134,6 +144,11 @@ class Service:
                 await self._respond(exchange, scope, Response(status_code=204))
                 return
             self._admit(scope, exchange)
+            endpoint = self._exact.get((scope["method"], scope["path"]))
+            if endpoint is not None:
+                response = await endpoint(Request(scope, exchange.receive, exchange.send))
+                await response(scope, exchange.receive, exchange.send)
+                return
             scope["app"] = self  # so that the router raises what it does not find
             await self._router(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
@@ -151,6 +166,10 @@ class Service:
             if exchange.status:  # the answer has begun; end the connection
                 raise
             await self._respond(exchange, scope, self._shaped(scope["path"], failure, exchange.id))
+
+    def new_id(self) -> str:
+        """An id for a request: unique, not secret."""
+        return f"{self._ids.getrandbits(128):032x}"
 
     def _admit(self, scope: Scope, exchange: _Exchange) -> None:
         """Check what needs no look at the body."""
@@ -211,7 +230,7 @@ class _Exchange:
     """One request and its response, as seen between the server and the routes."""
 
     def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-        self.id = uuid4().hex
+        self.id = service.new_id()
         self.status = 0
         self.received = self.sent = 0
         self.left = False

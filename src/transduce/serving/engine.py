@@ -120,14 +120,14 @@ class Engine:
         return page
 
     async def _whole(self, job: Job) -> list[Any]:
+        late = Timeout(
+            f"the request was not done within {self.limits.seconds:g} s; send less at once"
+        )
+        timer = job.loop.call_later(self.limits.seconds, job.expire, late)
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                return await job.future
-        except TimeoutError:
-            raise Timeout(
-                f"the request was not done within {self.limits.seconds:g} s; send less at once"
-            ) from None
+            return await job.future
         finally:
+            timer.cancel()
             self._close(job)
 
     def stream(

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from transduce.serving.errors import BadRequest, TooLarge
 from transduce.serving.limits import Limits
+from transduce.serving.request import read_body
 
 MAX_PARTS = 1000
 FIELD_BYTES = 1 << 20
@@ -58,7 +59,7 @@ async def receive_form(request: Request, limits: Limits) -> AsyncIterator[Form]:
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     if kind == b"application/x-www-form-urlencoded":
-        body = await request.body()
+        body = await read_body(request)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=10_000)
         except (UnicodeDecodeError, ValueError):

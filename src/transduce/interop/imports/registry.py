@@ -35,7 +35,7 @@ def find_format(source: Path) -> Format:
     if not source.exists():
         raise ModelError(f"there is no file or folder {source}")
     for name in FORMATS:
-        found: Format = importlib.import_module(f"transduce.interop.imports.{name}")  # type: ignore[assignment]
+        found: Format = importlib.import_module(f"transduce.interop.imports.{name}")
         if found.recognises(source):
             return found
     raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")

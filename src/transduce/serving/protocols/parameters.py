@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from transduce.serving.errors import BadRequest
+from transduce.serving.request import read_body
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -143,21 +144,21 @@ def parse_form(text: str, repeated: Collection[str] = ()) -> dict[str, Any]:
 
 async def read_json(request: Request) -> Parameters:
     """The parameters of a JSON body."""
-    return Parameters(parse_json(await request.body()))
+    return Parameters(parse_json(await read_body(request)))
 
 
 async def read_any(request: Request, repeated: Collection[str] = ()) -> Parameters:
     """The parameters of a JSON body; or of a form and the query string together."""
     kind = content_type(request)
     if kind == JSON or kind.endswith("+json"):
-        return Parameters(parse_json(await request.body()))
+        return Parameters(parse_json(await read_body(request)))
     fields = parse_form(request.url.query, repeated)
     if kind == "multipart/form-data":
         async with request.form(max_files=0) as form:
             fields |= {name: value for name, value in form.items() if isinstance(value, str)}
     else:
         try:
-            body = (await request.body()).decode("utf-8")
+            body = (await read_body(request)).decode("utf-8")
         except UnicodeDecodeError:
             raise ParameterError("the body is not UTF-8 text") from None
         if kind == FORM or not kind:

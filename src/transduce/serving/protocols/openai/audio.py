@@ -57,7 +57,7 @@ class Audio:
             form = await stack.enter_async_context(receive_form(request, self.engine.limits))
             asked = Parameters(_fields(form), typed=False)
             served = find_model(self.engine.catalogue, asked.text("model"))
-            request.state.model = served.name
+            request.scope["state"]["model"] = served.name
             kind = _check(served, asked, task)
             upload = form.file("file")
             if upload is None:

@@ -57,7 +57,7 @@ class Chat:
     async def create(self, request: Request) -> Response:
         asked = await read_json(request)
         served = find_model(self.engine.catalogue, asked.text("model"))
-        request.state.model = served.name
+        request.scope["state"]["model"] = served.name
         if served.takes_audio or served.task not in ("transduce", "continue"):
             raise BadRequest(
                 f"{served.name} does not turn text into text, so it cannot chat; its task is "

@@ -117,7 +117,7 @@ class Completions:
     async def create(self, request: Request) -> Response:
         parameters = await read_json(request)
         asked = self._asked(parameters)
-        request.state.model = asked.served.name
+        request.scope["state"]["model"] = asked.served.name
         head = {
             "id": new_id("cmpl"),
             "object": "text_completion",
