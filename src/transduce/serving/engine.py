@@ -58,6 +58,7 @@ class Engine:
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
         self._speed = Speed(self.limits.batch_tokens)
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._quick: dict[Any, Plan] = {}
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
         self._open: set[Job] = set()
@@ -242,7 +243,15 @@ class Engine:
         watched: tuple[int, bool] | None,
         call: str,
     ) -> Plan:
-        """Settings that were checked once are remembered."""
+        """Settings that were checked once are remembered, under what is quickest to compute."""
+        values = settings.values()
+        try:
+            quick: Any = (served.name, watched, call, *settings.items(), *map(type, values))
+            known = self._quick.get(quick)
+        except TypeError:  # a list among them
+            quick = known = None
+        if known is not None:
+            return known
         plan = plan_of(served, settings, watched, self.catalogue, call)
         known = self._plans.get(plan.key)
         if known is None:
@@ -250,6 +259,9 @@ class Engine:
             self._plans[plan.key] = known = plan
             if len(self._plans) > PLANS:
                 self._plans.popitem(last=False)
+                self._quick.clear()
+        if quick is not None:
+            self._quick[quick] = known
         return known
 
     def _now_loop(self) -> asyncio.AbstractEventLoop:
