@@ -133,11 +133,13 @@ class Ours(Engine):
     def _on_gpu(self, wish: Wish) -> Callable[[], Any]:
         """The pool of slots takes all sentences at once, and sees to batches itself."""
         from transduce.decoding.batch.decode import Request
+        from transduce.decoding.cuda.pool import Search
         from transduce.decoding.cuda.slots import Job
 
         bounds, least = self._bounds(wish.exact), wish.exact or 0
         jobs = [Job(source, bounds.limit(Request(source), 0)) for source in wish.sources]
-        return lambda: self.slots.run(jobs, wish.beam, nbest=1, length_penalty=1.0, least=least)
+        settings = Search(wish.beam, 1, 1.0, least)
+        return lambda: self.slots.run(jobs, settings)
 
     def _on_cpu(self, wish: Wish) -> Callable[[], Any]:
         """What `Transducer.run` does once text is tokens."""

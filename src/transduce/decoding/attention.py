@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from transduce.decoding.batch.decode import pack
+from transduce.decoding.batch.packing import pack
 from transduce.models.lens import Recorder
 from transduce.models.lens.parts import LOGITS, NEXT_TOKEN
 

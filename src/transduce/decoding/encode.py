@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transduce.data.batches.batch import collate
-from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.batch.decode import PLACES
+from transduce.decoding.batch.packing import pack
 from transduce.models.memory import Memory
 
 

@@ -24,7 +24,8 @@ from typing import Any
 
 from transduce.cores import count_cores
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, UNKNOWN, Tokens
-from transduce.decoding.batch.decode import BatchDecoder, Request, pack, pack_evenly
+from transduce.decoding.batch.decode import BatchDecoder, Request
+from transduce.decoding.batch.packing import pack, pack_evenly
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings

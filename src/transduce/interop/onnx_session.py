@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce.cores import count_cores
 from transduce.data.batches.batch import collate
-from transduce.decoding.batch.decode import PLACES, BatchDecoder, Request, pack
+from transduce.decoding.batch.decode import PLACES, BatchDecoder, Request
+from transduce.decoding.batch.packing import pack
 from transduce.decoding.engine import Rows
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.errors import ModelError

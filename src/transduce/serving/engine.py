@@ -15,15 +15,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from transduce.decoding.output import Output, Score
-from transduce.errors import TransduceError
 from transduce.serving.batch import Batch
+from transduce.serving.continuous import ContinuousBatch, is_plain, joins
 from transduce.serving.errors import (
     BadRequest,
     Overloaded,
-    ServiceError,
     Timeout,
     TooLarge,
     Unready,
+    as_service_error,
 )
 from transduce.serving.jobs import (
     CONSTRAINTS,
@@ -38,8 +38,8 @@ from transduce.serving.jobs import (
     plan_of,
 )
 from transduce.serving.limits import Limits
-from transduce.serving.metrics import Metrics
 from transduce.serving.models import Catalogue, Served
+from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.work import Speed, WorkEstimate
 
 PLANS = 256  # settings that are remembered as valid
@@ -296,14 +296,23 @@ class Engine:
                 if not self._waiting:
                     return
                 self._batch = batch = self._take()
-            self._decode(batch)
+            if not self._decode_continuously(batch):
+                self._decode(batch)
 
     def _take(self) -> Batch:
-        """The next batch: one input of each request in turn, so that a long one holds up none."""
+        """The next batch, of the request that has waited longest and others like it."""
         plan = self._waiting[0].plan
-        turn = [job for job in self._waiting if job.plan is plan]
-        gpu = plan.served.model.device.type != "cpu"
-        room = float(self.limits.batch_tokens_on_gpu if gpu else self.limits.batch_tokens)
+        return Batch(plan, self._entries(plan, self._room(plan)))
+
+    def _room(self, plan: Plan) -> float:
+        limits = self.limits
+        return limits.batch_tokens_on_gpu if _is_gpu(plan) else limits.batch_tokens
+
+    def _entries(
+        self, plan: Plan, room: float, wanted: Callable[[Job], bool] | None = None
+    ) -> list[tuple[Job, int]]:
+        """Inputs that wait: one of each request in turn, so that a long one holds up none."""
+        turn = [job for job in self._waiting if job.plan is plan and (not wanted or wanted(job))]
         taken: list[tuple[Job, int]] = []
         now = time.monotonic()
         while turn:
@@ -319,7 +328,41 @@ class Engine:
             if job.next < len(job.costs):
                 turn.append(job)
         self._waiting = [job for job in self._waiting if job.next < len(job.costs)]
-        return Batch(plan, taken)
+        return taken
+
+    def _more(self, plan: Plan, under_way: float) -> list[tuple[Job, int]]:
+        """What may join a continuous batch; nothing where another kind of request is next."""
+        with self._condition:
+            room = self._room(plan) - under_way
+            first = self._waiting[0] if self._waiting else None
+            if first is None or first.plan is not plan or not joins(first) or room <= 0:
+                return []
+            return self._entries(plan, room, joins)
+
+    def _decode_continuously(self, batch: Batch) -> bool:
+        """On a GPU, with new requests as they arrive; False where that is not possible."""
+        if not _is_gpu(batch.plan) or not is_plain(batch):
+            return False
+        begun = time.monotonic()
+
+        def deliver(found: list[tuple[tuple[Job, int], Output]]) -> None:
+            nonlocal begun
+            part, outputs = Batch(batch.plan, [one for one, _ in found]), [o for _, o in found]
+            now = time.monotonic()
+            self._finish(part, outputs, now - begun)
+            begun = now
+
+        growing = ContinuousBatch(batch, self._more, deliver)
+        with self._condition:
+            self._batch = growing
+        try:
+            return growing.decode()
+        except Exception:  # which request it is shows when they are decoded as batches
+            with self._condition:
+                self._batch = rest = growing.unfinished
+            if rest.entries:
+                self._decode(rest)
+            return True
 
     def _decode(self, batch: Batch) -> None:
         start = time.monotonic()
@@ -331,14 +374,16 @@ class Engine:
                     self._batch = batch.of(job)
                     self._decode(self._batch)
             else:
-                self._post(jobs[0].fail, _as_service_error(error))
+                self._post(jobs[0].fail, as_service_error(error))
             return
-        seconds = time.monotonic() - start
+        self._finish(batch, outputs, time.monotonic() - start)
+
+    def _finish(self, batch: Batch, outputs: Sequence[Result], seconds: float) -> None:
         self._speed.add(batch.cost, seconds)
         self._work[batch.plan.served.name].learn(batch, outputs)
         self._post(self._deliver, batch, outputs)
 
-    def _deliver(self, batch: Batch, outputs: list[Result]) -> None:
+    def _deliver(self, batch: Batch, outputs: Sequence[Result]) -> None:
         now = time.monotonic()
         for (job, place), output in zip(batch.entries, outputs, strict=True):
             job.deliver(place, output, now)
@@ -350,12 +395,5 @@ class Engine:
             self._loop.call_soon_threadsafe(call, *values)
 
 
-def _as_service_error(error: Exception) -> ServiceError:
-    """A user's mistake is a bad request; anything else is ours, and its text stays in the log."""
-    if isinstance(error, ServiceError):
-        return error
-    if isinstance(error, TransduceError):
-        return BadRequest(str(error))
-    failure = ServiceError(500, "the model failed on this request", "internal_error")
-    failure.__cause__ = error
-    return failure
+def _is_gpu(plan: Plan) -> bool:
+    return plan.served.model.device.type != "cpu"

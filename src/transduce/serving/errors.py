@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from transduce.errors import TransduceError
+
 
 class ServiceError(Exception):
     """An answer other than success: a status, a sentence, and a code for programs."""
@@ -54,3 +56,14 @@ class Unready(ServiceError):
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(503, message, "unready", retry_after)
+
+
+def as_service_error(error: Exception) -> ServiceError:
+    """A user's mistake is a bad request; anything else is ours, and its text stays in the log."""
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, TransduceError):
+        return BadRequest(str(error))
+    failure = ServiceError(500, "the model failed on this request", "internal_error")
+    failure.__cause__ = error
+    return failure

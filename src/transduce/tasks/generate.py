@@ -19,6 +19,7 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.cuda.feed import decode_feed
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output
 from transduce.decoding.score.given import ATTENTION_TO_SOURCE
@@ -33,11 +34,17 @@ from transduce.tasks.compatibility import (
     check_language_model,
 )
 from transduce.tasks.model import Model, check_sources, inference
-from transduce.tasks.observer import IncrementalText, RunObserver, TokenSteps
+from transduce.tasks.observer import (
+    NO_OUTPUT,
+    FeedOfJobs,
+    IncrementalText,
+    RunObserver,
+    SourceFeed,
+    TokenSteps,
+)
 from transduce.tasks.search_copies import SearchCopies
 
 Ids = list[list[int]]
-NO_OUTPUT = "no output was found that satisfies all constraints"
 
 
 class GenerativeModel(SearchCopies):
@@ -158,6 +165,20 @@ class GenerativeModel(SearchCopies):
                 ]
             )
         return outputs
+
+    def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
+        """Decode sources as they arrive, until there are none: each as soon as a slot of the GPU is
+        free, while others go on. False, and nothing is done, where these settings or this device
+        have no such search."""
+        if self.engine or self._lenses:
+            return False
+        task = self._task(self._settings(settings), ())
+        chosen = task.fast_settings
+        if task.fast is None or chosen is None:
+            return False
+        with inference(self):
+            decode_feed(task.fast, FeedOfJobs(self, task, feed), chosen)
+        return True
 
     def stream(
         self,

@@ -7,7 +7,7 @@ the outputs are those of a run without it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.decoding.batch.decode import BatchDecoder, Request
+from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.cuda.slots import Job
+from transduce.decoding.output import Output
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.search.observer import ChosenToken, SearchObserver
+
+NO_OUTPUT = "no output was found that satisfies all constraints"
 
 
 class Generative(Protocol):
@@ -31,6 +37,10 @@ class Generative(Protocol):
     def _attention(
         self, sources: list[list[int]], found: list[list[Hypothesis]]
     ) -> dict[int, NDArray[np.float32]]: ...
+
+    def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]: ...
+
+    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output: ...
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,61 @@ class PartObserver(RunObserver):
 
     def token(self, source: int, step: TokenStep) -> None:
         self.whole.token(self.sources[source], step)
+
+
+class SourceFeed(Protocol):
+    """Sources that arrive while others are being decoded, under numbers of the feed's own."""
+
+    def more(self) -> Sequence[tuple[int, str]]:
+        """The sources that have arrived since it was last asked."""
+        ...
+
+    def cancelled(self) -> Collection[int]:
+        """The sources whose outputs are no longer needed."""
+        ...
+
+    def done(self, found: list[tuple[int, Output]]) -> None:
+        """The outputs of some sources."""
+        ...
+
+
+class FeedOfJobs:
+    """Turns the sources of a feed into jobs of the search, and hypotheses into outputs."""
+
+    def __init__(self, model: Generative, task: BatchDecoder, feed: SourceFeed) -> None:
+        self.model, self.task, self.feed = model, task, feed
+        self.sources: dict[int, tuple[str, list[int], str]] = {}
+
+    def more(self) -> list[tuple[int, Job]]:
+        arrived = self.feed.more()
+        if not arrived:
+            return []
+        encoded, warnings = self.model._encode([source for _, source in arrived])
+        jobs, empty = [], []
+        for place, ((number, source), ids) in enumerate(zip(arrived, encoded, strict=True)):
+            if len(ids):
+                self.sources[number] = (source, ids, warnings.get(place, ""))
+                jobs.append((number, self.task.job(Request(ids))))
+            else:
+                empty.append((number, Output("", 0.0)))
+        if empty:
+            self.feed.done(empty)
+        return jobs
+
+    def cancelled(self) -> Collection[int]:
+        return self.feed.cancelled()
+
+    def done(self, found: list[tuple[int, list[Hypothesis]]]) -> None:
+        outputs = []
+        for number, hypotheses in found:
+            source, ids, warning = self.sources.pop(number)
+            output = self.model._output(source, ids, hypotheses) if hypotheses else None
+            if output is None:
+                output = Output("", NEVER, warning=NO_OUTPUT)
+            elif warning:
+                output = replace(output, warning=warning)
+            outputs.append((number, output))
+        self.feed.done(outputs)
 
 
 class IncrementalText:

@@ -13,9 +13,14 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from served import Held, Running, serving, until
 from tiny_models import SOURCES, tiny
+from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.cuda.slots import Slots
+from transduce.serving import engine
+from transduce.serving.continuous import ContinuousBatch
 from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
@@ -343,3 +348,73 @@ def test_models_of_every_task(fixture_models: dict[str, str]) -> None:
         refused = server.post("/api/run", {"model": "classify", "input": "good", "beam": 3})
         assert refused.status_code == 400
         assert "beam is not a setting" in refused.json()["error"]["message"]
+
+
+def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, own = tiny(), tiny()
+    for one in (model, own):
+        one.network.double()
+    search = CudaSearch(model.network, torch.float64)
+    monkeypatch.setattr(model, "_fast_search", lambda: search)
+    monkeypatch.setattr(engine, "_is_gpu", lambda _: True)
+    batches: list[int] = []
+    monkeypatch.setattr(model, "run", lambda texts, **_: batches.append(len(texts)))
+    joined: list[tuple[ContinuousBatch, int]] = []
+    arrived, go = threading.Event(), Slots.go
+
+    def slow(slots: Slots) -> list[bool]:
+        arrived.wait(10)  # the first has begun; the others come now
+        return go(slots)
+
+    more = ContinuousBatch.more
+
+    def counted(self: ContinuousBatch) -> Any:
+        found = more(self)
+        joined.append((self, len(found)))
+        return found
+
+    monkeypatch.setattr(Slots, "go", slow)
+    monkeypatch.setattr(ContinuousBatch, "more", counted)
+
+    async def ask(running: Running) -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=running.url, timeout=60, trust_env=False) as client:
+            first = asyncio.ensure_future(
+                client.post("/api/run", json={"input": TEXTS[0], "beam": 2})
+            )
+            await asyncio.to_thread(until, lambda: bool(joined), "the first request")
+            rest = [
+                asyncio.ensure_future(client.post("/api/run", json={"input": text, "beam": 2}))
+                for text in TEXTS[1:]
+            ]
+            await asyncio.to_thread(until, lambda: running.engine.waiting == len(rest), "the rest")
+            arrived.set()
+            return await asyncio.gather(first, *rest)
+
+    with serving({"tiny": model}) as running:
+        answers = asyncio.run(ask(running))
+    expected = own.run(TEXTS, beam=2)
+    for answer, output in zip(answers, expected, strict=True):
+        same(answer.json()["outputs"][0], json.loads(json.dumps(output.to_json())))
+    assert batches == []  # none had to wait for a batch of its own
+    assert joined[0][1] == 1
+    assert sum(count for batch, count in joined if batch is joined[0][0]) == len(TEXTS)
+
+
+def test_a_failure_among_slots_harms_its_own_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny()
+    monkeypatch.setattr(engine, "_is_gpu", lambda _: True)
+
+    def fails(feed: Any, **_: Any) -> bool:
+        feed.more()
+        raise RuntimeError("the device was lost")
+
+    monkeypatch.setattr(model, "run_feed", fails)
+    with serving({"tiny": model}) as running:
+        answer = httpx.post(
+            f"{running.url}/api/run", json={"inputs": TEXTS[:2]}, timeout=60, trust_env=False
+        )
+    assert [one["text"] for one in answer.json()["outputs"]] == [
+        one.text for one in tiny().run(TEXTS[:2])
+    ]

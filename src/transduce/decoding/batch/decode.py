@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import UNKNOWN
+from transduce.decoding.batch.packing import pack, pack_evenly
 from transduce.decoding.batch.workers import Found, run_in_workers, shares, worth_forking
 from transduce.decoding.constraints.constraint import (
     AllowedTokens,
@@ -25,7 +25,7 @@ from transduce.decoding.constraints.constraint import (
     WatchableAttention,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.cuda.pool import CudaSearch, Search
 from transduce.decoding.cuda.slots import Job
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
@@ -184,6 +184,24 @@ class BatchDecoder:
         found: list[list[search.Hypothesis]],
     ) -> list[int]:
         """Run the CUDA graph search where it applies; returns the remaining requests."""
+        chosen = self.fast_settings
+        if self.fast is None or chosen is None:
+            return places
+        if self.observer is not None and self.observer.wanted:
+            return places  # tokens are not known one by one
+        plain = [place for place in places if requests[place].plain]
+        try:
+            every = self.fast.run([self.job(requests[place]) for place in plain], chosen)
+        except torch.OutOfMemoryError:
+            self.fast.free()
+            return places
+        for place, hypotheses in zip(plain, every, strict=True):
+            found[place] = hypotheses
+        return [place for place in places if not requests[place].plain]
+
+    @property
+    def fast_settings(self) -> Search | None:
+        """The settings of the CUDA graph search; None where it does not apply."""
         settings = self.settings
         shaped = (
             settings.draws
@@ -192,25 +210,14 @@ class BatchDecoder:
             or settings.no_repeat_ngram
         )
         if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
-            return places
-        if self.observer is not None and self.observer.wanted:
-            return places  # tokens are not known one by one
-        plain = [place for place in places if requests[place].plain]
-        least = settings.min_length
-        jobs = [
-            Job(requests[place].source, self.bounds.limit(requests[place], least))
-            for place in plain
-        ]
-        power = settings.length_penalty or 0.0
-        try:
-            # The minimum length includes END here.
-            every = self.fast.run(jobs, settings.hypotheses, settings.nbest, power, least + 1)
-        except torch.OutOfMemoryError:
-            self.fast.free()
-            return places
-        for place, hypotheses in zip(plain, every, strict=True):
-            found[place] = hypotheses
-        return [place for place in places if not requests[place].plain]
+            return None
+        # The minimum length includes END here.
+        power, least = settings.length_penalty or 0.0, settings.min_length + 1
+        return Search(settings.hypotheses, settings.nbest, power, least)
+
+    def job(self, request: Request) -> Job:
+        """A request without constraints, for the CUDA graph search."""
+        return Job(request.source, self.bounds.limit(request, self.settings.min_length))
 
     def possible(self, requests: Sequence[Request]) -> list[int]:
         """Indices of requests whose constraints fit the model; `failed` says why others do not."""
@@ -358,42 +365,3 @@ class BatchDecoder:
                 Coverage(self.attention, lengths_B.to(device), settings.coverage_penalty)
             )
         return (batch.source_BS, lengths_B, limits_B), constraints
-
-
-def pack(indices: Sequence[int], sizes: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Indices in batches of at most `budget`, padding included; a batch of one may be larger.
-
-    Largest first, so that out of memory shows at once, not after an hour.
-    """
-    in_order = sorted(indices, key=lambda i: (-sizes[i], i))
-    for cut in cuts([sizes[index] for index in in_order], budget):
-        yield in_order[cut]
-
-
-def pack_evenly(
-    indices: Sequence[int],
-    sizes: Sequence[int],
-    several: int,
-    least: int = 1,
-    most: float = math.inf,
-) -> Iterator[list[int]]:
-    """As `pack`, into `several` batches of about the same size: into fewer if they were smaller
-    than `least`, into more if, with padding, they were larger than `most`."""
-    largest = sorted((sizes[index] for index in indices), reverse=True)
-    total = sum(largest)
-    budget = max(least, -(-total // several))
-    while budget > most or sum(1 for _ in cuts(largest, budget)) > several:
-        budget += -(-budget // 32)  # padding counts as well
-        if budget > most:
-            several += 1
-            budget = max(least, -(-total // several))
-    return pack(indices, sizes, budget)
-
-
-def cuts(sizes: Sequence[int], budget: int) -> Iterator[slice]:
-    """The batches of `pack`, for sizes in falling order."""
-    start = 0
-    while start < len(sizes):
-        stop = start + max(1, budget // max(sizes[start], 1))
-        yield slice(start, stop)
-        start = stop

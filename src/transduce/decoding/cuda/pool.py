@@ -36,6 +36,17 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
 
 
+@dataclass(frozen=True)
+class Search:
+    """Settings of a search by slots."""
+
+    beam: int = 1
+    nbest: int = 1
+    length_penalty: float = 1.0
+    least: int = 0
+    """The minimum length, END included."""
+
+
 @dataclass
 class CudaSearch:
     """Greedy and beam search over slots; pools and their CUDA graphs are kept between calls.
@@ -54,36 +65,44 @@ class CudaSearch:
         self._max_source = _positions(self.network.front)
         self._max_target = _positions(self.network.decoder.embedding)
 
-    def run(
-        self,
-        jobs: Sequence[Job],
-        beam: int = 1,
-        nbest: int = 1,
-        length_penalty: float = 1.0,
-        least: int = 0,
-    ) -> list[list[Hypothesis]]:
+    def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of each job, in order, best first."""
-        self._copy_weights()
+        self.copy_weights()
+        settings = settings or Search()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
-            size = (
-                round_up(len(job.source) + 1, self._max_source),
-                round_up(job.limit, self._max_target),
-            )
-            classes.setdefault(size, []).append(place)
-        rows = max(beam, nbest)
+            classes.setdefault(self.size_of(job), []).append(place)
         # The longest first: out of memory shows at once.
-        for (source, target), places in sorted(classes.items(), reverse=True):
-            wanted = next((count for count in (1, 8, 64) if len(places) <= count), 512)
-            shape = Shape(wanted, rows, source, target, nbest, length_penalty, least)
-            if shape not in self._pools:
-                most = _power_of_2(self._room() // (rows * target + source))
-                shape = replace(shape, slots=min(wanted, most))
-            _work(self._pool(shape), jobs, places, found)
+        for size, places in sorted(classes.items(), reverse=True):
+            pool = self.pool_for(len(places), size, settings)
+            assert pool is not None
+            _work(pool, jobs, places, found)
         return found
 
-    def _copy_weights(self) -> None:
+    def size_of(self, job: Job) -> tuple[int, int]:
+        """The lengths of source and target of the slots that a job takes."""
+        return (
+            round_up(len(job.source) + 1, self._max_source),
+            round_up(job.limit, self._max_target),
+        )
+
+    def pool_for(
+        self, jobs: int, size: tuple[int, int], settings: Search, busy: Sequence[Slots] = ()
+    ) -> Slots | None:
+        """A pool for so many jobs of a size; None where that is one of the busy ones."""
+        rows = max(settings.beam, settings.nbest)
+        wanted = next((count for count in (1, 8, 64) if jobs <= count), 512)
+        penalty, least = settings.length_penalty, settings.least
+        shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least)
+        if shape not in self._pools:
+            most = _power_of_2(self._room() // (rows * size[1] + size[0]))
+            shape = replace(shape, slots=min(wanted, most))
+        if any(pool.shape == shape for pool in busy):
+            return None
+        return self._pool(shape)
+
+    def copy_weights(self) -> None:
         with torch.no_grad():
             copy_all(self._copied, list(self.network.parameters()))
 

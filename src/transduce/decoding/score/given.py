@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.decoding.attention import Reading, read_parts
-from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.batch.decode import PLACES
+from transduce.decoding.batch.packing import pack
 from transduce.models import EncoderDecoder
 from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source, side_of

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.decoding.attention import Reading, read_parts
-from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.batch.decode import PLACES
+from transduce.decoding.batch.packing import pack
 from transduce.models import Labeller, Lens
 from transduce.models.lens.parts import side_of
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, PAD
 from transduce.decoding.attention import Reading, read_parts
-from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.batch.decode import PLACES
+from transduce.decoding.batch.packing import pack
 from transduce.decoding.score.context import Window, windows
 from transduce.models.language_model import LanguageModelNetwork
 

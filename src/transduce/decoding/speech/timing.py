@@ -12,7 +12,8 @@ from torch import Tensor
 
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import PAD, SPACE, Tokens
-from transduce.decoding.batch.decode import PLACES, pack
+from transduce.decoding.batch.decode import PLACES
+from transduce.decoding.batch.packing import pack
 from transduce.decoding.score.given import Rows
 from transduce.decoding.speech.warnings import diagonality
 from transduce.models.lens import Lens

@@ -10,7 +10,7 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda import pool as fast
-from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.cuda.pool import CudaSearch, Search
 from transduce.decoding.cuda.slots import Job, Shape, Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
@@ -64,7 +64,7 @@ def test_the_same_hypotheses(
     made = network(positions, norm_position).double()
     asked = jobs(11)
     monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)  # few slots: sentences come and go
-    found = CudaSearch(made, torch.float64).run(asked, beam, nbest, length_penalty=0.8)
+    found = CudaSearch(made, torch.float64).run(asked, Search(beam, nbest, 0.8))
     for job, mine in zip(asked, found, strict=True):
         source = as_batch(job)
         if beam == 1:
@@ -99,7 +99,7 @@ def test_as_many_learned_positions_as_there_are(most: int, beam: int, device: st
         for given in map(as_batch, asked)
     ]
     made.to(device)
-    found = CudaSearch(made, torch.float64).run(asked, beam, 1, length_penalty=0.8)
+    found = CudaSearch(made, torch.float64).run(asked, Search(beam, 1, 0.8))
     assert [h[0].tokens for h in found] == [h[0].tokens for h in expected]
 
 
@@ -112,7 +112,7 @@ def as_batch(job: Job) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_no_output_ends_before_its_least_length() -> None:
     made = network()
     for beam in (1, 3):
-        found = CudaSearch(made).run([Job([5, 6], 12), Job([7], 12)], beam, least=12)
+        found = CudaSearch(made).run([Job([5, 6], 12), Job([7], 12)], Search(beam, least=12))
         assert [len(h[0].tokens) for h in found] == [11, 11]
 
 
@@ -123,11 +123,11 @@ def test_recorded_steps_find_the_same(beam: int) -> None:
     torch.manual_seed(7)
     asked = jobs(40)
     made = network()
-    expected = CudaSearch(made).run(asked, beam)
+    expected = CudaSearch(made).run(asked, Search(beam))
     on_gpu = CudaSearch(network().cuda().requires_grad_(False))
     on_gpu.network.load_state_dict(made.state_dict())
     for _ in range(2):  # the second time everything is recorded
-        found = on_gpu.run(asked, beam)
+        found = on_gpu.run(asked, Search(beam))
         same = [a[0].tokens == b[0].tokens for a, b in zip(expected, found, strict=True)]
         assert sum(same) >= 39  # other kernels round otherwise: a tie may fall the other way
         for a, b, equal in zip(expected, found, same, strict=True):
@@ -172,7 +172,7 @@ def test_weights_that_are_nan_find_nothing_and_come_to_an_end(device: str, beam:
     made = network().to(device)
     made.head.bias[7] = torch.nan
     for precision in (torch.float32, torch.bfloat16):
-        assert CudaSearch(made, precision).run(jobs(3), beam) == [[], [], []]
+        assert CudaSearch(made, precision).run(jobs(3), Search(beam)) == [[], [], []]
 
 
 @torch.inference_mode()
@@ -227,6 +227,6 @@ def test_pools_are_few() -> None:
     fast_search = CudaSearch(made)
     with torch.inference_mode():
         for least in range(fast.MAX_POOLS + 3):
-            fast_search.run([Job([5], 3)], least=least)
+            fast_search.run([Job([5], 3)], Search(least=least))
     assert len(fast_search._pools) == fast.MAX_POOLS
     assert max(shape.least for shape in fast_search._pools) == fast.MAX_POOLS + 2

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from transduce.serving.jobs import Job
-from transduce.serving.tallies import Family
+from transduce.serving.monitoring.tallies import Family
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)

@@ -1,0 +1,97 @@
+"""Jobs that arrive while others are being decoded get the hypotheses that they get alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+import pytest
+import torch
+
+from transduce import recipe
+from transduce.decoding.cuda.feed import decode_feed
+from transduce.decoding.cuda.pool import CudaSearch, Search
+from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.greedy import Hypothesis
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary, build
+
+V = 13
+
+
+def network() -> EncoderDecoder:
+    torch.manual_seed(3)
+    side = {"layers": 1, "heads": 2, "feed_forward": 16}
+    shape = {"width": 16, "dropout": 0.0, "encoder": side, "decoder": side}
+    made = build(recipe.Model.model_validate(shape), Vocabulary(V, V))
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return made.eval().double()
+
+
+def jobs(count: int) -> list[Job]:
+    draw = random.Random(4)
+    return [
+        Job([draw.randrange(4, V) for _ in range(draw.randrange(1, 40))], draw.randrange(1, 40))
+        for _ in range(count)
+    ]
+
+
+class Trickle:
+    """Some jobs at each look, none at others; some are cancelled after a while."""
+
+    def __init__(self, every: list[Job], counts: list[int], cancelled: dict[int, int]) -> None:
+        self.every, self.counts, self.leave = every, counts, cancelled
+        self.next = self.looks = 0
+        self.found: dict[int, list[Hypothesis]] = {}
+        self.under_way = 0
+        self.most_beside = 0
+
+    def more(self) -> list[tuple[int, Job]]:
+        count = self.counts[self.looks] if self.looks < len(self.counts) else len(self.every)
+        self.looks += 1
+        some = list(enumerate(self.every))[self.next : self.next + count]
+        if some and self.under_way:
+            self.most_beside = max(self.most_beside, self.under_way)
+        self.next += len(some)
+        self.under_way += len(some)
+        return some
+
+    def cancelled(self) -> Collection[int]:
+        return [number for number, look in self.leave.items() if self.looks > look]
+
+    def done(self, found: list[tuple[int, list[Hypothesis]]]) -> None:
+        for number, hypotheses in found:
+            assert number not in self.found
+            self.found[number] = hypotheses
+            self.under_way -= 1
+
+
+@pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (3, 2)])
+@torch.inference_mode()
+def test_whoever_is_there_already(beam: int, nbest: int) -> None:
+    made, every = network(), jobs(30)
+    search, settings = CudaSearch(made, torch.float64), Search(beam, nbest, 0.8)
+    expected = [search.run([job], settings)[0] for job in every]
+    feed = Trickle(every, [1, 0, 2, 11, 1, 0, 0, 3], {4: 3, 29: 0})
+    while feed.next < len(every):  # it ends whenever there is nothing to do
+        decode_feed(search, feed, settings)
+    assert feed.most_beside > 0  # some entered while others were under way
+    assert set(range(30)) - set(feed.found) <= {4, 29}
+    assert 29 not in feed.found
+    for number, hypotheses in feed.found.items():
+        assert [h.tokens for h in hypotheses] == [h.tokens for h in expected[number]]
+        assert [h.score for h in hypotheses] == pytest.approx(
+            [h.score for h in expected[number]], abs=1e-5
+        )
+
+
+@torch.inference_mode()
+def test_a_cancelled_job_frees_its_slot() -> None:
+    """The long one would take hundreds of steps; nobody waits for it."""
+    made = network()
+    search, settings = CudaSearch(made), Search(least=500)
+    feed = Trickle([Job([5], 500), Job([6], 500)], [2], {0: 2, 1: 2})
+    decode_feed(search, feed, settings)
+    assert feed.found == {}
+    assert feed.looks < 8
