@@ -132,7 +132,7 @@ def percentile_ms(seconds: list[float], share: float) -> float:
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     sources = options.sources.read_text("utf-8").splitlines()[: options.count]
     bodies = [json.dumps({"input": one, "beam": options.beam}).encode() for one in sources]
-    model = transduce.load(options.model).freeze()
+    model = transduce.load(options.model, options.device).freeze()
     model.run(sources[:16], beam=options.beam)
     start = time.perf_counter()
     model.run(sources, beam=options.beam)
@@ -144,7 +144,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         single.append(time.perf_counter() - start)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
 
-    served = Serving(options.model, "--max-wait", str(options.wait))
+    served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
     await closed_loop(served.port, bodies[:16], 4)
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
@@ -193,6 +193,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="sources for throughput")
     parser.add_argument("--single", type=int, default=200, help="sources for latency")
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda, for both")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0, help="at twice the capacity")
     parser.add_argument("--wait", type=float, default=2.0, help="longest wait that is accepted, s")
