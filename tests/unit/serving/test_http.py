@@ -303,7 +303,7 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
     tiny().save(tmp_path / "model")
     command = [sys.executable, "-m", "transduce", "serve", f"en-de={tmp_path / 'model'}"]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--drain-seconds", "1"],
+        [*command, "--port", "0", "--drain-seconds", "1", "--no-log"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

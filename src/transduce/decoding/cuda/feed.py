@@ -10,6 +10,11 @@ from transduce.decoding.cuda.pool import CudaSearch, Search
 from transduce.decoding.cuda.slots import Job, Slots
 from transduce.decoding.search.greedy import Hypothesis
 
+# Slots hold at least so many tokens of source and target, and a pool so many slots: sizes that few
+# requests have in common would each need a pool, and CUDA graphs, of their own.
+COMMON = (64, 128)
+FEWEST = 2
+
 
 class JobFeed(Protocol):
     """Where jobs come from, under numbers of the feed's own, and where their results go."""
@@ -70,7 +75,8 @@ def decode_feed(search: CudaSearch, feed: JobFeed, settings: Search) -> None:
     running: dict[tuple[int, int], list[_Running]] = {}
     while True:
         for number, job in feed.more():
-            waiting.setdefault(search.size_of(job), []).append((number, job))
+            size = tuple(map(max, search.size_of(job), search.limited(COMMON)))
+            waiting.setdefault((size[0], size[1]), []).append((number, job))
         if gone := feed.cancelled():
             for size in waiting:
                 waiting[size] = [entry for entry in waiting[size] if entry[0] not in gone]
@@ -81,7 +87,8 @@ def decode_feed(search: CudaSearch, feed: JobFeed, settings: Search) -> None:
             for pool in pools:  # the largest first: the others come to their end
                 jobs = pool.enter(jobs)
             if jobs:
-                slots = search.pool_for(len(jobs), size, settings, [pool.pool for pool in pools])
+                busy = [pool.pool for pools in running.values() for pool in pools]
+                slots = search.pool_for(max(len(jobs), FEWEST), size, settings, busy)
                 if slots is not None:
                     pools.append(_Running(slots, list(range(slots.shape.slots))))
                     jobs = pools[-1].enter(jobs)

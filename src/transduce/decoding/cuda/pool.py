@@ -22,7 +22,7 @@ from transduce.nn.torch_private import copy_all
 
 MAX_PLACES = 2**20  # rows x positions of one pool
 SHARE = 4  # a pool takes at most one part in SHARE of the free memory
-MAX_POOLS = 6
+MAX_POOLS = 8
 
 
 def has_cuda_search(network: EncoderDecoder) -> bool:
@@ -87,10 +87,17 @@ class CudaSearch:
             round_up(job.limit, self._max_target),
         )
 
+    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The same where there are as many positions."""
+        return min(size[0], self._max_source), min(size[1], self._max_target)
+
     def pool_for(
         self, jobs: int, size: tuple[int, int], settings: Search, busy: Sequence[Slots] = ()
     ) -> Slots | None:
-        """A pool for so many jobs of a size; None where that is one of the busy ones."""
+        """A pool for so many jobs of a size; None where that is one of the busy ones.
+
+        Busy ones are not freed to make room for it.
+        """
         rows = max(settings.beam, settings.nbest)
         wanted = next((count for count in (1, 8, 64) if jobs <= count), 512)
         penalty, least = settings.length_penalty, settings.least
@@ -100,7 +107,7 @@ class CudaSearch:
             shape = replace(shape, slots=min(wanted, most))
         if any(pool.shape == shape for pool in busy):
             return None
-        return self._pool(shape)
+        return self._pool(shape, busy)
 
     def copy_weights(self) -> None:
         with torch.no_grad():
@@ -108,6 +115,8 @@ class CudaSearch:
 
     def free(self) -> None:
         """Free the memory of all pools."""
+        for pool in self._pools.values():
+            pool.free()
         self._pools.clear()
         torch.cuda.empty_cache()
 
@@ -121,11 +130,12 @@ class CudaSearch:
         free, _ = torch.cuda.mem_get_info(self.network.head.weight.device)
         return min(MAX_PLACES, free // SHARE // bytes_of_place)
 
-    def _pool(self, shape: Shape) -> Slots:
+    def _pool(self, shape: Shape, busy: Sequence[Slots]) -> Slots:
         pool = self._pools.pop(shape, None)
         if pool is None:
-            while len(self._pools) >= MAX_POOLS:
-                del self._pools[next(iter(self._pools))]
+            idle = [one for one in self._pools if self._pools[one] not in busy]
+            for old in idle[: max(0, len(self._pools) - MAX_POOLS + 1)]:
+                self._pools.pop(old).free()
             pool = Slots(self._copy, shape)
         self._pools[shape] = pool  # the most recently used comes last
         return pool

@@ -75,11 +75,19 @@ class Recorded:
         if self._graph is None:
             torch.cuda.synchronize(device)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # thread_local: what another thread does with the device does not end the recording.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self.work()
             # A position table that grows is replaced; the graph still reads the old one.
             self._read = list(self.network.buffers())
         self._graph.replay()
+
+    def free(self) -> None:
+        """Free the graph now: the garbage collector might do so while another is recorded."""
+        if self._graph is not None:
+            torch.cuda.synchronize(self.network.head.weight.device)
+            self._graph.reset()
+        self._graph, self._calls = None, 0
 
 
 class Slots:
@@ -121,6 +129,12 @@ class Slots:
         self._last_report = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
         self._entries: dict[int, tuple[Tensor, Recorded]] = {}
+
+    def free(self) -> None:
+        """Free its CUDA graphs; it is not used any more."""
+        for recorded in (self._advance, *(enter for _, enter in self._entries.values())):
+            recorded.free()
+        self._entries.clear()
 
     # ------------------------------------------------------------------------------ in and out
 
