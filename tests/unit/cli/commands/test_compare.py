@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Transduce, sentence
+from transduce import load
 
 
 @pytest.fixture
@@ -80,3 +81,31 @@ def test_ablate_and_prune(transduce: Transduce, folder: Path, tmp_path: Path) ->
 )
 def test_ablate_mistakes(transduce: Transduce, folder: Path, typed: list[str], said: str) -> None:
     assert said in sentence(transduce("ablate", folder, *typed))
+
+
+def test_ablate_measures_what_training_would_have_taken(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    """Pairs as long as data.max_length, and no longer ones."""
+    longest = load(folder).recipe.data.max_length
+    lines = [("a" * n, "A " * m) for n in (longest, longest + 1) for m in (longest, longest + 1)]
+    for name, side in (("in.txt", 0), ("out.txt", 1)):
+        (tmp_path / name).write_text("".join(f"{line[side]}\n" for line in lines))
+    given = ("--source", tmp_path / "in.txt", "--target", tmp_path / "out.txt")
+    ended = transduce("ablate", folder, *given)
+    assert ended.status == 0, ended.err
+    assert "(1 items)" in ended.out or "(1 item)" in ended.out
+
+
+def test_ablate_reads_nothing_that_a_downloaded_recipe_names(
+    transduce: Transduce, folder: Path, tmp_path: Path
+) -> None:
+    theirs = shutil.copytree(folder, tmp_path / "theirs")
+    (tmp_path / "private.tsv").write_text("ab\tA B\n")
+    recipe = (theirs / "recipe.yaml").read_text()
+    assert "file: valid.tsv" in recipe
+    changed = recipe.replace("file: valid.tsv", f"file: {tmp_path / 'private.tsv'}")
+    (theirs / "recipe.yaml").write_text(changed)
+    ended = transduce("ablate", theirs)
+    assert ended.status == 2
+    assert "outside of the model folder" in ended.err

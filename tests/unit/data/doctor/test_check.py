@@ -265,6 +265,14 @@ def test_what_is_odd_in_running_text(
     assert the(text_in(tmp_path, train, valid), words).severity == severity
 
 
+def test_a_block_needs_one_token_more_than_it_is_long(tmp_path: Path) -> None:
+    """Each of its tokens predicts the next."""
+    words = "train: 64 tokens of text, less than a block"
+    assert the(text_in(tmp_path, "x" * 63 + "\n"), words).severity == "warning"
+    found = text_in(tmp_path, "x" * 64 + "\n").findings
+    assert not any("less than a block" in finding.what for finding in found)
+
+
 def test_lines_apart_are_texts_of_their_own(tmp_path: Path) -> None:
     train = "anna\nbob\n\nanna\n" + "x" * 65 + "\n"
     diagnosis = text_in(tmp_path, train, "bob\ncarl\n", lines="apart")
