@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from transduce.decoding.lens_table import entries_table, entry_table
 from transduce.decoding.output import Output
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
@@ -111,6 +112,9 @@ class Seen:
         if side_of(name) == "source" or is_to_source(name):
             return rows, source
         return rows, self.prefix_tokens
+
+    def _repr_html_(self) -> str:
+        return entry_table(self)
 
 
 class RunLens:
@@ -212,6 +216,9 @@ class RunLens:
 
     def __iter__(self) -> Iterator[Seen]:
         return iter(self.seen)
+
+    def _repr_html_(self) -> str:
+        return entries_table(self.seen)
 
 
 def _top(found: NextTokens, top: int) -> NextTokens:

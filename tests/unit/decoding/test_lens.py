@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -328,3 +330,23 @@ def test_nothing_is_left_behind_and_nothing_is_done_without_a_lens() -> None:
     with Lens(model.network) as plain:
         pass
     assert plain.weights == {}
+
+
+def test_in_a_notebook_it_shows_itself() -> None:
+    """Shades are the weights, and nothing in a text is taken for markup."""
+    model = tiny()
+    with model.lens("decoder.*.cross", "encoder.blocks.0") as seen:
+        model.run(["<b>tea</b>"], beam=1)
+    shown = seen[0]._repr_html_()
+    assert "<b>tea</b>" not in shown
+    assert "&lt;b&gt;tea&lt;/b&gt;" in shown
+    weights_TS = seen[0].weights[CROSS].mean(axis=0)
+    first = shown[shown.index(CROSS) :]
+    told = [float(one) for one in re.findall(r'title="(\d\.\d+)"', first)][: weights_TS.size]
+    np.testing.assert_allclose(told, weights_TS.ravel(), atol=6e-4)
+    rows, columns = seen[0].labels(CROSS)
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", first)[1 : 1 + len(columns) + len(rows)]
+    assert [html.unescape(one) for one in heads[: len(columns)]] == columns
+    shape = seen[0].states["encoder.blocks.0"].shape
+    assert f"encoder.blocks.0: {shape[0]} × {shape[1]}" in shown
+    assert shown in seen._repr_html_()
