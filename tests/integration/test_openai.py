@@ -170,6 +170,42 @@ def test_a_completion(client: Any) -> None:
     assert echoed.choices[1].text == "cup" + continuation("cup", beam=1, max_length=5)
 
 
+def test_a_prompt_is_scored(client: Any) -> None:
+    """What tools that compare language models ask for: no new token, or one."""
+    model = tea_model()
+    (expected,) = model.score(["cup of tea"])
+    asked = {"model": "tea", "prompt": "cup of tea", "temperature": 0, "echo": True, "logprobs": 2}
+    choice = client.completions.create(**asked, max_tokens=0).choices[0]
+    assert choice.text == "cup of tea"
+    assert choice.finish_reason == "length"
+    found = choice.logprobs
+    assert found.tokens == [one.replace("▁", " ") for one in expected.tokens[: len(found.tokens)]]
+    assert "".join(found.tokens) == "cup of tea"
+    assert found.token_logprobs == pytest.approx(
+        expected.token_log_probabilities[: len(found.tokens)], abs=1e-4
+    )
+    assert found.text_offset == list(range(len("cup of tea")))
+    for token, value, top in zip(
+        found.tokens, found.token_logprobs, found.top_logprobs, strict=True
+    ):
+        assert top[token] == value
+        assert len(top) in (2, 3)
+        assert max(top.values()) >= value
+    more = client.completions.create(**asked, max_tokens=3).choices[0]
+    assert more.text == "cup of tea" + continuation("cup of tea", beam=1, max_length=3)
+    assert more.logprobs.token_logprobs[:10] == pytest.approx(found.token_logprobs, abs=1e-4)
+    assert more.logprobs.text_offset == list(range(13))
+    for most in (0, 3):
+        chunks = list(client.completions.create(**asked, max_tokens=most, stream=True))
+        parts = [one.choices[0] for one in chunks]
+        assert "".join(one.text for one in parts) == (choice if not most else more).text
+        values = [v for one in parts if one.logprobs for v in one.logprobs.token_logprobs]
+        assert values == pytest.approx(
+            (choice if not most else more).logprobs.token_logprobs, abs=1e-4
+        )
+        assert [one.finish_reason for one in parts if one.finish_reason] == ["length"]
+
+
 def test_sampling_with_a_seed(client: Any) -> None:
     asked = {"model": "tea", "prompt": "tea", "seed": 7, "max_tokens": 6, "top_p": 0.9}
     one = client.completions.create(**asked, temperature=0.7).choices[0].text
@@ -266,7 +302,7 @@ def test_a_streamed_completion_with_usage(client: Any) -> None:
         ({"temperature": 5}, "from 0 to 2", "temperature"),
         ({"temperature": "hot"}, "a number", "temperature"),
         ({"stop": list("abcde")}, "above 4", "stop"),
-        ({"echo": True, "logprobs": 1}, "not supported", "echo"),
+        ({"max_tokens": 0}, "max_tokens is 0", "max_tokens"),
         ({"logprobs": 50}, "from 0 to 5", "logprobs"),
         ({"stream": True, "prompt": 4}, "must be a text", "prompt"),
     ],

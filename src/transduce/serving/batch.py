@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from itertools import pairwise
 from typing import Any
 
-from transduce.serving.jobs import INSPECT, SCORE, Inspection, Job, Plan, Result, StepEvent
+from transduce.serving.jobs import (
+    INSPECT,
+    PROMPT,
+    SCORE,
+    Inspection,
+    Job,
+    Plan,
+    PromptScore,
+    Result,
+    StepEvent,
+)
 from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.language_model import Continuation, LanguageModel
 from transduce.tasks.observer import RunObserver, TokenStep, Watch
 
 NONE: dict[str, Any] = {"prefix": "", "include": [], "exclude": []}
@@ -48,6 +60,9 @@ class Batch(RunObserver):
         if self.plan.call == SCORE:
             targets = [job.constraints["target"][number] for job, number in self.entries]
             return list(model.score(inputs, targets, **settings))
+        if self.plan.call == PROMPT:
+            assert isinstance(model, LanguageModel)
+            return [_scored(model, prompt, settings["top"]) for prompt in inputs]
         if isinstance(model, GenerativeModel):
             settings["observer"] = self
         for name in dict.fromkeys(name for job, _ in self.entries for name in job.constraints):
@@ -94,3 +109,18 @@ class Batch(RunObserver):
             job.loop.call_soon_threadsafe(job.show, event)
         except RuntimeError:  # the loop is closed: nobody waits any more
             return
+
+
+def _scored(model: LanguageModel, prompt: str, top: int) -> PromptScore:
+    ids = model.target_tokens.encode(prompt)
+    found_TV = list(model.distributions([Continuation([], ids)])[0]) if ids else []
+    pieces = model.target_tokens.pieces
+    likeliest = [
+        [(pieces([number])[0], float(values_V[number])) for number in (-values_V).argsort()[:top]]
+        for values_V in found_TV
+    ]
+    values = [float(values_V[number]) for number, values_V in zip(ids, found_TV, strict=True)]
+    read = model.target_tokens.decode_incremental
+    ends = [len(read(ids[:count])) for count in range(len(ids) + 1)]
+    lengths = [end - start for start, end in pairwise(ends)]
+    return PromptScore(pieces(ids), values, likeliest, lengths)

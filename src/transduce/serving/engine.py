@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -28,21 +27,21 @@ from transduce.serving.errors import (
 from transduce.serving.jobs import (
     CONSTRAINTS,
     INSPECT,
+    PROMPT,
     RUN,
     SCORE,
     Job,
     Plan,
+    Plans,
+    PromptScore,
     Result,
     StepEvent,
     constraints_of,
-    plan_of,
 )
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.work import Speed, WorkEstimate
-
-PLANS = 256  # settings that are remembered as valid
 
 
 class Engine:
@@ -57,8 +56,7 @@ class Engine:
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
         self._speed = Speed(self.limits.batch_tokens)
-        self._plans: OrderedDict[Any, Plan] = OrderedDict()
-        self._quick: dict[Any, Plan] = {}
+        self._plans = Plans(catalogue)
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
         self._open: set[Job] = set()
@@ -108,6 +106,12 @@ class Engine:
         self._work[served.name].costs(targets, 1, served, self.limits)  # the same limits
         settings = {"attention": True} if attention else {}
         return await self._whole(self._submit(served, sources, settings, targets=targets))
+
+    async def score_prompts(
+        self, served: Served, prompts: Sequence[str], top: int
+    ) -> list[PromptScore]:
+        """The log-probability of each token of prompts, and the likeliest tokens in its place."""
+        return await self._whole(self._submit(served, prompts, {"top": top}, call=PROMPT))
 
     async def inspect(self, served: Served, input: Any, **settings: Any) -> dict[str, Any]:
         """What the page of `transduce look` shows: attention, alternatives, the beam."""
@@ -208,7 +212,7 @@ class Engine:
             plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
         if targets is not None:
             constraints, call = {"target": list(targets)}, SCORE
-        plan = self._plan(served, plain, watched, call)
+        plan = self._plans.find(served, plain, watched, call)
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
         cost = sum(job.costs)
@@ -235,34 +239,6 @@ class Engine:
             "too much work is waiting; send the request again later",
             retry_after=max(1.0, self._speed.seconds(over)),
         )
-
-    def _plan(
-        self,
-        served: Served,
-        settings: dict[str, Any],
-        watched: tuple[int, bool] | None,
-        call: str,
-    ) -> Plan:
-        """Settings that were checked once are remembered, under what is quickest to compute."""
-        values = settings.values()
-        try:
-            quick: Any = (served.name, watched, call, *settings.items(), *map(type, values))
-            known = self._quick.get(quick)
-        except TypeError:  # a list among them
-            quick = known = None
-        if known is not None:
-            return known
-        plan = plan_of(served, settings, watched, self.catalogue, call)
-        known = self._plans.get(plan.key)
-        if known is None:
-            plan.check(watched is not None)
-            self._plans[plan.key] = known = plan
-            if len(self._plans) > PLANS:
-                self._plans.popitem(last=False)
-                self._quick.clear()
-        if quick is not None:
-            self._quick[quick] = known
-        return known
 
     def _now_loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -16,7 +17,8 @@ from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
 from transduce.tasks.generate import GenerativeModel
 
-RUN, SCORE, INSPECT = "run", "score", "inspect"
+PLANS = 256  # settings that are remembered as valid
+RUN, SCORE, INSPECT, PROMPT = "run", "score", "inspect", "prompt"
 CONSTRAINTS = ("prefix", "include", "exclude")
 """Settings of each input: requests that differ in them share a batch."""
 OTHER_MODELS = ("ensemble", "rerank", "language_model")
@@ -33,7 +35,19 @@ class Inspection:
     source_tokens: list[str]
 
 
-Result = Output | Score | Inspection
+@dataclass(slots=True)
+class PromptScore:
+    """The log-probability of each token of a prompt, and the likeliest tokens in its place."""
+
+    tokens: list[str]
+    log_probabilities: list[float]
+    top: list[list[tuple[str, float]]]
+    lengths: list[int]
+    """The characters that each token adds to the text."""
+    source_tokens: list[str] = field(default_factory=list)
+
+
+Result = Output | Score | Inspection | PromptScore
 
 
 @dataclass(slots=True)
@@ -63,12 +77,12 @@ class Plan:
     """As model.run takes them, other models included."""
     hypotheses: int = 1
     call: str = RUN
-    """What is called: RUN, SCORE for given targets, or INSPECT."""
+    """What is called: RUN, SCORE for given targets, INSPECT, or PROMPT for given prompts."""
 
     def check(self, stream: bool) -> None:
         """Raise BadRequest for settings that the model does not take."""
         model = self.served.model
-        if self.call == SCORE:
+        if self.call in (SCORE, PROMPT):
             return
         if not isinstance(model, GenerativeModel):
             return
@@ -235,3 +249,37 @@ def constraints_of(
                 )
         found[name] = each
     return found
+
+
+class Plans:
+    """Settings that were checked once are remembered."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._plans: OrderedDict[Any, Plan] = OrderedDict()
+        self._quick: dict[Any, Plan] = {}
+        """The same, under what is quickest to compute."""
+
+    def find(
+        self, served: Served, settings: dict[str, Any], watched: tuple[int, bool] | None, call: str
+    ) -> Plan:
+        """The plan of a request. Raises BadRequest."""
+        try:
+            kinds = map(type, settings.values())
+            quick: Any = (served.name, watched, call, *settings.items(), *kinds)
+            known = self._quick.get(quick)
+        except TypeError:  # a list among them
+            quick = known = None
+        if known is not None:
+            return known
+        plan = plan_of(served, settings, watched, self.catalogue, call)
+        known = self._plans.get(plan.key)
+        if known is None:
+            plan.check(watched is not None)
+            self._plans[plan.key] = known = plan
+            if len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+                self._quick.clear()
+        if quick is not None:
+            self._quick[quick] = known
+        return known

@@ -19,6 +19,7 @@ from transduce.serving.protocols.openai.generation import (
     Step,
     generate,
     sampling_settings,
+    shown,
     stops_of,
     tokens_in,
 )
@@ -158,15 +159,14 @@ class Completions:
         default = served.model.recipe.decode.max_extra
         logprobs = asked.whole("logprobs", None, 0, MAX_LOGPROBS)
         echo = asked.flag("echo")
-        if echo and logprobs is not None:
-            raise ParameterError(
-                "echo and logprobs together are not supported; leave one out", "echo"
-            )
+        # Without a new token it is the log-probabilities of the prompt that are wanted.
+        least = 0 if echo and logprobs is not None else 1
+        most = asked.whole("max_tokens", default, least, 100_000)
         return Asked(
             served,
             prompts,
             n,
-            asked.whole("max_tokens", default, 1, 100_000) or default,
+            default if most is None else most,
             stops_of(asked),
             echo,
             logprobs,
@@ -205,44 +205,64 @@ class Completions:
         self, asked: Asked, index: int, prompt: str, settings: dict[str, Any]
     ) -> tuple[dict[str, Any], int]:
         text = prompt if asked.echo else ""
-        logprobs = None if asked.logprobs is None else Logprobs(len(text))
-        step = Step("")
+        logprobs = None if asked.logprobs is None else Logprobs(0)
+        if logprobs is not None and asked.echo:
+            await self._echo(asked, prompt, logprobs)
+        step = Step("", finish="length")
+        if not asked.most:
+            taken = None if logprobs is None else logprobs.take()
+            return _choice(index, text, step.finish, taken), 0
         async for step in self._steps(asked, prompt, settings):
             text += step.text
             if logprobs is not None and step.finish is None:
                 logprobs.add(step, asked.logprobs or 0)
-        shown = None
-        if logprobs is not None:
-            if asked.stops:
-                logprobs.cut(len(text))
-            shown = logprobs.take()
-        return _choice(index, text, step.finish, shown), step.tokens
+        if logprobs is not None and asked.stops:
+            logprobs.cut(len(text))
+        taken = None if logprobs is None else logprobs.take()
+        return _choice(index, text, step.finish, taken), step.tokens
+
+    async def _echo(self, asked: Asked, prompt: str, logprobs: Logprobs) -> None:
+        """The tokens of a prompt come first."""
+        (scored,) = await self.engine.score_prompts(asked.served, [prompt], asked.logprobs or 0)
+        columns = (scored.tokens, scored.log_probabilities, scored.top, scored.lengths)
+        for token, value, top, length in zip(*columns, strict=True):
+            others = [(shown(other), of_other) for other, of_other in top]
+            logprobs.add(Step("", shown(token), value, others, length), asked.logprobs or 0)
+        logprobs.offset = len(prompt)
 
     async def _chunks(
         self, asked: Asked, head: dict[str, Any], with_usage: bool
     ) -> AsyncIterator[bytes]:
         """Server-sent events: tokens of all choices, as they are generated."""
-        logprobs = {
-            index: Logprobs(len(prompt) if asked.echo else 0) for index, prompt, _ in asked.choices
-        }
+        logprobs = {index: Logprobs(0) for index, *_ in asked.choices}
         counts: dict[int, int] = {}
-        lengths = {index: own.offset for index, own in logprobs.items()}
+        lengths = {index: len(prompt) if asked.echo else 0 for index, prompt, _ in asked.choices}
         if asked.echo:
             for index, prompt, _ in asked.choices:
-                yield event({**head, "choices": [_choice(index, prompt, None, None)]})
-        streams = {index: self._steps(asked, prompt, own) for index, prompt, own in asked.choices}
+                echoed = None
+                if asked.logprobs is not None:
+                    await self._echo(asked, prompt, logprobs[index])
+                    echoed = logprobs[index].take()
+                logprobs[index].offset = len(prompt)
+                finish = None if asked.most else "length"
+                yield event({**head, "choices": [_choice(index, prompt, finish, echoed)]})
+        streams = {
+            index: self._steps(asked, prompt, own)
+            for index, prompt, own in asked.choices
+            if asked.most
+        }
         async for index, step in merge(streams):
             counts[index] = step.tokens
             lengths[index] += len(step.text)
             if step.finish is None:
                 logprobs[index].add(step, asked.logprobs or 0)
             if step.text or step.finish:
-                shown = None
+                taken = None
                 if asked.logprobs is not None:
                     if asked.stops and step.finish:
                         logprobs[index].cut(lengths[index])
-                    shown = logprobs[index].take()
-                choice = _choice(index, step.text, step.finish, shown)
+                    taken = logprobs[index].take()
+                choice = _choice(index, step.text, step.finish, taken)
                 yield event({**head, "choices": [choice]} | ({"usage": None} if with_usage else {}))
         if with_usage:
             total = usage(asked.prompt_tokens, sum(counts.values()))
