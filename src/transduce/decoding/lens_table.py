@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from transduce.decoding.lens import Seen
+from transduce.decoding.output import Output
 
 MOST_ROWS, MOST_COLUMNS, MOST_PARTS, MOST_ENTRIES = 40, 60, 6, 5
 
 
-def entries_table(entries: Iterable[Seen]) -> str:
+class Entry(Protocol):
+    """An entry of a lens, `transduce.decoding.lens.Seen`."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def output(self) -> Output: ...
+    @property
+    def weights(self) -> Mapping[str, NDArray[np.float32]]: ...
+    @property
+    def states(self) -> Mapping[str, NDArray[np.float32]]: ...
+    @property
+    def gates(self) -> Mapping[str, NDArray[np.float32]]: ...
+
+    def labels(self, name: str) -> tuple[list[str], list[str]]: ...
+
+
+def entries_table(entries: Iterable[Entry]) -> str:
     """The first few entries."""
     seen = list(entries)
     shown = "".join(entry_table(entry) for entry in seen[:MOST_ENTRIES])
     return shown + _rest(len(seen), MOST_ENTRIES, "entries")
 
 
-def entry_table(entry: Seen) -> str:
+def entry_table(entry: Entry) -> str:
     """Attention of each part, the mean over its heads; of other parts, their shapes."""
     parts = [f"<p><b>{escape(entry.source)}</b> → <b>{escape(entry.output.text)}</b></p>"]
     for name in list(entry.weights)[:MOST_PARTS]:
@@ -34,7 +51,7 @@ def entry_table(entry: Seen) -> str:
     return "<div>" + "".join(parts) + "</div>"
 
 
-def _attention(entry: Seen, name: str) -> str:
+def _attention(entry: Entry, name: str) -> str:
     weights_TS = entry.weights[name].mean(axis=0, dtype=np.float64)
     rows, columns = entry.labels(name)
     cell = "padding: 2px 4px; font-weight: normal"
