@@ -74,6 +74,11 @@ def test_export_run_and_evaluate_by_the_command_line(command: Command, trained: 
     measured = json.loads((exported / "metrics.json").read_text())["test"]["metrics"]
     assert f"exact match {measured['exact']['value']:.2f} %" in by_folder.stdout
     assert "test" not in json.loads((trained / "metrics.json").read_text())
+    # A forked process would wait forever for the threads of the engine.
+    job = trained.parent / "batch"
+    ended = command("batch", exported, "-i", lines, "--output", job, "--workers", 1)
+    assert ended.returncode == 0, ended.stderr
+    assert (job / "part-000000.txt").read_text() == of_file
 
 
 @pytest.mark.usefixtures("quick")

@@ -221,6 +221,10 @@ def batch(
             from transduce.batch_inference.local import run_locally
 
             shared = prepare() if place == "cpu" and hasattr(os, "fork") else None
+            if shared is not None and shared.model.engine is not None:
+                # CTranslate2 and ONNX Runtime have threads, which a forked process would wait for.
+                shared = None
+                loaded.clear()
             keep_loaded()
             run_locally(job, shards, workers or _processes(place), place, shared)
     except KeyboardInterrupt:
