@@ -20,7 +20,7 @@ LAYERS = [
     ["errors"],
     ["storage", "hardware", "cores", "terminal"],
     ["nn"],
-    ["checksums", "recipe"],
+    ["checksums", "recipe", "hub"],
     ["corpora"],
     ["data"],
     ["synthesis"],

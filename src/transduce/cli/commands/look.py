@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.options import Beam, Device, ModelArgument, Overwrite, Precision
+from transduce.cli.commands.options import (
+    Beam,
+    Device,
+    ModelArgument,
+    Overwrite,
+    Precision,
+    model_folder,
+)
 
 
 def look(
@@ -26,7 +33,9 @@ def look(
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="Another model to show side by side on the same inputs."
+            metavar="MODEL",
+            help="Another model to show side by side on the same inputs.",
+            parser=model_folder,
         ),
     ] = None,
     attribution: Annotated[

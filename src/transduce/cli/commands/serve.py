@@ -17,7 +17,7 @@ def serve(
         typer.Argument(
             metavar="MODEL...",
             help="Model folders, also exported ones: FOLDER, NAME=FOLDER or, with its languages, "
-            "en-de=FOLDER.",
+            "en-de=FOLDER; a folder may be hf://user/name@revision.",
         ),
     ],
     host: Annotated[
