@@ -53,17 +53,21 @@ class ParallelFiles(Section):
 
 
 class Columns(Section):
-    """TSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
+    """TSV, CSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .jsonl, .parquet or .conllu; Parquet needs "
-        "pip install 'transduce[parquet]'"
+        description="a file whose name ends in .tsv, .csv, .jsonl, .parquet or .conllu; Parquet "
+        "needs pip install 'transduce[parquet]'"
     )
     source: Column = Field(
-        0, description="column of the source; a number only for TSV; in CoNLL-U: form"
+        0,
+        description="column of the source: a name, which the header of a TSV or CSV file has, or "
+        "for these two a number, without a header; in CoNLL-U: form",
     )
     target: Column = Field(
-        1, description="column of the target; a number only for TSV; in CoNLL-U: upos, xpos"
+        1,
+        description="column of the target, as for the source; labels may be integers; in CoNLL-U: "
+        "upos, xpos",
     )
     tags: Column | None = Field(
         None,
@@ -131,10 +135,10 @@ class Text(Section):
 
 
 class Recordings(Section):
-    """Audio manifest: a TSV, JSONL or Parquet file that lists audio files and their targets."""
+    """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets."""
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .jsonl or .parquet, optionally .gz"
+        description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz"
     )
     audio: Column = Field(
         description="column of audio file paths, relative to the file that lists them"
