@@ -11,6 +11,7 @@ from pydantic import (
     Discriminator,
     Field,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Tag,
     model_validator,
@@ -39,6 +40,7 @@ def plain_tag(tag: str) -> str:
 TagName = Annotated[str, AfterValidator(plain_tag), "a word"]
 TAG = "a token put before each source, such as its language; in use: --tag"
 LIMIT = "read only the first N pairs"
+WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
 
 
 class ParallelFiles(Section):
@@ -49,6 +51,7 @@ class ParallelFiles(Section):
         description="file of targets, one per line; as many files as for the source"
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -74,6 +77,7 @@ class Columns(Section):
         description="column of tags, such as V;PST; each becomes one token before the source",
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -97,6 +101,7 @@ class Named(Section):
         "every language that was synthesized)",
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -115,6 +120,7 @@ class Hub(Section):
     )
     target: Annotated[str, "the name of a column"] = Field(description="column of the target")
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -164,6 +170,7 @@ class Recordings(Section):
     tag: TagName | None = Field(
         None, description="a tag for every recording, such as its language; in use: --tag"
     )
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
