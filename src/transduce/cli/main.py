@@ -16,6 +16,7 @@ from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.batch import batch
 from transduce.cli.commands.compare import compare
+from transduce.cli.commands.convert.back_translate import back_translate
 from transduce.cli.commands.convert.export import export
 from transduce.cli.commands.convert.import_ import import_
 from transduce.cli.commands.convert.publish import publish
@@ -45,6 +46,7 @@ for command in (
     train,
     run,
     batch,
+    back_translate,
     score,
     look,
     prompts,
@@ -59,7 +61,7 @@ for command in (
     check,
     recipes,
 ):
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 
 

@@ -258,6 +258,13 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
+        if self.train.teacher is not None and (
+            self.task not in ("transduce", "continue") or self.audio is not None
+        ):
+            raise InvalidValue(
+                "train.teacher",
+                "is for task: transduce with text sources, or continue; leave it out",
+            )
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
             raise InvalidValue(

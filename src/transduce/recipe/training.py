@@ -25,6 +25,22 @@ class Average(Section):
     count: PositiveInt = Field(5, description="number of checkpoints to average")
 
 
+class Teacher(Section):
+    """Word-level knowledge distillation (Hinton et al. 2015, Kim and Rush 2016): learn from the
+    distribution of a trained model."""
+
+    model: Annotated[str, "a model folder"] = Field(
+        description="folder of the trained model, or hf://user/name@revision; relative paths start "
+        "at the current folder; it must have the same vocabularies"
+    )
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="weight of the KL divergence from the teacher; cross-entropy has the rest"
+    )
+    temperature: PositiveFloat = Field(
+        1.0, description="both distributions are softmax(logits / temperature)"
+    )
+
+
 class Train(Section):
     steps: PositiveInt = Field(10_000, description="maximum number of updates")
     epochs: PositiveInt | None = Field(
@@ -55,6 +71,9 @@ class Train(Section):
         description="R-Drop (Liang et al. 2021): weight of the KL divergence between two passes "
         "with different dropout, which takes twice the time; 0: off",
     )
+    teacher: Teacher | None = Field(
+        None, description="word-level knowledge distillation from a trained model; null: off"
+    )
     clip_norm: NonNegativeFloat = Field(
         1.0, description="gradient clipping: maximum norm of the gradient; 0: off"
     )
@@ -79,6 +98,16 @@ class Train(Section):
         15.0,
         description="minutes between two checkpoints to resume from; each validation saves one too",
     )
+
+    @model_validator(mode="after")
+    def _check_teacher(self) -> Self:
+        if self.teacher is not None and self.r_drop:
+            raise InvalidValue(
+                "r_drop", f"is {self.r_drop}, which does not go with train.teacher; leave one out"
+            )
+        if self.teacher is not None and self.fsdp:
+            raise InvalidValue("fsdp", "is true, which does not go with train.teacher")
+        return self
 
     @model_validator(mode="after")
     def _check_batch_tokens(self) -> Self:

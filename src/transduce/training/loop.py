@@ -18,6 +18,7 @@ from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
+from transduce.training.distillation import DistilledUpdate, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import LogWindow
@@ -102,6 +103,10 @@ class Run:
 
     def _build_update(self) -> Update:
         parts = (self.network, self.optimizer, self.recipe.train, self.precision, self.ranks)
+        if self.recipe.train.teacher is not None:
+            tokens = (self.prepared.source_tokens, self.prepared.target_tokens)
+            teacher = load_teacher(self.recipe, tokens, self.device)
+            return DistilledUpdate(*parts, teacher=teacher)
         return ShardedUpdate(*parts) if self.sharded else build_update(*parts)
 
     @property

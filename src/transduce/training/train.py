@@ -15,9 +15,10 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
 from transduce.hardware import describe
+from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.recipe import Recipe, read_recipe, resolve_data_folder
-from transduce.storage import held, make_folder, remove_stale
+from transduce.storage import expanded, held, make_folder, remove_stale
 from transduce.tasks.folder import (
     WEIGHTS,
     conflicting_file,
@@ -61,7 +62,7 @@ def train(
     TransduceError with one sentence; the folder then still holds the last good checkpoint.
     """
     # A recipe made in Python needs to know where its files are, too.
-    chosen = resolve_data_folder(read_recipe(recipe, overrides), Path.cwd())
+    chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     with join(chosen.train.device) as ranks, ExitStack() as kept:
         return _train(chosen, place, resume, overwrite, change, ranks, kept)
@@ -126,6 +127,17 @@ def _train(
     if ranks.first and not trained.interrupted:
         _write_metrics(run, print_line)
     return trained
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    """The recipe with the place of its teacher as an absolute path, so that it can be resumed from
+    anywhere.
+    """
+    teacher = recipe.train.teacher
+    if teacher is None or is_hub_address(teacher.model):
+        return recipe
+    teacher = teacher.model_copy(update={"model": str(expanded(teacher.model).absolute())})
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"teacher": teacher})})
 
 
 def _is_finished(folder: Path) -> bool:

@@ -67,7 +67,7 @@ def look(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Look inside a model: attention and alternatives as an HTML page."""
+    """Look inside a model: attention and alternatives as HTML."""
     from transduce.cli.input import check_tags
     from transduce.data.text.tags import with_tags
     from transduce.inspection.look import look as look_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,9 +37,15 @@ def publish(
     load_hub()
     loaded = load(model)
     check_sums(model)
-    # Where the data lie on this machine is nobody's concern.
+    # Where data and teacher lie on this machine is nobody's concern.
     data = loaded.recipe.data.model_copy(update={"folder": None})
-    recipe = loaded.recipe.model_copy(update={"data": data})
+    train = loaded.recipe.train
+    if train.teacher is not None:
+        name = Path(train.teacher.model).name
+        train = train.model_copy(
+            update={"teacher": train.teacher.model_copy(update={"model": name})}
+        )
+    recipe = loaded.recipe.model_copy(update={"data": data, "train": train})
     changed = {RECIPE: f"{WRITTEN}\n{dump_recipe(recipe)}"}
     if is_ours(model / CARD) or not (model / CARD).exists():
         changed[CARD] = card_text(loaded, model, str(address))
