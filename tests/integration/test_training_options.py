@@ -197,3 +197,18 @@ def test_mixed_corpora_resume_to_the_letter(
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     with pytest.raises(TrainingError, match=r"data\.temperature: 3\.0, the recipe now says 1\.0"):
         train(load_recipe(task / "tiny.yaml", few), tmp_path / "parts", resume=True)
+
+
+def test_muon_and_checkpointed_activations_resume_to_the_letter(task: Path, tmp_path: Path) -> None:
+    def recipe(steps: int, checkpointed: bool = True) -> Recipe:
+        asked = [f"train.steps={steps}", "train.log_every=1", "validation.every=6"]
+        asked += ["train.optimizer=muon", "model.dropout=0.1", "validation.limit=1"]
+        asked += [f"train.checkpoint_activations={str(checkpointed).lower()}"]
+        return load_recipe(task / "tiny.yaml", asked)
+
+    train(recipe(6), tmp_path / "whole")
+    train(recipe(3), tmp_path / "parts")
+    train(recipe(6), tmp_path / "parts", resume=True)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    train(recipe(6, checkpointed=False), tmp_path / "plain")
+    assert losses(tmp_path / "whole") == losses(tmp_path / "plain")

@@ -265,6 +265,13 @@ class Recipe(Section):
                 "train.teacher",
                 "is for task: transduce with text sources, or continue; leave it out",
             )
+        kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
+        if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:
+            raise InvalidValue(
+                "train.checkpoint_activations",
+                f"is true, but the model has no blocks (kind: {', '.join(sorted(kinds))}); leave "
+                f"it out",
+            )
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
             raise InvalidValue(

@@ -56,7 +56,12 @@ class Train(Section):
     accumulate: PositiveInt = Field(
         1, description="gradient accumulation: number of batches per update"
     )
-    lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw",
+        description="adamw; muon: momentum made orthogonal (Jordan et al. 2024) for the matrices "
+        "inside the network, AdamW for embeddings, the output layer, biases and norms",
+    )
+    lr: PositiveFloat = Field(1e-3, description="peak learning rate")
     betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="betas of AdamW")
     weight_decay: NonNegativeFloat = Field(
         0.01, description="weight decay of matrices; biases and norms have none"
@@ -93,11 +98,25 @@ class Train(Section):
         False,
         description="FSDP: shard weights and optimizer state across the processes of torchrun",
     )
+    checkpoint_activations: bool = Field(
+        False,
+        description="activation checkpointing: keep only the inputs of blocks and compute the rest "
+        "again in the backward pass; less memory, a third more time, the same gradients",
+    )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
     save_every: PositiveFloat = Field(
         15.0,
         description="minutes between two checkpoints to resume from; each validation saves one too",
     )
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.optimizer == "muon" and self.fsdp:
+            raise InvalidValue(
+                "optimizer",
+                "is muon, which needs whole matrices, but train.fsdp shards them; use adamw",
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_teacher(self) -> Self:

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from transduce.data.batches.bucketing import RankBatches
-from transduce.data.cache.tokenised import Encoded
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
+from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
@@ -73,6 +73,7 @@ class Run:
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
         if change is not None:
             self.model.change(change)
+        set_checkpointing(self.model.network, recipe.train.checkpoint_activations)
         self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
@@ -88,7 +89,7 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.state = TrainingState(corpus=_extent(self.prepared), changed=self.model.changed)
+        self.state = TrainingState(corpus=self.prepared.extent, changed=self.model.changed)
         self._corpus_before = self.state.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
@@ -156,7 +157,7 @@ class Run:
         self._kept_before = self.state.kept
         self._saved_at = self.state.seconds
         self.stored.read()
-        self._corpus_before, self.state.corpus = self.state.corpus, _extent(self.prepared)
+        self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
 
     def run(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, early stopping or an interrupt."""
@@ -393,11 +394,3 @@ class Run:
         self.ranks.barrier()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()
-
-
-def _extent(prepared: Prepared) -> str:
-    """The size of the training corpus; a stream is not counted."""
-    corpus = prepared.train.corpus
-    if not isinstance(corpus, Encoded):
-        return ""
-    return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"

@@ -53,6 +53,14 @@ class Prepared:
     given: ScoredText | None = None
     """The validation text of a language model, which decodes nothing."""
 
+    @property
+    def extent(self) -> str:
+        """The size of the training corpus, in words; a stream is not counted."""
+        corpus = self.train.corpus
+        if not isinstance(corpus, Encoded):
+            return ""
+        return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
+
 
 def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Processes) -> Prepared:
     """Read, tokenise and batch the data. To resume, the tokenizers of the run's folder are used.

@@ -267,7 +267,10 @@ def build_update(
     precision: torch.dtype,
     ranks: Processes | None = None,
 ) -> Update:
-    """Packed, with CUDA graphs, where possible; else one padded batch after the other."""
-    on_gpu = next(network.parameters()).is_cuda
+    """Packed, with CUDA graphs, where possible; else one padded batch after the other.
+
+    Activation checkpointing restores random generators, which a CUDA graph cannot.
+    """
+    on_gpu = next(network.parameters()).is_cuda and not settings.checkpoint_activations
     kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
     return kind(network, optimizer, settings, precision, ranks or Processes())

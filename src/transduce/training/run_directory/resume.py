@@ -26,6 +26,7 @@ FREE = (
     "train.lr",
     "train.log_every",
     "train.save_every",
+    "train.checkpoint_activations",
     "train.device",
     "train.fsdp",
 )
