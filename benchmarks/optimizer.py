@@ -5,9 +5,9 @@
 A small Transformer (en-de), trained with each optimizer, each peak learning rate and each seed; the
 best rate of an optimizer is the one with the lowest mean loss at the end. Nothing is decoded.
 Writes benchmarks/results/optimizer_DEVICE.json after every run and prints a table: mean and
-standard deviation over the seeds. With the defaults there are 12 runs; on a GPU give --minutes 4 to share
-that time equally: every run then ends after its part, and `equal updates` is where the slowest of
-all runs ended.
+standard deviation over the seeds. With the defaults there are 12 runs; on a GPU give --minutes 3 to
+share that time equally: every run then ends after its part, and `equal updates` is where the
+slowest of all runs ended.
 """
 
 from __future__ import annotations

@@ -104,6 +104,12 @@ class Train(Section):
         "again in the backward pass; less memory, a third more time, the same gradients",
     )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
+    log_to: list[Literal["wandb", "mlflow"]] = Field(
+        [],
+        description="send the log also to Weights & Biases (wandb) or MLflow (mlflow), as their "
+        "own settings say (WANDB_MODE=offline, MLFLOW_TRACKING_URI); needs pip install "
+        "'transduce[wandb]' or 'transduce[mlflow]'",
+    )
     save_every: PositiveFloat = Field(
         15.0,
         description="minutes between two checkpoints to resume from; each validation saves one too",

@@ -37,6 +37,7 @@ from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
 from transduce.training.run_directory.resume import check_changes
 from transduce.training.run_report import write_run_report
+from transduce.training.trackers import check_packages, tracker_makers
 
 __all__ = ["Trained", "train"]
 
@@ -80,6 +81,7 @@ def _train(
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
+    check_packages(recipe.train.log_to)
     device = ranks.device(recipe.train.device)  # fail before an hour of tokenising, not after it
     shared = ranks.count if recipe.train.fsdp else 1
     check_trainable(kind_of(recipe), recipe, free_memory(device), shared)
@@ -121,6 +123,7 @@ def _train(
         run.state.step,
         metric=recipe.validation.metric,
         minutes=recipe.train.minutes,
+        trackers=tracker_makers(recipe, folder, run.state.step > 0),
     )
     with shown as progress:
         trained = run.run(progress)

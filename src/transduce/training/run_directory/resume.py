@@ -25,6 +25,7 @@ FREE = (
     "train.minutes",
     "train.lr",
     "train.log_every",
+    "train.log_to",
     "train.save_every",
     "train.checkpoint_activations",
     "train.device",
