@@ -172,3 +172,43 @@ def test_regularisers_teach_and_go_on_where_they_were(task: Path, tmp_path: Path
     plain = load_recipe(task / "tiny.yaml", [*asked, "data.tokens={both: {size: 60}}"])
     train(plain, tmp_path / "plain")
     assert losses(tmp_path / "plain") != told
+
+
+def test_mixed_corpora_resume_to_the_letter(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (task / "train.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "small.tsv").write_text("".join(lines[:10]))
+    (tmp_path / "large.tsv").write_text("".join(lines[10:80]))
+    mixed = (
+        f"data.train=[{{file: {tmp_path}/small.tsv, weight: 2}}, {{file: {tmp_path}/large.tsv}}]"
+    )
+    few = ["train.log_every=1", "validation.every=6", "validation.limit=2", mixed]
+
+    def recipe(steps: int) -> Recipe:
+        asked = [*few, f"train.steps={steps}", "data.temperature=3", "train.batch_tokens=64"]
+        return load_recipe(task / "tiny.yaml", asked)
+
+    train(recipe(12), tmp_path / "whole")
+    told = capsys.readouterr().err
+    assert "small.tsv: 10 pairs, 12.5% of all, drawn 51.1% of the time" in told
+    train(recipe(5), tmp_path / "parts")
+    train(recipe(12), tmp_path / "parts", resume=True)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    with pytest.raises(TrainingError, match=r"data\.temperature: 3\.0, the recipe now says 1\.0"):
+        train(load_recipe(task / "tiny.yaml", few), tmp_path / "parts", resume=True)
+
+
+def test_muon_and_checkpointed_activations_resume_to_the_letter(task: Path, tmp_path: Path) -> None:
+    def recipe(steps: int, checkpointed: bool = True) -> Recipe:
+        asked = [f"train.steps={steps}", "train.log_every=1", "validation.every=6"]
+        asked += ["train.optimizer=muon", "model.dropout=0.1", "validation.limit=1"]
+        asked += [f"train.checkpoint_activations={str(checkpointed).lower()}"]
+        return load_recipe(task / "tiny.yaml", asked)
+
+    train(recipe(6), tmp_path / "whole")
+    train(recipe(3), tmp_path / "parts")
+    train(recipe(6), tmp_path / "parts", resume=True)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    train(recipe(6, checkpointed=False), tmp_path / "plain")
+    assert losses(tmp_path / "whole") == losses(tmp_path / "plain")

@@ -59,7 +59,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
         assert count == 1
         (folder / name).write_text(body, "utf-8")
     commands = re.findall(r"^transduce (.*)$", text, re.MULTILINE)
-    assert len(commands) == 10
+    assert len(commands) == 11
     patch = pytest.MonkeyPatch()
     patch.chdir(folder)
     printed = {}

@@ -21,6 +21,7 @@ LAYERS = [
     ["storage", "hardware", "cores", "terminal"],
     ["nn"],
     ["checksums", "recipe"],
+    ["hub"],
     ["corpora"],
     ["data"],
     ["synthesis"],

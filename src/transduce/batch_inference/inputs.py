@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import gzip
 import json
@@ -15,13 +16,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from transduce.data.text.csv_rows import problem_of
 from transduce.data.text.files import MOST_BYTES, open_compressed
 from transduce.errors import DataError
 from transduce.storage import expanded
 
 BOM = b"\xef\xbb\xbf"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
-TABLES = {".tsv": "tsv", ".jsonl": "jsonl", ".parquet": "parquet"}
+TABLES = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+NUMBERED = {"tsv": "tabs", "csv": "commas"}  # formats whose columns may be numbers
 ENDS = 1 << 16  # bytes at each end of a file that identify it, with its size
 DAMAGE = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 SAMPLE = 1000  # lines of a JSONL file that give the columns of Parquet and TSV output
@@ -57,13 +60,13 @@ class Table:
     """The format of all inputs of a job, and their columns."""
 
     kind: str
-    """text, tsv, jsonl or parquet."""
+    """text, tsv, csv, jsonl or parquet."""
     column: Column | None = None
     """The column of sources; None for text."""
     names: tuple[str, ...] = ()
     """The columns that are carried through to the output."""
     header: bool = False
-    """Whether each TSV file begins with a line of column names."""
+    """Whether each TSV or CSV file begins with a line of column names."""
 
     @property
     def place(self) -> int:
@@ -119,11 +122,11 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
         if column is not None:
             raise DataError(
                 f"{paths[0]} is plain text, one source per line, and has no columns; leave out "
-                f"--column, or name the file .tsv, .jsonl or .parquet"
+                f"--column, or name the file .tsv, .csv, .jsonl or .parquet"
             )
         return Table("text", None, ("source",))
-    chosen: Column = column or ("0" if kind == "tsv" else "source")
-    if kind == "tsv" and str(chosen).isdecimal():
+    chosen: Column = column or ("0" if kind in NUMBERED else "source")
+    if kind in NUMBERED and str(chosen).isdecimal():
         chosen = int(chosen)
     first: Table | None = None
     for path in paths:
@@ -137,11 +140,11 @@ def read_table(paths: Sequence[str], column: str | None) -> Table:
             )
         if isinstance(chosen, int) and chosen >= len(names):
             raise DataError(
-                f"{path}: there are {len(names)} columns, separated by tabs, so there is no "
-                f"column {chosen} (counted from 0); choose another with --column"
+                f"{path}: there are {len(names)} columns, separated by {NUMBERED[kind]}, so there "
+                f"is no column {chosen} (counted from 0); choose another with --column"
             )
         if first is None:
-            first = Table(kind, chosen, names, isinstance(chosen, str) and kind == "tsv")
+            first = Table(kind, chosen, names, isinstance(chosen, str) and kind in NUMBERED)
         elif kind != "jsonl" and names != first.names:
             raise DataError(
                 f"the columns of {path} ({', '.join(names)}) are not those of {paths[0]} "
@@ -158,12 +161,41 @@ def _names(path: str, kind: str, column: Column) -> tuple[str, ...]:
 
         return column_names(path, str(column))
     with opened(path) as file:
-        if kind == "tsv":
+        if kind in NUMBERED:
             line = file.readline(MOST_BYTES).removeprefix(BOM).rstrip(b"\r\n")
-            fields = line.decode("utf-8", "replace").split("\t") if line else []
+            try:
+                fields = split_cells(line.decode("utf-8", "replace"), kind) if line else []
+            except csv.Error as error:
+                raise DataError(f"{path}:1: {problem_of(error)}") from None
             numbers = isinstance(column, int)
             return tuple(f"column{i}" if numbers else name for i, name in enumerate(fields))
         return tuple(_keys(file))
+
+
+def split_cells(line: str, kind: str) -> list[str]:
+    """The cells of a line of TSV or CSV. Raises csv.Error."""
+    if kind == "tsv" or '"' not in line:
+        return line.split("\t" if kind == "tsv" else ",")
+    return next(csv.reader([line], strict=True))
+
+
+def check_one_line_records(path: str) -> None:
+    """Raise DataError where a cell of a CSV file goes over several lines: shards are cut between
+    lines.
+    """
+    with opened(path) as file:
+        for number, raw in enumerate(iter(lambda: file.readline(MOST_BYTES), b""), start=1):
+            if b'"' not in raw:
+                continue
+            try:
+                split_cells(raw.decode("utf-8", "replace").rstrip("\r\n"), "csv")
+            except csv.Error as error:
+                if "end of data" in str(error):
+                    raise DataError(
+                        f"{path}:{number}: a quote is not closed in this line; a batch job reads "
+                        f"one row per line, so replace line breaks inside cells, or give a .jsonl "
+                        f"or .parquet file"
+                    ) from None
 
 
 def _keys(file: BinaryIO) -> dict[str, None]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from transduce.batch_inference.inputs import BOM, Table, opened
+from transduce.batch_inference.inputs import BOM, Table, opened, split_cells
 from transduce.batch_inference.parquet import plain_rows, read_batches, texts_of
 from transduce.batch_inference.shards import Shard
+from transduce.data.text.csv_rows import problem_of
 from transduce.data.text.files import LONGEST, MOST_BYTES
 from transduce.errors import DataError
 
@@ -48,7 +50,9 @@ def read_groups(path: str, table: Table, shard: Shard) -> Iterator[Group]:
     if table.kind == "parquet":
         yield from _parquet_groups(path, table, shard)
         return
-    read = {"text": _text_row, "tsv": _tsv_row, "jsonl": _jsonl_row}[table.kind]
+    read = {"text": _text_row, "tsv": _cells_row, "csv": _cells_row, "jsonl": _jsonl_row}[
+        table.kind
+    ]
     group, size = Group(), 0
     for number, raw in _lines(path, shard, table.kind == "text"):
         group.rows.append(read(number, raw, table))
@@ -114,14 +118,19 @@ def _text_row(line: int, raw: bytes | None, table: Table) -> Row:
     return _checked(line, source, [source])
 
 
-def _tsv_row(line: int, raw: bytes | None, table: Table) -> Row:
+def _cells_row(line: int, raw: bytes | None, table: Table) -> Row:
     width = len(table.names)
     if raw is None:
         return _checked(line, "", [""] * width, _over_long())
+    fields, problem = [""], ""
     try:
-        fields, problem = raw.decode("utf-8").split("\t"), ""
+        text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        fields, problem = raw.decode("utf-8", "replace").split("\t"), NOT_UTF8
+        text, problem = raw.decode("utf-8", "replace"), NOT_UTF8
+    try:
+        fields = split_cells(text, table.kind)
+    except csv.Error as error:
+        problem = problem or problem_of(error)
     count = len(fields)
     fields = (fields + [""] * width)[:width]
     if not problem and count != width and raw.strip():

@@ -50,7 +50,7 @@ def decode_group(job: Job, group: Group, decoder: Decoder) -> list[Decoded]:
     filled = [row for row in group.rows if not row.problem]
     found = iter(decoder.decode([row.source for row in filled]) if filled else [])
     decoded = [Decoded(problem=row.problem) if row.problem else next(found) for row in group.rows]
-    if job.table.kind == "jsonl" and job.format in ("tsv", "parquet"):
+    if job.table.kind == "jsonl" and job.format in ("tsv", "csv", "parquet"):
         for row, one in zip(group.rows, decoded, strict=True):
             if lost := [key for key in row.fields if key not in job.table.names]:
                 one.warning = one.warning or f"the output has no column for the key {lost[0]}"

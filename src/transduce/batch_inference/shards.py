@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from transduce.batch_inference.inputs import BOM, UTF16, Table, opened
+from transduce.batch_inference.inputs import BOM, UTF16, Table, check_one_line_records, opened
 from transduce.errors import DataError
 
 CHUNK = 1 << 20  # bytes of a file in memory while its lines are counted
@@ -36,6 +36,8 @@ def cut(path: str, table: Table, most: int) -> Iterator[tuple[int, int, int]]:
         for first, rows in _packed(row_groups(path), most):
             yield 0, first, rows
         return
+    if table.kind == "csv":
+        check_one_line_records(path)
     with opened(path) as file:
         yield from _cut_text(file, path, most, table.header)
 

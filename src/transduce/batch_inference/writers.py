@@ -1,7 +1,8 @@
-"""Output files of a shard: text, TSV, JSONL or Parquet, one row for each row of the input."""
+"""Output files of a shard: text, TSV, CSV, JSONL or Parquet, one row for each row of the input."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -9,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from transduce.batch_inference.inputs import Table
+from transduce.batch_inference.inputs import NUMBERED, Table
 from transduce.batch_inference.parquet import ParquetTable
 from transduce.batch_inference.rows import Group
 from transduce.errors import DataError
 
-ENDINGS = {"text": ".txt", "tsv": ".tsv", "jsonl": ".jsonl", "parquet": ".parquet"}
+ENDINGS = {"text": ".txt", "tsv": ".tsv", "csv": ".csv", "jsonl": ".jsonl", "parquet": ".parquet"}
 
 
 class Cells:
@@ -42,7 +43,7 @@ class Cells:
                     f"--output-column" + ("" if name == self.names[0] else f", or rename {name}")
                 )
         for name in table.names:
-            if table.names.count(name) > 1 and form != "tsv":
+            if table.names.count(name) > 1 and form not in NUMBERED:
                 raise DataError(f"the input has several columns {name}; rename one of them")
 
 
@@ -65,13 +66,22 @@ class _Text:
 class _Tsv:
     def __init__(self, file: TextIO, table: Table, cells: Cells) -> None:
         self.file, self.table = file, table
-        if table.header or table.kind != "tsv":
-            file.write("\t".join(map(_cell, [*table.names, *cells.names])) + "\n")
+        if table.header or table.kind not in NUMBERED:
+            self.line([*table.names, *cells.names])
 
     def write(self, group: Group, outputs: list[list[Any]]) -> None:
         for row, added in zip(group.rows, outputs, strict=True):
-            values = in_order(row.fields, self.table.names)
-            self.file.write("\t".join(map(_cell, [*values, *added])) + "\n")
+            self.line([*in_order(row.fields, self.table.names), *added])
+
+    def line(self, values: list[Any]) -> None:
+        self.file.write("\t".join(map(_cell, values)) + "\n")
+
+
+class _Csv(_Tsv):
+    def line(self, values: list[Any]) -> None:
+        # One line per row, as in the input; tabs in a cell are kept.
+        cells = [_cell(value, tabs=True) for value in values]
+        csv.writer(self.file, lineterminator="\n").writerow(cells)
 
 
 class _Jsonl:
@@ -118,7 +128,8 @@ def writer_of(path: Path, form: str, table: Table, cells: Cells) -> Iterator[Wri
         if form == "text":
             yield _Text(file)
         else:
-            yield (_Tsv if form == "tsv" else _Jsonl)(file, table, cells)
+            kinds: dict[str, type[_Tsv | _Jsonl]] = {"tsv": _Tsv, "csv": _Csv, "jsonl": _Jsonl}
+            yield kinds[form](file, table, cells)
 
 
 def in_order(fields: Any, names: Sequence[str]) -> list[Any]:
@@ -134,8 +145,9 @@ def _string(value: Any) -> str | None:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _cell(value: Any) -> str:
-    """A value in a TSV file, where tabs and line breaks separate."""
+def _cell(value: Any, tabs: bool = False) -> str:
+    """A value in a TSV file, where tabs and line breaks separate; in a CSV file, with its tabs."""
     if isinstance(value, float):
         return f"{value:.4f}" if math.isfinite(value) else ""
-    return " ".join((_string(value) or "").replace("\t", " ").splitlines())
+    text = _string(value) or ""
+    return " ".join((text if tabs else text.replace("\t", " ")).splitlines())

@@ -11,6 +11,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from transduce.data.text.csv_rows import csv_records
 from transduce.data.text.tags import with_tags
 from transduce.data.text.unicode import composed
 from transduce.errors import DataError, ModelError
@@ -146,8 +147,12 @@ def read_lines_of(
 
 
 def _of_columns(file: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(chain.from_iterable(read_sources(None, file)), start=1):
-        fields = line.split("\t")
+    lines = chain.from_iterable(read_sources(None, file))
+    if file.suffix == ".csv":
+        rows = csv_records(lines, str(file))
+    else:
+        rows = ((number, line.split("\t")) for number, line in enumerate(lines, start=1))
+    for number, fields in rows:
         if len(fields) != 2:
             raise DataError(
                 f"{file}:{number}: {len(fields)} columns instead of two, source and target; "

@@ -16,8 +16,10 @@ from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.batch import batch
 from transduce.cli.commands.compare import compare
+from transduce.cli.commands.convert.back_translate import back_translate
 from transduce.cli.commands.convert.export import export
 from transduce.cli.commands.convert.import_ import import_
+from transduce.cli.commands.convert.publish import publish
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.look import look
@@ -44,6 +46,7 @@ for command in (
     train,
     run,
     batch,
+    back_translate,
     score,
     look,
     prompts,
@@ -52,12 +55,13 @@ for command in (
     ablate,
     import_,
     export,
+    publish,
     serve,
     align,
     check,
     recipes,
 ):
-    app.command(command.__name__.rstrip("_"))(command)
+    app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
 
 

@@ -13,7 +13,7 @@ from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Tex
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.transduce import Model
 
-TABLES = (".tsv", ".jsonl", ".parquet")
+TABLES = (".tsv", ".csv", ".jsonl", ".parquet")
 
 
 def given_files(model: Model, source: Path | None, target: Path | None) -> tuple[Corpus, Path]:

@@ -117,10 +117,11 @@ def evaluate_folder(
     by: str | None = None,
     lines: bool = False,
     tell: Callable[[Evaluation], object] | None = None,
+    write: bool = True,
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on a split of its recipe, or on given files; write the results to its
-    folder.
+    folder, unless `write` is false.
 
     A language model scores the text, and nothing is decoded. Results of an ensemble with other
     models have another name. `tell` gets the scores first: a folder that cannot be written to must
@@ -152,7 +153,8 @@ def evaluate_folder(
         found: dict[str, Any] = dict(of)
         if measured.by_slice is not None:
             found["slices"] = measured.by_slice.to_json()
-        write_metrics(folder, split, measured.metrics, tokens, **found)
+        if write:
+            write_metrics(folder, split, measured.metrics, tokens, **found)
         return replace(measured, name=split)
     pairs = list(read_pairs(corpus, data.folder))
     right = measurable(pairs, model.recipe.task, model.source_tokens)
@@ -181,5 +183,6 @@ def evaluate_folder(
     if slices is not None:
         evaluation = replace(evaluation, by_slice=judge_slices(slices, evaluation.rows))
     tell(evaluation)
-    write_evaluation(folder, split, evaluation, **facts, **of)
+    if write:
+        write_evaluation(folder, split, evaluation, **facts, **of)
     return evaluation

@@ -26,6 +26,24 @@ def write_card(model: Model, folder: Path) -> str:
     A README.md that a person wrote or edited is kept: then the card is written beside it, and the
     returned sentence says so.
     """
+    text = card_text(model, folder, str(folder))
+    for name in (CARD, CARD_BESIDE):
+        path = folder / name
+        if not path.exists() or is_ours(path):
+            write_listed(path, text)
+            beside = (
+                f"{folder / CARD} was written or edited by you and is kept; the model card is "
+                f"{path}."
+            )
+            return "" if name == CARD else beside
+    return (
+        f"{folder / CARD} and {CARD_BESIDE} were written or edited by you and are kept: no model "
+        f"card was written."
+    )
+
+
+def card_text(model: Model, folder: Path, place: str) -> str:
+    """The model card of the model in a folder; `place` is what it is called in its examples."""
     recipe = model.recipe
     parameters = sum(p.numel() for p in model.network.parameters())
     metrics = read_metrics(folder)
@@ -40,10 +58,10 @@ def write_card(model: Model, folder: Path) -> str:
         "",
         "## Use",
         "",
-        f"    transduce run {folder} {source}",
+        f"    transduce run {place} {source}",
         "",
         "    import transduce",
-        f'    model = transduce.load("{folder}")',
+        f'    model = transduce.load("{place}")',
         f"    model({source})",
         "",
         "## What it is",
@@ -69,20 +87,7 @@ def write_card(model: Model, folder: Path) -> str:
         "",
         *_unknown(model, metrics),
     ]
-    text = "\n".join(lines) + "\n"
-    for name in (CARD, CARD_BESIDE):
-        path = folder / name
-        if not path.exists() or is_ours(path):
-            write_listed(path, text)
-            beside = (
-                f"{folder / CARD} was written or edited by you and is kept; the model card is "
-                f"{path}."
-            )
-            return "" if name == CARD else beside
-    return (
-        f"{folder / CARD} and {CARD_BESIDE} were written or edited by you and are kept: no model "
-        f"card was written."
-    )
+    return "\n".join(lines) + "\n"
 
 
 def _tokens(model: Model) -> list[str]:

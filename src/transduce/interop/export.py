@@ -12,6 +12,7 @@ from transduce.data.text.pairs import Pair, read_pairs
 from transduce.data.text.trust import check_reads
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.items import items_of
+from transduce.hub.locate import in_hub_cache
 from transduce.interop import ctranslate2, onnx
 from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
@@ -59,6 +60,11 @@ def export_folder(
     if model.recipe.audio is not None:
         raise ModelError(
             f"{model_folder} is a speech model; only models with text sources can be exported"
+        )
+    if folder is None and in_hub_cache(model_folder):
+        raise ModelError(
+            "the model is in the cache of the Hugging Face hub, which is not written to; give the "
+            "folder of the export with --output"
         )
     place = folder or model_folder / (quantize or to if to == "native" else to)
     _check_place(place, to, overwrite)

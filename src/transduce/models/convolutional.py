@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.memory import Memory, reorder_mask
+from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.gated_convolution import (
     HALVED,
@@ -29,7 +30,7 @@ from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped
 
 
-class ConvolutionalEncoder(nn.Module):
+class ConvolutionalEncoder(Checkpointed):
     """Blocks of gated convolutions between two linear layers."""
 
     def __init__(self, width: int, layers: int, kernel: int = 3, dropout: float = 0.0) -> None:
@@ -55,7 +56,7 @@ class ConvolutionalEncoder(nn.Module):
         # Under autocast a product is of half precision; the stream that blocks add to is not.
         z_BSD = linear(SMALL * x_BSD, self.into.weight, self.into.bias).to(x_BSD.dtype)
         for block in self.blocks:
-            z_BSD = block(z_BSD, real_BS)
+            z_BSD = self.run(block, z_BSD, real_BS)
         z_BSD = linear(z_BSD, self.out_of.weight, self.out_of.bias).to(x_BSD.dtype) / SMALL
         return Memory(z_BSD, lengths_B, mask, values_BSD=(z_BSD + x_BSD) * HALVED)
 
@@ -90,7 +91,7 @@ class ConvolutionalState:
         )
 
 
-class ConvolutionalDecoder(nn.Module):
+class ConvolutionalDecoder(Checkpointed):
     """Blocks of causal gated convolutions, each of which attends to the source."""
 
     def __init__(
@@ -147,7 +148,8 @@ class ConvolutionalDecoder(nn.Module):
         before = state.past or [block.no_past(x_BTD) for block in self.stack]
         state.past = []
         for block, past_BPD in zip(self.stack, before, strict=True):
-            x_BTD, past_BPD = block(x_BTD, past_BPD, embedded_BTD, state.source)
+            inputs = (x_BTD, past_BPD, embedded_BTD, state.source)
+            x_BTD, past_BPD = self.run(block, *inputs)
             state.past.append(past_BPD)
         state.length += tokens_BT.shape[1]
         features_BTD = linear(x_BTD, self.out_of.weight, self.out_of.bias) / SMALL

@@ -20,6 +20,7 @@ from transduce.nn.attention.attention import SCORES, Attention
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.location_aware import LocationAware, LocationAwareAttention
+from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.masks import Mask, Segments, causal
 from transduce.nn.positions import Places, Rotary
@@ -75,7 +76,7 @@ def shared_rows(source_R: Tensor, each: int, count: int) -> tuple[Tensor | None,
     return source_R, 1
 
 
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(Checkpointed):
     """Blocks of masked self-attention, attention to the source, feed-forward (Vaswani 2017)."""
 
     def __init__(
@@ -144,10 +145,10 @@ class TransformerDecoder(nn.Module):
         mask = causal() & Mask(segments=segments)
         for block in self.stack:
             if memory is None:
-                stream = block(stream, mask=mask)
+                stream = self.run(block, stream, None, None, mask)
             else:
                 projected_BS2D = block.project_memory(memory.states_BSD)
-                stream = block(stream, projected_BS2D, memory.mask, mask)
+                stream = self.run(block, stream, projected_BS2D, memory.mask, mask)
         return normalise(self.norm, stream, half=True)
 
     def advance(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
+from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
@@ -19,7 +20,7 @@ from transduce.nn.residual import Stream, normalise
 from transduce.nn.transformer import EncoderBlock, build_last_norm
 
 
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(Checkpointed):
     """Blocks of self-attention and feed-forward (Vaswani et al. 2017, figure 1, left)."""
 
     def __init__(
@@ -69,11 +70,11 @@ class TransformerEncoder(nn.Module):
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         stream = Stream(x_BSD)
         for block in self.stack:
-            stream = block(stream, mask)
+            stream = self.run(block, stream, mask)
         return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
 
 
-class ConformerEncoder(nn.Module):
+class ConformerEncoder(Checkpointed):
     """Blocks of attention and convolution (Gulati et al. 2020, https://arxiv.org/abs/2005.08100)."""
 
     def __init__(
@@ -121,7 +122,7 @@ class ConformerEncoder(nn.Module):
             place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
             real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
         for block in self.blocks:
-            x_BSD = block(x_BSD, mask, real_BS)
+            x_BSD = self.run(block, x_BSD, mask, real_BS)
         return Memory(x_BSD, lengths_B, mask)
 
 

@@ -11,6 +11,7 @@ from pydantic import (
     Discriminator,
     Field,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     Tag,
     model_validator,
@@ -39,6 +40,7 @@ def plain_tag(tag: str) -> str:
 TagName = Annotated[str, AfterValidator(plain_tag), "a word"]
 TAG = "a token put before each source, such as its language; in use: --tag"
 LIMIT = "read only the first N pairs"
+WEIGHT = "in a list of training corpora: how often its pairs are drawn, compared with the others'"
 
 
 class ParallelFiles(Section):
@@ -49,27 +51,33 @@ class ParallelFiles(Section):
         description="file of targets, one per line; as many files as for the source"
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
 class Columns(Section):
-    """TSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
+    """TSV, CSV, JSONL, Parquet or CoNLL-U files with a column per side; plain, .gz or .xz."""
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .jsonl, .parquet or .conllu; Parquet needs "
-        "pip install 'transduce[parquet]'"
+        description="a file whose name ends in .tsv, .csv, .jsonl, .parquet or .conllu; Parquet "
+        "needs pip install 'transduce[parquet]'"
     )
     source: Column = Field(
-        0, description="column of the source; a number only for TSV; in CoNLL-U: form"
+        0,
+        description="column of the source: a name, which the header of a TSV or CSV file has, or "
+        "for these two a number, without a header; in CoNLL-U: form",
     )
     target: Column = Field(
-        1, description="column of the target; a number only for TSV; in CoNLL-U: upos, xpos"
+        1,
+        description="column of the target, as for the source; labels may be integers; in CoNLL-U: "
+        "upos, xpos",
     )
     tags: Column | None = Field(
         None,
         description="column of tags, such as V;PST; each becomes one token before the source",
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -93,6 +101,7 @@ class Named(Section):
         "every language that was synthesized)",
     )
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -111,6 +120,7 @@ class Hub(Section):
     )
     target: Annotated[str, "the name of a column"] = Field(description="column of the target")
     tag: TagName | None = Field(None, description=TAG)
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 
@@ -131,10 +141,10 @@ class Text(Section):
 
 
 class Recordings(Section):
-    """Audio manifest: a TSV, JSONL or Parquet file that lists audio files and their targets."""
+    """Audio manifest: TSV, CSV, JSONL or Parquet, a list of audio files and their targets."""
 
     file: Files = Field(
-        description="a file whose name ends in .tsv, .jsonl or .parquet, optionally .gz"
+        description="a file whose name ends in .tsv, .csv, .jsonl or .parquet, optionally .gz"
     )
     audio: Column = Field(
         description="column of audio file paths, relative to the file that lists them"
@@ -160,6 +170,7 @@ class Recordings(Section):
     tag: TagName | None = Field(
         None, description="a tag for every recording, such as its language; in use: --tag"
     )
+    weight: PositiveFloat = Field(1.0, description=WEIGHT)
     limit: PositiveInt | None = Field(None, description=LIMIT)
 
 

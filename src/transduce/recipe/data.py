@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from transduce.recipe.corpus import Corpus, File
+from transduce.recipe.corpus import Corpus, File, Mixture, Named
 from transduce.recipe.section import InvalidValue, Section, Share
 
 CODE = "^[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*$"
@@ -116,7 +116,44 @@ class Data(Section):
         description="stream the training set from disk, for corpora larger than memory; each epoch "
         "reads the files in another order and shuffles within shuffle_buffer",
     )
+    temperature: PositiveFloat = Field(
+        1.0,
+        description="temperature T of sampling from a list of training corpora: a corpus of n "
+        "pairs has a share ∝ weight · n^(1/T); 1: as the sizes are, 5: usual for many languages",
+    )
     shuffle_buffer: PositiveInt = Field(
         200_000,
         description="when streaming, number of pairs that are shuffled and bucketed at once",
     )
+
+    @property
+    def mixes(self) -> bool:
+        """Whether some training corpora are drawn more often than others."""
+        weights = [one.weight for one in self.train.of] if isinstance(self.train, Mixture) else []
+        return self.temperature != 1.0 or any(weight != 1.0 for weight in weights)
+
+    @model_validator(mode="after")
+    def _check_mixing(self) -> Self:
+        for split, corpus in (("train", self.train), ("valid", self.valid), ("test", self.test)):
+            inside = corpus.of if isinstance(corpus, Mixture) and split != "train" else [corpus]
+            for one in inside:
+                if getattr(one, "weight", 1.0) != 1.0:
+                    raise InvalidValue(
+                        f"{split}.weight",
+                        f"is {getattr(one, 'weight', 1.0):g}, but weights are for a list of "
+                        f"training corpora; leave it out",
+                    )
+        if self.temperature != 1.0 and not isinstance(self.train, Mixture | Named):
+            raise InvalidValue(
+                "temperature",
+                f"is {self.temperature:g}, but data.train is one corpus; give a list of corpora, "
+                f"or leave it out",
+            )
+        if self.mixes and self.streaming:
+            raise InvalidValue(
+                "streaming",
+                "is true, but weights and data.temperature need the sizes of the corpora; leave "
+                "one of them out (a corpus that is not streamed is memory-mapped, and may be "
+                "larger than memory)",
+            )
+        return self

@@ -184,11 +184,13 @@ def _wrong_value(location: _Location, values: dict[str, Any]) -> str:
     assert location.field is not None
     annotation, limits, shown = location.field.annotation, location.field.metadata, location.shown
     value: Any = values
-    for step in location.path:
+    for depth, step in enumerate(location.path, start=1):
         # A list that is too short has no such item: report the list itself.
         if isinstance(step, int) and step < len(value):
-            shown = f"item {step + 1} of {shown.rpartition('.')[0]}"
-            annotation, limits, value = get_args(annotation)[0], [], value[step]
+            value = value[step]
+            if depth == len(location.path):
+                shown = f"item {step + 1} of {shown.rpartition('.')[0]}"
+                annotation, limits = get_args(annotation)[0], []
         elif isinstance(step, int):
             shown = shown.rpartition(".")[0]
         elif not isinstance(value, list):  # a list of corpora is short for the key `of`

@@ -258,6 +258,20 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
+        if self.train.teacher is not None and (
+            self.task not in ("transduce", "continue") or self.audio is not None
+        ):
+            raise InvalidValue(
+                "train.teacher",
+                "is for task: transduce with text sources, or continue; leave it out",
+            )
+        kinds = {getattr(part, "kind", "") for part in self.model.parts.values()}
+        if self.train.checkpoint_activations and kinds <= {"recurrent", "pooled"}:
+            raise InvalidValue(
+                "train.checkpoint_activations",
+                f"is true, but the model has no blocks (kind: {', '.join(sorted(kinds))}); leave "
+                f"it out",
+            )
         watched = self.validation.metric
         if watched != "loss" and watched not in self.metrics:
             raise InvalidValue(

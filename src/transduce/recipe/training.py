@@ -25,6 +25,22 @@ class Average(Section):
     count: PositiveInt = Field(5, description="number of checkpoints to average")
 
 
+class Teacher(Section):
+    """Word-level knowledge distillation (Hinton et al. 2015, Kim and Rush 2016): learn from the
+    distribution of a trained model."""
+
+    model: Annotated[str, "a model folder"] = Field(
+        description="folder of the trained model, or hf://user/name@revision; relative paths start "
+        "at the current folder; it must have the same vocabularies"
+    )
+    weight: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="weight of the KL divergence from the teacher; cross-entropy has the rest"
+    )
+    temperature: PositiveFloat = Field(
+        1.0, description="both distributions are softmax(logits / temperature)"
+    )
+
+
 class Train(Section):
     steps: PositiveInt = Field(10_000, description="maximum number of updates")
     epochs: PositiveInt | None = Field(
@@ -40,7 +56,12 @@ class Train(Section):
     accumulate: PositiveInt = Field(
         1, description="gradient accumulation: number of batches per update"
     )
-    lr: PositiveFloat = Field(1e-3, description="peak learning rate of AdamW")
+    optimizer: Literal["adamw", "muon"] = Field(
+        "adamw",
+        description="adamw; muon: momentum made orthogonal (Jordan et al. 2024) for the matrices "
+        "inside the network, AdamW for embeddings, the output layer, biases and norms",
+    )
+    lr: PositiveFloat = Field(1e-3, description="peak learning rate")
     betas: tuple[Share, Share] = Field((0.9, 0.98), strict=False, description="betas of AdamW")
     weight_decay: NonNegativeFloat = Field(
         0.01, description="weight decay of matrices; biases and norms have none"
@@ -54,6 +75,9 @@ class Train(Section):
         0.0,
         description="R-Drop (Liang et al. 2021): weight of the KL divergence between two passes "
         "with different dropout, which takes twice the time; 0: off",
+    )
+    teacher: Teacher | None = Field(
+        None, description="word-level knowledge distillation from a trained model; null: off"
     )
     clip_norm: NonNegativeFloat = Field(
         1.0, description="gradient clipping: maximum norm of the gradient; 0: off"
@@ -74,11 +98,41 @@ class Train(Section):
         False,
         description="FSDP: shard weights and optimizer state across the processes of torchrun",
     )
+    checkpoint_activations: bool = Field(
+        False,
+        description="activation checkpointing: keep only the inputs of blocks and compute the rest "
+        "again in the backward pass; less memory, a third more time, the same gradients",
+    )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
+    log_to: list[Literal["wandb", "mlflow"]] = Field(
+        [],
+        description="send the log also to Weights & Biases (wandb) or MLflow (mlflow), as their "
+        "own settings say (WANDB_MODE=offline, MLFLOW_TRACKING_URI); needs pip install "
+        "'transduce[wandb]' or 'transduce[mlflow]'",
+    )
     save_every: PositiveFloat = Field(
         15.0,
         description="minutes between two checkpoints to resume from; each validation saves one too",
     )
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Self:
+        if self.optimizer == "muon" and self.fsdp:
+            raise InvalidValue(
+                "optimizer",
+                "is muon, which needs whole matrices, but train.fsdp shards them; use adamw",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_teacher(self) -> Self:
+        if self.teacher is not None and self.r_drop:
+            raise InvalidValue(
+                "r_drop", f"is {self.r_drop}, which does not go with train.teacher; leave one out"
+            )
+        if self.teacher is not None and self.fsdp:
+            raise InvalidValue("fsdp", "is true, which does not go with train.teacher")
+        return self
 
     @model_validator(mode="after")
     def _check_batch_tokens(self) -> Self:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transduce.data.tokens.languages import language_pair
 from transduce.errors import ModelError
+from transduce.hub.locate import is_hub_address, parse_address, resolve_model
 from transduce.interop.engine import open_model
 from transduce.tasks import AudioInputModel
 from transduce.tasks.model import Model
@@ -108,7 +109,11 @@ def open_models(specs: Sequence[str], device: str = "auto", precision: str = "au
 
 
 def parse_spec(spec: str) -> tuple[str, Path, tuple[str, str] | None]:
-    """The name, the folder and the language pair of FOLDER, NAME=FOLDER or en-de=FOLDER."""
+    """The name, the folder and the language pair of FOLDER, NAME=FOLDER or en-de=FOLDER; a folder
+    may be hf://user/name@revision.
+    """
+    if is_hub_address(spec):
+        return parse_address(spec).repository.rpartition("/")[2], resolve_model(spec), None
     name, equals, folder = spec.partition("=")
     if not equals or Path(spec).exists():
         path = Path(spec)
@@ -116,4 +121,4 @@ def parse_spec(spec: str) -> tuple[str, Path, tuple[str, str] | None]:
     if not name or not folder:
         raise ModelError(f"{spec!r} is not NAME=FOLDER; give both, as in en-de=runs/multi30k-en-de")
     pair = PAIR.fullmatch(name)
-    return name, Path(folder), (pair[1], pair[2]) if pair else None
+    return name, resolve_model(folder), (pair[1], pair[2]) if pair else None

@@ -24,6 +24,7 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.hardware import pick_device, pick_precision
+from transduce.hub.locate import resolve_model
 from transduce.models import EncoderDecoder, TrainableNetwork
 from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
@@ -337,7 +338,8 @@ def load(
     *,
     change: Change | None = None,
 ) -> Model:
-    """Load the trained model of a folder that `transduce train` wrote.
+    """Load the trained model of a folder that `transduce train` wrote, or of the Hugging Face hub:
+    hf://user/name or hf://user/name@revision.
 
     precision: as in compute_in; auto for a quantized export is its precision, on a CPU that has
     it. change: the function that changed the network before training, if any.
@@ -345,7 +347,7 @@ def load(
     Raises ModelError for a missing or wrong file, CheckpointError for damaged weights,
     HardwareError for an unknown device.
     """
-    path, place = Path(folder), pick_device(device)
+    path, place = resolve_model(folder), pick_device(device)
     if not (path / WEIGHTS).is_file():
         raise ModelError(missing_weights_message(path))
     check_format(path)

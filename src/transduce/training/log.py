@@ -1,4 +1,4 @@
-"""The training log: log.jsonl, and the same for TensorBoard."""
+"""The training log: log.jsonl, and the same for TensorBoard, W&B and MLflow."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from transduce.errors import DataError, TrainingError
 from transduce.storage import how_to_fix, missing_folder, write_text
+from transduce.training.trackers import Tracker
 
 ThreadHook = Callable[[threading.ExceptHookArgs], object]
 
@@ -31,6 +32,7 @@ class Log:
         self._print_line = print_line
         self._file: IO[str] | None = None
         self._tensorboard: Any = None
+        self._trackers: dict[str, Tracker] = {}
         self._told_of_threads = threading.excepthook
 
     def open(self) -> list[dict[str, Any]]:
@@ -61,6 +63,13 @@ class Log:
         except Exception as error:
             self._without_tensorboard(error)
 
+    def open_trackers(self, makers: Mapping[str, Callable[[], Tracker]]) -> None:
+        for name, make in makers.items():
+            try:
+                self._trackers[name] = make()
+            except Exception as error:
+                self._print_line(f"{name} logs are off: {_in_a_line(error)}")
+
     def write(self, kind: str, record: Mapping[str, Any]) -> None:
         if self._file is None:
             raise RuntimeError("Progress writes only inside its `with` block.")
@@ -75,18 +84,37 @@ class Log:
                 raise TrainingError(f"{missing_folder(self.folder)}: training stops")
         except OSError as error:
             raise TrainingError(_unwritten(self.path, error)) from None
+        numbers = {
+            f"{kind}/{key}": value
+            for key, value in plain.items()
+            if key not in ("step", "best") and isinstance(value, (int, float))
+        }
+        self._write_trackers(numbers, plain.get("step", 0))
         if self._tensorboard is None:
             return
         try:
-            for key, value in plain.items():
-                if key not in ("step", "best") and isinstance(value, (int, float)):
-                    self._tensorboard.add_scalar(f"{kind}/{key}", value, plain["step"])
+            for key, value in numbers.items():
+                self._tensorboard.add_scalar(key, value, plain["step"])
             if kind == "valid":
                 self._tensorboard.flush()
         except Exception as error:
             self._without_tensorboard(error)
 
+    def _write_trackers(self, numbers: Mapping[str, float], step: int) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                tracker.write(numbers, step)
+            except Exception as error:  # a network that is gone must not stop training
+                del self._trackers[name]
+                self._print_line(f"{name} logs are off: {_in_a_line(error)}")
+
     def close(self) -> None:
+        for name, tracker in self._trackers.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                self._print_line(f"{name} logs are incomplete: {_in_a_line(error)}")
+        self._trackers = {}
         if self._tensorboard is not None:
             try:
                 self._tensorboard.close()
@@ -148,6 +176,10 @@ def _unless_tensorboard(hook_before: ThreadHook) -> ThreadHook:
             hook_before(arguments)
 
     return hook
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join((str(error) or type(error).__name__).split())
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

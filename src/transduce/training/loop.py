@@ -11,13 +11,14 @@ from typing import Any
 from torch import Tensor
 
 from transduce.data.batches.bucketing import RankBatches
-from transduce.data.cache.tokenised import Encoded
 from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
+from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
+from transduce.training.distillation import DistilledUpdate, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import LogWindow
@@ -72,6 +73,7 @@ class Run:
         self.model = create(recipe, prepared.source_tokens, prepared.target_tokens)
         if change is not None:
             self.model.change(change)
+        set_checkpointing(self.model.network, recipe.train.checkpoint_activations)
         self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
@@ -87,7 +89,7 @@ class Run:
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.state = TrainingState(corpus=_extent(self.prepared), changed=self.model.changed)
+        self.state = TrainingState(corpus=self.prepared.extent, changed=self.model.changed)
         self._corpus_before = self.state.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
@@ -102,6 +104,10 @@ class Run:
 
     def _build_update(self) -> Update:
         parts = (self.network, self.optimizer, self.recipe.train, self.precision, self.ranks)
+        if self.recipe.train.teacher is not None:
+            tokens = (self.prepared.source_tokens, self.prepared.target_tokens)
+            teacher = load_teacher(self.recipe, tokens, self.device)
+            return DistilledUpdate(*parts, teacher=teacher)
         return ShardedUpdate(*parts) if self.sharded else build_update(*parts)
 
     @property
@@ -151,7 +157,7 @@ class Run:
         self._kept_before = self.state.kept
         self._saved_at = self.state.seconds
         self.stored.read()
-        self._corpus_before, self.state.corpus = self.state.corpus, _extent(self.prepared)
+        self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
 
     def run(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, early stopping or an interrupt."""
@@ -388,11 +394,3 @@ class Run:
         self.ranks.barrier()
         self.model.load_weights(self.folder / WEIGHTS)
         self.model.network.eval()
-
-
-def _extent(prepared: Prepared) -> str:
-    """The size of the training corpus; a stream is not counted."""
-    corpus = prepared.train.corpus
-    if not isinstance(corpus, Encoded):
-        return ""
-    return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"

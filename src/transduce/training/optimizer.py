@@ -1,4 +1,4 @@
-"""AdamW, learning-rate schedules with warm-up, exponential moving average, checkpoint averaging."""
+"""AdamW or Muon, learning-rate schedules with warm-up, averages of weights and of checkpoints."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from torch import Tensor, nn
 
 from transduce.nn.torch_private import add_all, differences, multiply_all
 from transduce.recipe import Train
+from transduce.training.muon import Muon, hidden_matrices
 
 
-def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019)."""
-    parameters = [p for p in network.parameters() if p.requires_grad]
+def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.Optimizer:
+    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019); or Muon."""
+    if settings.optimizer == "muon":
+        matrices = list(hidden_matrices(network))
+        inside = {id(parameter) for _, parameter in matrices}
+        others = [p for p in network.parameters() if p.requires_grad and id(p) not in inside]
+        return Muon(matrices, _adamw(others, settings), settings.lr, settings.weight_decay)
+    return _adamw([p for p in network.parameters() if p.requires_grad], settings)
+
+
+def _adamw(parameters: list[nn.Parameter], settings: Train) -> torch.optim.AdamW:
     groups = [
         {
             "params": [p for p in parameters if p.ndim >= 2],

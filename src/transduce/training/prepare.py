@@ -11,6 +11,7 @@ from pathlib import Path
 from transduce.data.audio.corpus import AudioCorpus, encode_recordings
 from transduce.data.batches.blocks import cut
 from transduce.data.batches.bucketing import Batches
+from transduce.data.batches.mixing import Mix, mix_of
 from transduce.data.batches.stream import Share, Stream
 from transduce.data.cache.tokenised import Encoded, Report, encode_corpus
 from transduce.data.text.pairs import (
@@ -52,6 +53,14 @@ class Prepared:
     given: ScoredText | None = None
     """The validation text of a language model, which decodes nothing."""
 
+    @property
+    def extent(self) -> str:
+        """The size of the training corpus, in words; a stream is not counted."""
+        corpus = self.train.corpus
+        if not isinstance(corpus, Encoded):
+            return ""
+        return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
+
 
 def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Processes) -> Prepared:
     """Read, tokenise and batch the data. To resume, the tokenizers of the run's folder are used.
@@ -91,6 +100,7 @@ def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Proce
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
+    mix: Mix | None = None
     if data.streaming:
         share = Share(ranks.rank, ranks.count, ranks.exchange)
         train = Stream(data.train, data, *tokens, share, aligned, recipe.seed)
@@ -101,10 +111,14 @@ def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Proce
             what = "with too few frames for their transcript in CTC: only attention learns them"
             report.warnings += warning_of(train.too_fast(), what, [])
         _print_corpus(print_line, "Training", train, report)
+        mix = mix_of(data, train.numbers)
+        for sentence in [] if mix is None else mix.sentences():
+            print_line(f"  {sentence}")
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
     batches.vary = splitting(data, *tokens)
+    batches.mix = mix
     pairs = list(read_pairs(data.valid, data.folder))
     if recipe.task == "continue":
         given = text_to_score(pairs, tokens[1], is_running(data.valid))

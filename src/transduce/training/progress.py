@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from transduce.terminal import console as make_console
 from transduce.training.log import Log
 from transduce.training.speed import TrainingSpeed
+from transduce.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +55,8 @@ class Progress:
 
     `minutes`: the time limit of the run.
 
+    `trackers`: what opens others that get the log, by name.
+
     Records of an earlier run after `resume_step` are dropped; all of them if it is 0.
     """
 
@@ -65,7 +68,9 @@ class Progress:
         terminal: bool | None = None,
         metric: str | None = None,
         minutes: float | None = None,
+        trackers: Mapping[str, Callable[[], Tracker]] | None = None,
     ) -> None:
+        self._trackers = trackers or {}
         self.total_steps = total_steps
         self.metric = metric
         self.most_seconds = None if minutes is None else 60 * minutes
@@ -91,6 +96,7 @@ class Progress:
                 self._objective = record.get("objective")
         self._open_terminal()
         self._log.open_tensorboard()
+        self._log.open_trackers(self._trackers)
         return self
 
     def __exit__(self, *_: object) -> None:

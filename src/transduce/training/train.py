@@ -15,9 +15,10 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.text.trust import record_training_data
 from transduce.errors import TrainingError
 from transduce.hardware import describe
+from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
 from transduce.recipe import Recipe, read_recipe, resolve_data_folder
-from transduce.storage import held, make_folder, remove_stale
+from transduce.storage import expanded, held, make_folder, remove_stale
 from transduce.tasks.folder import (
     WEIGHTS,
     conflicting_file,
@@ -36,6 +37,7 @@ from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
 from transduce.training.run_directory.resume import check_changes
 from transduce.training.run_report import write_run_report
+from transduce.training.trackers import check_packages, tracker_makers
 
 __all__ = ["Trained", "train"]
 
@@ -61,7 +63,7 @@ def train(
     TransduceError with one sentence; the folder then still holds the last good checkpoint.
     """
     # A recipe made in Python needs to know where its files are, too.
-    chosen = resolve_data_folder(read_recipe(recipe, overrides), Path.cwd())
+    chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))
     place = Path("runs") / chosen.name if folder is None else Path(folder)
     with join(chosen.train.device) as ranks, ExitStack() as kept:
         return _train(chosen, place, resume, overwrite, change, ranks, kept)
@@ -79,6 +81,7 @@ def _train(
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
+    check_packages(recipe.train.log_to)
     device = ranks.device(recipe.train.device)  # fail before an hour of tokenising, not after it
     shared = ranks.count if recipe.train.fsdp else 1
     check_trainable(kind_of(recipe), recipe, free_memory(device), shared)
@@ -120,12 +123,24 @@ def _train(
         run.state.step,
         metric=recipe.validation.metric,
         minutes=recipe.train.minutes,
+        trackers=tracker_makers(recipe, folder, run.state.step > 0),
     )
     with shown as progress:
         trained = run.run(progress)
     if ranks.first and not trained.interrupted:
         _write_metrics(run, print_line)
     return trained
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    """The recipe with the place of its teacher as an absolute path, so that it can be resumed from
+    anywhere.
+    """
+    teacher = recipe.train.teacher
+    if teacher is None or is_hub_address(teacher.model):
+        return recipe
+    teacher = teacher.model_copy(update={"model": str(expanded(teacher.model).absolute())})
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"teacher": teacher})})
 
 
 def _is_finished(folder: Path) -> bool:

@@ -136,7 +136,7 @@ class Update:
         with self._casting(), self._autocast():
             loss = self.network.batch_loss(moved, settings.label_smoothing, settings.r_drop)
         (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-        return _sums(loss)
+        return sums_of(loss)
 
     def padding_share(self, batch: Batch) -> float:
         """Share of padding among the computed positions."""
@@ -241,7 +241,7 @@ class PackedUpdate(Update):
         else:
             add_all(self._gradients, found)
         self._empty = False
-        return _sums(loss)
+        return sums_of(loss)
 
     def _capture(self, packed: Packed) -> _CapturedGraph:
         """Capture a pass as a CUDA graph. Capturing computes nothing; the first replay does."""
@@ -255,7 +255,8 @@ class PackedUpdate(Update):
         return _CapturedGraph(graph, still, scale, loss, list(self.network.buffers()))
 
 
-def _sums(loss: Loss) -> Tensor:
+def sums_of(loss: Loss) -> Tensor:
+    """The objective and the cross-entropy of a batch, detached."""
     return torch.stack([loss.total.detach(), loss.nll]).double()
 
 
@@ -266,7 +267,10 @@ def build_update(
     precision: torch.dtype,
     ranks: Processes | None = None,
 ) -> Update:
-    """Packed, with CUDA graphs, where possible; else one padded batch after the other."""
-    on_gpu = next(network.parameters()).is_cuda
+    """Packed, with CUDA graphs, where possible; else one padded batch after the other.
+
+    Activation checkpointing restores random generators, which a CUDA graph cannot.
+    """
+    on_gpu = next(network.parameters()).is_cuda and not settings.checkpoint_activations
     kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
     return kind(network, optimizer, settings, precision, ranks or Processes())

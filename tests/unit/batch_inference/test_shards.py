@@ -111,3 +111,21 @@ def test_a_file_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"a\n")
     with pytest.raises(DataError, match="ends before line 2"):
         list(rows.read_groups(str(path), TEXT, Shard(0, 0, 0, 1, 2)))
+
+
+def test_csv_rows_of_a_shard(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text('s,t\n"a, b",1\n"c ""d""",2\n"e"f,3\ng,h,4\ni,5\n')
+    found = read(path, Table("csv", "s", ("s", "t"), True), 2)
+    assert [row.source for row in found] == ["a, b", 'c "d"', "", "", "i"]
+    assert [bool(row.problem) for row in found] == [False, False, True, True, False]
+    assert "closing quote" in found[2].problem
+    assert "3 columns" in found[3].problem
+
+
+@pytest.mark.parametrize("line", ['"a\nb",c', 'd"e,"f\ng",h'])
+def test_csv_cells_over_several_lines_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(f"x,y\n{line}\n")
+    with pytest.raises(DataError, match=r"in\.csv:2: a quote is not closed in this line"):
+        list(cut(str(path), Table("csv", 0, ("column0", "column1")), 2))

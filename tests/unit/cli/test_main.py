@@ -9,8 +9,9 @@ import pytest
 from command_line import Transduce, sentence
 
 COMMANDS = [
-    *("demo", "train", "run", "batch", "score", "look", "prompts", "evaluate", "compare"),
-    *("ablate", "import", "export", "serve", "align", "check", "recipes", "corpus"),
+    *("demo", "train", "run", "batch", "back-translate", "score", "look", "prompts", "evaluate"),
+    *("compare", "ablate", "import", "export", "publish", "serve", "align", "check", "recipes"),
+    "corpus",
 ]
 
 

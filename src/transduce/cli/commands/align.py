@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.options import Device, Overwrite
+from transduce.cli.commands.options import Device, Overwrite, model_folder
 
 
 def align(
@@ -16,7 +16,8 @@ def align(
         Path, typer.Argument(metavar="TEXT", help="Its transcript, one utterance per line.")
     ],
     model: Annotated[
-        Path | None, typer.Option(metavar="MODEL", help="A speech model with CTC.")
+        Path | None,
+        typer.Option(metavar="MODEL", help="A speech model with CTC.", parser=model_folder),
     ] = None,
     textgrid: Annotated[
         Path | None,

@@ -67,8 +67,9 @@ def batch(
         typer.Option(
             "--input",
             "-i",
-            help="Files, or a pattern in quotes: text (one source per line), .tsv, .jsonl, each "
-            "also .gz or .xz, or .parquet; repeatable. Without it, the job in --output goes on.",
+            help="Files, or a pattern in quotes: text (one source per line), .tsv, .csv, "
+            ".jsonl, each also .gz or .xz, or .parquet; repeatable. Without it, the job in "
+            "--output goes on.",
         ),
     ] = None,
     engine: Annotated[
@@ -91,14 +92,14 @@ def batch(
     column: Annotated[
         str | None,
         typer.Option(
-            help="Column of sources: a name, or for TSV without a header a number from 0. "
-            "Default: source; for TSV 0."
+            help="Column of sources: a name, or for TSV and CSV without a header a number from 0. "
+            "Default: source; for TSV and CSV 0."
         ),
     ] = None,
     output_column: Annotated[str, typer.Option(help="Name of the column of outputs.")] = "output",
     kind: Annotated[
         str | None,
-        typer.Option("--format", help="text, tsv, jsonl or parquet. Default: as the input."),
+        typer.Option("--format", help="text, tsv, csv, jsonl or parquet. Default: as the input."),
     ] = None,
     shard_lines: Annotated[int, typer.Option(min=1, help="Maximum lines per shard.")] = 100_000,
     tag: Tag = None,

@@ -16,6 +16,7 @@ from transduce.cli.commands.options import (
     Precision,
     Workers,
     count_processes,
+    model_folder,
 )
 
 
@@ -69,7 +70,7 @@ def compare(
     from transduce.storage import check_free, check_name, make_folder, write_json
     from transduce.tasks.transduce import load
 
-    folders = [Path(one) for one in models if "=" not in one or Path(one).exists()]
+    folders = [model_folder(one) for one in models if "=" not in one or Path(one).exists()]
     overrides = [one for one in models if "=" in one and not Path(one).exists()]
     if len(folders) < 2:
         raise ModelError("compare needs two models or more: transduce compare MODEL MODEL...")

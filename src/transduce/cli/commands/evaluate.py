@@ -68,15 +68,23 @@ def evaluate(
     """Evaluate a model on its test set. Writes metrics, hypotheses and card to its folder."""
     processes = count_processes(workers, many=True)
     from transduce.cli.printing import print_metrics
+    from transduce.errors import ModelError
     from transduce.evaluation.evaluate import evaluate_folder
     from transduce.evaluation.item_results import write_item_results
     from transduce.hardware import pick_device
+    from transduce.hub.locate import in_hub_cache
     from transduce.inspection.model_card import write_card
     from transduce.interop.engine import exported_folder, open_model
     from transduce.storage import check_free
     from transduce.tasks.transduce import load
 
     check_free([] if items is None else [items], overwrite)
+    cached = in_hub_cache(model)
+    if report and cached:
+        raise ModelError(
+            "--report is written into the model's folder; copy this one out of the "
+            "hub's cache first, and evaluate the copy"
+        )
     place = str(pick_device(device))
     transducer = open_model(model, engine, device, precision)
     transducer.workers = processes
@@ -88,6 +96,7 @@ def evaluate(
         overrides=overrides or [],
         by=by or ("length" if report else None),
         lines=items is not None,
+        write=not cached,
         split=split,
         files=(source, target),
         metrics=metrics,
@@ -98,6 +107,9 @@ def evaluate(
     )
     if items is not None:
         write_item_results(items, transducer, evaluation)
+    if cached:
+        print("transduce: the model is in the hub's cache: no results are kept", file=sys.stderr)
+        return
     if evaluation.name != split:
         print(f"transduce: saved as {evaluation.name} in {folder}", file=sys.stderr)
     if report and transducer.engine is None:

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.options import Beam, Device, ModelArgument, Overwrite, Precision
+from transduce.cli.commands.options import (
+    Beam,
+    Device,
+    ModelArgument,
+    Overwrite,
+    Precision,
+    model_folder,
+)
 
 
 def look(
@@ -26,7 +33,9 @@ def look(
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="MODEL", help="Another model to show side by side on the same inputs."
+            metavar="MODEL",
+            help="Another model to show side by side on the same inputs.",
+            parser=model_folder,
         ),
     ] = None,
     attribution: Annotated[
@@ -58,7 +67,7 @@ def look(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Look inside a model: attention and alternatives as an HTML page."""
+    """Look inside a model: attention and alternatives as HTML."""
     from transduce.cli.input import check_tags
     from transduce.data.text.tags import with_tags
     from transduce.inspection.look import look as look_at

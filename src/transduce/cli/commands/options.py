@@ -10,6 +10,16 @@ import typer
 
 from transduce.cores import count_cores
 
+
+def model_folder(place: str) -> Path:
+    """The folder of a model that a person named: a path, or hf://user/name@revision."""
+    if not place.startswith("hf://"):
+        return Path(place)
+    from transduce.hub.locate import resolve_model
+
+    return resolve_model(place)
+
+
 RecipeArgument = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A YAML file, or the name of a shipped recipe.")
 ]
@@ -25,7 +35,12 @@ DataOverrides = Annotated[
     ),
 ]
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A model folder, written by `transduce train`.")
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model folder, written by `transduce train`, or hf://user/name@revision.",
+        parser=model_folder,
+    ),
 ]
 Beam = Annotated[
     int | None, typer.Option(help="Beam size; 1 is greedy search. Default: as in the recipe.")
@@ -59,7 +74,13 @@ TopP = Annotated[
 SamplingSeed = Annotated[int, typer.Option(help="Random seed of sampling.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 EnsembleOption = Annotated[
-    list[Path] | None, typer.Option("--ensemble", help="Another model of an ensemble; repeatable.")
+    list[Path] | None,
+    typer.Option(
+        "--ensemble",
+        metavar="MODEL",
+        help="Another model of an ensemble; repeatable.",
+        parser=model_folder,
+    ),
 ]
 
 Tag = Annotated[
@@ -110,10 +131,20 @@ Geometric = Annotated[
         help="Average the log-probabilities of an ensemble, not the probabilities.",
     ),
 ]
-Rerank = Annotated[Path | None, typer.Option(help="Rerank the n-best list with this second model.")]
+Rerank = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Rerank the n-best list with this second model.",
+        parser=model_folder,
+    ),
+]
 RerankWeight = Annotated[float, typer.Option(help="Weight of the --rerank model.")]
 LanguageModel = Annotated[
-    Path | None, typer.Option(help="Shallow fusion with this language model.")
+    Path | None,
+    typer.Option(
+        metavar="MODEL", help="Shallow fusion with this language model.", parser=model_folder
+    ),
 ]
 LmWeight = Annotated[float, typer.Option(help="Weight of the language model (shallow fusion).")]
 CtcWeight = Annotated[

@@ -43,7 +43,7 @@ def prompts(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Compare a language model's predictions after different prompts."""
+    """Compare a language model's predictions after prompts."""
     from transduce.cli.input import read_prompts
     from transduce.hardware import pick_device
     from transduce.inspection.html import write_prompts

@@ -13,7 +13,7 @@ def recipes(
     name: Annotated[str | None, typer.Argument(help="Print this recipe.")] = None,
     keys: Annotated[bool, typer.Option("--keys", help="Explain every key.")] = False,
 ) -> None:
-    """List the shipped recipes, or print one to start your own from."""
+    """List the shipped recipes, or print one to start from."""
     from transduce.cli.printing import print_keys, print_recipe, print_recipes
 
     if keys:

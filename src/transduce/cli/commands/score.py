@@ -16,8 +16,8 @@ def score(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="Sources, one per line, or a TSV with both; for a language model, texts or "
-            "prompts.",
+            help="Sources, one per line, or a TSV or CSV file with both; for a language model, "
+            "texts or prompts.",
         ),
     ],
     target: Annotated[

@@ -17,7 +17,7 @@ def serve(
         typer.Argument(
             metavar="MODEL...",
             help="Model folders, also exported ones: FOLDER, NAME=FOLDER or, with its languages, "
-            "en-de=FOLDER.",
+            "en-de=FOLDER; a folder may be hf://user/name@revision.",
         ),
     ],
     host: Annotated[
@@ -43,7 +43,7 @@ def serve(
     ] = 2.0,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
-    """Serve models over HTTP, for LibreTranslate and other clients."""
+    """Serve models over HTTP, for clients of LibreTranslate too."""
     from transduce.interop.optional_packages import load_package
 
     for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from transduce.data.batches.batch import Batch, batch_of_rows
 from transduce.data.batches.blocks import cut_anywhere
+from transduce.data.batches.mixing import Mix
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded, check_some_left
 from transduce.errors import DataError
@@ -48,7 +49,8 @@ class Batches:
     it is the same on every run, machine and world size.
 
     With `block`, the corpus is running text, cut into blocks of so many tokens, differently in each
-    epoch; with `vary`, each epoch reads an augmented version of it.
+    epoch; with `vary`, each epoch reads an augmented version of it; with `mix`, an epoch draws
+    some pairs more often than others.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Batches:
         ends: bool = True,
         block: int | None = None,
         vary: Callable[[Encoded, np.random.Generator], Encoded] | None = None,
+        mix: Mix | None = None,
     ) -> None:
         self.corpus = corpus
         self.tokens = tokens
@@ -66,6 +69,7 @@ class Batches:
         self.ends = ends
         self.block = block
         self.vary = vary
+        self.mix = mix
 
     def iterate(self, start: Position | None = None) -> Iterator[tuple[Batch, Position]]:
         """Batches from `start` on, each with the position of the batch after it.
@@ -133,7 +137,8 @@ class Batches:
             encoded = self.vary(encoded, random)
         if self.block is not None:
             encoded = cut_anywhere(encoded, self.block, random)
-        plan = _plan(encoded, self.tokens, random)
+        drawn = None if self.mix is None else self.mix.draw(random)
+        plan = _plan(encoded, self.tokens, random, drawn)
         return encoded, [plan[number] for number in random.permutation(len(plan))]
 
 
@@ -169,13 +174,20 @@ def _prefetched(items: Iterator[T]) -> Iterator[T]:
 
 
 def _plan(
-    encoded: Encoded, tokens: int, random: np.random.Generator | None
+    encoded: Encoded,
+    tokens: int,
+    random: np.random.Generator | None,
+    drawn: NDArray[np.int64] | None = None,
 ) -> list[NDArray[np.int64]]:
-    """The rows of each batch, bucketed by length; `random` shuffles rows of equal lengths."""
+    """The rows of each batch, bucketed by length; `random` shuffles rows of equal lengths.
+
+    drawn: the rows of the epoch, some of them perhaps several times; by default all, once each.
+    """
     sources, targets = (lengths.astype(np.int32) for lengths in encoded.lengths)
     sources += 1
     targets += 2 * encoded.whole
-    order = random.permutation(len(encoded)) if random is not None else np.arange(len(encoded))
+    order = np.arange(len(encoded)) if drawn is None else drawn
+    order = random.permutation(order) if random is not None else order
     # Sorted by target length, then by source length, alternately ascending and descending so that a
     # batch that spans two target lengths still has similar sources. Or sorted by the longer side:
     # better where batches are so large that each spans many target lengths. The one with less

@@ -250,9 +250,9 @@ def _key(
 
     settings = corpus.model_dump(
         mode="json",
-        exclude={"file"}
+        exclude={"file", "weight"}
         if isinstance(corpus, recipe.Columns)
-        else {"source", "target", "text", "of"},
+        else {"source", "target", "text", "of", "weight"},
     )
     add(
         json.dumps(

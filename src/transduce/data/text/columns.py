@@ -1,4 +1,4 @@
-"""Files with columns for source and target: TSV, JSONL, Parquet, CoNLL-U."""
+"""Files with columns for source and target: TSV, CSV, JSONL, Parquet, CoNLL-U."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from transduce.data.text.conllu import COLUMNS, read_sentences
+from transduce.data.text.csv_rows import csv_records
 from transduce.data.text.files import locate, read_lines
 from transduce.errors import DataError
 from transduce.recipe import Column, Columns
 
-FORMATS = (".tsv", ".jsonl", ".parquet", ".conllu")
+FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".conllu")
+NUMBERED = (".tsv", ".csv")  # formats whose columns may be given by number
 PARQUET_ROWS = 8192
 
 Rows = Iterator[tuple[int, list[str]]]
@@ -41,30 +43,43 @@ def read_columns(name: str, folder: str | None, corpus: Columns) -> Rows:
     kind = format_of(name)
     if kind == ".conllu":
         return _conllu_rows(name, folder, _names(name, corpus, "form", "upos"))
-    if kind == ".tsv":
+    if kind in NUMBERED:
         tags = [] if corpus.tags is None else [corpus.tags]
         return read_rows(name, folder, [corpus.source, corpus.target, *tags])
-    return read_rows(name, folder, _names(name, corpus, "source", "target"))
+    names = _names(name, corpus, "source", "target")
+    # The targets of a classifier may be integers.
+    return read_rows(name, folder, names, integers=(names[1],))
 
 
 def read_rows(
-    name: str, folder: str | None, wanted: Sequence[Column], numbers: bool = False
+    name: str,
+    folder: str | None,
+    wanted: Sequence[Column],
+    numbers: bool = False,
+    integers: Sequence[str] = (),
 ) -> Rows:
-    """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too."""
+    """The wanted columns of a table; with `numbers`, JSONL and Parquet may hold them too, and in
+    the columns `integers` integers.
+    """
     kind = format_of(name)
-    if kind == ".tsv":
-        return _tsv_rows(name, folder, wanted)
+    if kind in NUMBERED:
+        lines = read_lines(name, folder, table=True)
+        if kind == ".csv":
+            return _numbered_rows(name, csv_records(lines, name), wanted, "commas")
+        split = ((line, text.split("\t")) for line, text in enumerate(lines, start=1))
+        return _numbered_rows(name, split, wanted, "tabs")
     keys = [str(column) for column in wanted]
     read = _jsonl_rows if kind == ".jsonl" else _parquet_rows
-    return read(name, folder, keys, numbers)
+    return read(name, folder, keys, numbers, integers)
 
 
-def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
+def _numbered_rows(name: str, records: Rows, wanted: Sequence[Column], separator: str) -> Rows:
+    """The wanted cells of each record; where a column is named, the first record is the header."""
     header = any(isinstance(column, str) for column in wanted)
     places: list[int] = [] if header else [int(column) for column in wanted]
-    for line, text in enumerate(read_lines(name, folder, table=True), start=1):
-        fields = text.split("\t")
-        if line == 1 and header:
+    for line, fields in records:
+        if header:
+            header = False
             places = [
                 column if isinstance(column, int) else _column(name, column, fields)
                 for column in wanted
@@ -72,15 +87,18 @@ def _tsv_rows(name: str, folder: str | None, wanted: Sequence[Column]) -> Rows:
             continue
         for place in places:
             if not 0 <= place < len(fields):
+                noun = "column" if len(fields) == 1 else "columns"
                 raise DataError(
-                    f"{name}:{line}: the line has {len(fields)} "
-                    f"{'column' if len(fields) == 1 else 'columns'} (separated by tabs), but "
-                    f"column {place} (counted from 0) is asked for; correct the line or the number"
+                    f"{name}:{line}: the line has {len(fields)} {noun} (separated by {separator}), "
+                    f"but column {place} (counted from 0) is asked for; correct the line or the "
+                    f"number"
                 )
         yield line, [fields[place] for place in places]
 
 
-def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
+def _jsonl_rows(
+    name: str, folder: str | None, keys: list[str], numbers: bool, integers: Sequence[str]
+) -> Rows:
     for line, text in enumerate(read_lines(name, folder, table=True), start=1):
         if not text.strip():
             continue
@@ -96,7 +114,8 @@ def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -
                 there = ", ".join(record) or "none"
                 raise DataError(f"{name}:{line}: there is no key {key}; there are: {there}")
             value = record[key]
-            if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+            number = isinstance(value, int) or (numbers and isinstance(value, float))
+            if number and not isinstance(value, bool) and (numbers or key in integers):
                 value = str(value)
             if not isinstance(value, str):
                 raise DataError(
@@ -111,7 +130,9 @@ def _jsonl_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -
         yield line, found
 
 
-def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool) -> Rows:
+def _parquet_rows(
+    name: str, folder: str | None, keys: list[str], numbers: bool, integers: Sequence[str]
+) -> Rows:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -133,8 +154,8 @@ def _parquet_rows(name: str, folder: str | None, keys: list[str], numbers: bool)
                 kind = schema.field(key).type
                 inner = kind.value_type if kinds.is_dictionary(kind) else kind
                 text = kinds.is_string(inner) or kinds.is_large_string(inner)
-                number = numbers and (kinds.is_floating(inner) or kinds.is_integer(inner))
-                if not text and not number:
+                integer = kinds.is_integer(inner) and (numbers or key in integers)
+                if not text and not integer and not (numbers and kinds.is_floating(inner)):
                     raise DataError(f"{name}: the column {key} holds {kind}, not text")
             for batch in file.iter_batches(PARQUET_ROWS, columns=list(dict.fromkeys(keys))):
                 columns = [batch.column(key).to_pylist() for key in keys]
@@ -170,8 +191,8 @@ def _names(name: str, corpus: Columns, source: str, target: str) -> list[str]:
         return found
     if not isinstance(corpus.tags, str):
         raise DataError(
-            f"{name}: the column of tags is the number {corpus.tags}, but only TSV has numbered "
-            f"columns; give its name"
+            f"{name}: the column of tags is the number {corpus.tags}, but only TSV and CSV "
+            f"have numbered columns; give its name"
         )
     return [*found, corpus.tags]
 

@@ -38,6 +38,8 @@ def hub_rows(corpus: Hub) -> Iterator[tuple[str, str]]:
         sides = [[inner(value) for value in batch[column]] for column, inner in columns]
         for pair in zip(*sides, strict=True):
             row += 1
+            if isinstance(pair[1], int) and not isinstance(pair[1], bool):
+                pair = (pair[0], str(pair[1]))  # a label
             for name, text in zip((corpus.source, corpus.target), pair, strict=True):
                 if not isinstance(text, str):
                     raise DataError(

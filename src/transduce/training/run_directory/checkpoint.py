@@ -220,7 +220,7 @@ def _restore_optimizer(
 ) -> None:
     for name, parameter in network.named_parameters():
         state: dict[str, Tensor] = {}
-        for part in ("step", "exp_avg", "exp_avg_sq"):
+        for part in ("step", "exp_avg", "exp_avg_sq", "momentum"):
             saved = tensors.get(f"optimizer/{part}/{name}")
             if saved is not None:
                 # step counters are scalars

@@ -25,7 +25,9 @@ FREE = (
     "train.minutes",
     "train.lr",
     "train.log_every",
+    "train.log_to",
     "train.save_every",
+    "train.checkpoint_activations",
     "train.device",
     "train.fsdp",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
 import json
@@ -63,6 +64,22 @@ def joined(tmp_path: Path, ending: str = ".txt") -> str:
 def errors(tmp_path: Path) -> list[dict[str, Any]]:
     files = sorted((tmp_path / "out" / "errors").glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def test_csv_in_csv_out(transduce: Transduce, folder: Path, tmp_path: Path, job: Any) -> None:
+    rows = [["word", "note, long"], *([text, f'"{text}", said'] for text in SOURCES)]
+    with (tmp_path / "in.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    ended = job("in.csv", "--column", "word")
+    assert ended.status == 0, ended.err
+    found = []
+    for part in parts(tmp_path, ".csv"):
+        with part.open(newline="") as file:
+            head, *body = csv.reader(file)
+        assert head == ["word", "note, long", "output"]
+        found += body
+    outputs = texts(transduce, folder)
+    assert found == [[*row, text] for row, text in zip(rows[1:], outputs, strict=True)]
 
 
 def test_text_in_text_out_in_order(
@@ -271,7 +288,7 @@ def test_mistakes_are_one_sentence_each(tmp_path: Path, job: Any) -> None:
         ("wide.txt",): "looks like UTF-16",
         ("cut.txt.gz",): "damaged or truncated",
         ("bad.parquet",): "not a Parquet file",
-        ("in.txt", "--format", "xml"): "it must be one of text, tsv, jsonl, parquet",
+        ("in.txt", "--format", "xml"): "it must be one of text, tsv, csv, jsonl, parquet",
         ("in.txt", "--nbest", "2"): "give --format jsonl or parquet",
         ("in.txt", "--engine", "onnx"): "there are local, slurm, ray",
         ("in.txt", "--shard", "2/2"): "i from 0 to n-1",

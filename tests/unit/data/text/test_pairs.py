@@ -198,7 +198,7 @@ def test_jsonl_by_key(tmp_path: Path) -> None:
         ('{"source": "a", "target"', "not valid JSON"),
         ('["a", "b"]', "must be a JSON object"),
         ('{"source": "a", "target": null}', "the value of target is null, not text"),
-        ('{"source": "a", "target": 3}', "the value of target is 3, not text"),
+        ('{"source": 3, "target": "a"}', "the value of source is 3, not text"),
         (r'{"source": "a\ud800", "target": "b"}', "half of a surrogate pair"),
         ("[" * 100_000, "not valid JSON"),
     ],
@@ -225,7 +225,7 @@ def test_parquet_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.parquet:1: there is no column de; there are: source"):
         texts(Columns(file="a.parquet", target="de"), str(tmp_path))
     with pytest.raises(DataError, match=r"a\.parquet: the column n holds int64, not text"):
-        texts(Columns(file="a.parquet", target="n"), str(tmp_path))
+        texts(Columns(file="a.parquet", source="n"), str(tmp_path))
 
 
 def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

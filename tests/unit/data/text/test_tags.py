@@ -132,7 +132,7 @@ def test_tags_of_jsonl_have_a_name(tmp_path: Path) -> None:
     line = '{"source": "go", "target": "goes", "t": "V"}\n'
     file = write(tmp_path, "forms.jsonl", line)
     assert sources(Columns(file=file, tags="t")) == ["<V> go"]
-    with pytest.raises(DataError, match="only TSV has numbered columns; give its name"):
+    with pytest.raises(DataError, match="only TSV and CSV have numbered columns; give its name"):
         sources(Columns(file=file, tags=2))
 
 

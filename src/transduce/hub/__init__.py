@@ -1,0 +1,1 @@
+"""Models on the Hugging Face hub: hf:// addresses, download into its cache, publishing."""

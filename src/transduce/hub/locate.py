@@ -1,0 +1,115 @@
+"""The folder of a model: a local one, or hf://user/name@revision from the Hugging Face hub.
+
+Only files of known kinds are downloaded: safetensors, JSON, YAML and text; no pickles, no code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transduce.errors import ModelError
+
+SCHEME = "hf://"
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+REVISION = re.compile(r"[\w-][\w./-]*", re.ASCII)
+
+# What a model folder may hold: weights, vocabularies, the recipe, facts, the card.
+ALLOWED = (
+    "*.safetensors",
+    "*.json",
+    "recipe.yaml",
+    "*.md",
+    "*.txt",
+    "*.model",
+    "*.spm",
+    "model.sha256",
+)
+LEFT_OUT = ("state/*", "tensorboard/*", "*.hypotheses.txt", "log.jsonl")
+
+
+class HubAddress(NamedTuple):
+    """hf://user/name or hf://user/name@revision; the revision is a branch, a tag or a commit."""
+
+    repository: str
+    revision: str | None
+
+    def __str__(self) -> str:
+        return SCHEME + self.repository + (f"@{self.revision}" if self.revision else "")
+
+
+def is_hub_address(text: str | Path) -> bool:
+    return str(text).startswith(SCHEME)
+
+
+def parse_address(text: str) -> HubAddress:
+    """The parts of hf://user/name@revision. Raises ModelError."""
+    repository, at, revision = text.removeprefix(SCHEME).partition("@")
+    well_formed = REPOSITORY.fullmatch(repository) and (REVISION.fullmatch(revision) or not at)
+    if not well_formed or ".." in text:
+        raise ModelError(
+            f"{text!r} is not the address of a model on the hub; write hf://user/name, or "
+            f"hf://user/name@revision with a branch, a tag or a commit"
+        )
+    return HubAddress(repository, revision or None)
+
+
+def resolve_model(place: str | Path) -> Path:
+    """The folder of a model: the path itself, or the downloaded snapshot of an hf:// address.
+
+    A model that is in the cache of the package huggingface_hub already is not downloaded again.
+    Its token, where one is needed, comes from that package's own places: `hf auth login` or
+    HF_TOKEN. Raises ModelError.
+    """
+    if not is_hub_address(place):
+        return Path(place)
+    address = parse_address(str(place))
+    hub = load_hub()
+    try:
+        folder = hub.snapshot_download(
+            address.repository,
+            revision=address.revision,
+            allow_patterns=list(ALLOWED),
+            ignore_patterns=list(LEFT_OUT),
+        )
+    except Exception as error:  # network, file system and the hub raise errors of many kinds
+        raise ModelError(f"{address} cannot be had: {hub_problem(error, address)}") from None
+    return Path(folder)
+
+
+def in_hub_cache(folder: Path) -> bool:
+    """Whether a folder is a snapshot in the cache of huggingface_hub, where nothing is written."""
+    return folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
+
+
+def load_hub() -> Any:
+    """The package huggingface_hub, imported only when it is needed."""
+    try:
+        return importlib.import_module("huggingface_hub")
+    except ImportError as error:
+        raise ModelError(
+            f"models on the Hugging Face hub need the package huggingface_hub, which cannot be "
+            f"loaded here ({error}): pip install 'transduce[hub]'"
+        ) from None
+
+
+def hub_problem(error: Exception, address: HubAddress) -> str:
+    """What went wrong, in a sentence; errors of the package are told by their names."""
+    names = {kind.__name__ for one in (error, error.__cause__) if one for kind in type(one).__mro__}
+    if "RevisionNotFoundError" in names:
+        return f"there is no revision {address.revision or 'main'} of {address.repository}"
+    if "GatedRepoError" in names:
+        return "access must be asked for on its page first; then `hf auth login`"
+    if "RepositoryNotFoundError" in names:
+        return (
+            "there is no such model on the hub, or it is private and there is no token for it: "
+            "`hf auth login`"
+        )
+    if "LocalEntryNotFoundError" in names or "OfflineModeIsEnabled" in names:
+        return (
+            "it is not in the cache of this machine, and the hub cannot be reached (or "
+            "HF_HUB_OFFLINE is set)"
+        )
+    return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -1,0 +1,114 @@
+"""Muon: momentum whose matrices are made orthogonal, and AdamW for all that is no hidden matrix.
+
+Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the update is scaled so that its
+root mean square is that of AdamW's, and learning rate and weight decay keep their meaning: Liu et
+al. 2025, https://arxiv.org/abs/2502.16982.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# The polynomial a x + b x³ + c x⁵ of the Newton-Schulz iteration: steep at 0, about 1 from 0.7 to
+# 1.2. Its authors chose it.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+MOMENTUM = 0.95
+RMS = 0.2  # of AdamW's updates, roughly
+FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for hidden matrices, AdamW for embeddings, the output layer, biases and norms."""
+
+    found_inf: Tensor | None = None
+    """1.0 where the gradients are NaN or infinite: nothing is changed, as with AdamW."""
+
+    def __init__(
+        self,
+        matrices: Iterable[tuple[str, nn.Parameter]],
+        others: torch.optim.AdamW,
+        lr: float,
+        weight_decay: float,
+    ) -> None:
+        named = list(matrices)
+        self.blocks = {parameter: _blocks(name, parameter) for name, parameter in named}
+        group = {"params": [parameter for _, parameter in named], "lr": lr}
+        super().__init__([group], {"weight_decay": weight_decay})
+        self.others = others
+        # One list of groups and one state, for the learning rate and for checkpoints.
+        self.param_groups += others.param_groups
+        others.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        group = self.param_groups[0]
+        kept = 1.0 if self.found_inf is None else self.found_inf == 0
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(parameter)
+            past = torch.lerp(state["momentum"], parameter.grad, 1 - MOMENTUM)
+            nesterov = torch.lerp(parameter.grad, past, MOMENTUM)
+            if isinstance(kept, Tensor):
+                past = torch.where(kept, past, state["momentum"])
+                nesterov = torch.where(kept, nesterov, torch.zeros_like(nesterov))
+            state["momentum"].copy_(past)
+            decay = group["lr"] * group["weight_decay"]
+            parameter.mul_(1 - decay * kept if isinstance(kept, Tensor) else 1 - decay)
+            count = self.blocks[parameter]
+            for own, update in zip(parameter.chunk(count), nesterov.chunk(count), strict=True):
+                by_shape.setdefault(tuple(own.shape), []).append((own, update))
+        # Matrices of the same shape together: a few large products in place of many small ones.
+        for shape, pairs in by_shape.items():
+            updates = orthogonalize(torch.stack([update for _, update in pairs]))
+            rate = group["lr"] * RMS * max(shape) ** 0.5
+            for (own, _), update in zip(pairs, updates, strict=True):
+                own.sub_(update.to(own.dtype), alpha=rate)
+        if self.found_inf is not None:
+            self.others.found_inf = self.found_inf  # type: ignore[attr-defined]
+        self.others.step()
+
+
+def orthogonalize(matrices_NRC: Tensor, iterations: int = ITERATIONS) -> Tensor:
+    """Matrices with the same singular vectors, and singular values near 1 (0.7 to 1.2).
+
+    Newton-Schulz iterations, on a GPU in bfloat16. A matrix of zeros stays one.
+    """
+    a, b, c = COEFFICIENTS
+    x = matrices_NRC.bfloat16() if matrices_NRC.is_cuda else matrices_NRC
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    made: Tensor = x.mT if tall else x
+    return made
+
+
+def hidden_matrices(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The matrices inside a network that Muon is for: not embeddings, not the output layer."""
+    tables = {
+        id(weight)
+        for module in network.modules()
+        if isinstance(module, nn.Embedding)
+        for weight in module.parameters(recurse=False)
+    }
+    for name, parameter in network.named_parameters():
+        inside = id(parameter) not in tables and not name.startswith("head.")
+        if inside and parameter.requires_grad and parameter.ndim == 2 and min(parameter.shape) > 1:
+            yield name, parameter
+
+
+def _blocks(name: str, parameter: nn.Parameter) -> int:
+    """How many matrices a parameter holds, one below the other."""
+    rows, columns = parameter.shape
+    return rows // columns if name.endswith(FUSED) and rows % columns == 0 else 1

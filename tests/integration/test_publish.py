@@ -1,0 +1,127 @@
+"""publish and hf:// against a small hub on this machine, through huggingface_hub itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from command_line import Ended, sentence
+from hub_server import TOKEN, HubServer, hub_server
+from transduce import load
+from transduce.tasks.folder import update_metrics
+
+pytest.importorskip("huggingface_hub", reason="needs transduce[hub]")
+TRANSLATE = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
+
+
+# Several commands in one process: huggingface_hub reads its settings when it is loaded.
+COMMANDS = """
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from transduce.cli import main as cli
+ended = []
+for token, *arguments in json.loads(sys.argv[1]):
+    os.environ["HF_TOKEN"] = token
+    sys.argv = ["transduce", *arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    ended.append((status, out.getvalue(), err.getvalue()))
+print(json.dumps(ended))
+"""
+
+
+def transduce(home: Path, server: HubServer, *commands: tuple[object, ...]) -> list[Ended]:
+    """What becomes of some commands; the first word of each is the token."""
+    # HF_HUB_DISABLE_XET: large files go by LFS, which the small hub speaks.
+    settings = {"HF_ENDPOINT": server.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
+    settings |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    settings |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("HF_")}
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps([[*map(str, one)] for one in commands])],
+        env=environment | settings,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [Ended(*one) for one in json.loads(ended.stdout)]
+
+
+def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(TRANSLATE, model)
+    measured = {"value": 41.25, "low": 40.0, "high": 42.0, "higher_is_better": True}
+    update_metrics(
+        model, "test", {"items": 7, "metrics": {"bleu": measured}, "files": ["/secret/a"]}
+    )
+    (model / "evil.bin").write_bytes(b"a pickle")
+    (model / "modeling.py").write_text("raise SystemExit")
+    (model / "state").mkdir()
+    (model / "state" / "training.safetensors").write_bytes(b"a checkpoint")
+    (tmp_path / "a.tsv").write_text("ab\tba\n")
+    with hub_server() as server:
+        # What somebody else has put there is not downloaded.
+        server.strangers = {"pytorch_model.bin": b"a pickle", "modeling.py": b"raise SystemExit"}
+        up, down, measured_, exported, branch, *mistakes = transduce(
+            tmp_path,
+            server,
+            (TOKEN, "publish", model, "iroh/tea", "--private"),
+            (TOKEN, "run", "hf://iroh/tea", "abc"),
+            (TOKEN, "evaluate", "hf://iroh/tea", "--source", tmp_path / "a.tsv"),
+            (TOKEN, "export", "hf://iroh/tea", "--to", "native", "--quantize", "int8"),
+            (TOKEN, "publish", model, "iroh/tea", "--revision", "v2"),
+            ("wrong", "publish", TRANSLATE, "iroh/coffee"),
+            (TOKEN, "publish", TRANSLATE, "tea"),
+            (TOKEN, "run", "hf://iroh/coffee", "a"),
+            (TOKEN, "run", "hf://iroh/tea@v3", "a"),
+        )
+        assert up.status == 0, up.err
+        assert "transduce run hf://iroh/tea" in up.out
+        repository = server.repositories["iroh/tea"]
+        assert repository.private
+        files = repository.branches["main"]
+        assert all(files.pop(name) for name in server.strangers)
+        assert sorted(files) == [
+            *("README.md", "model.safetensors", "model.sha256", "recipe.yaml"),
+            *("source.tokens.json", "target.tokens.json"),
+        ]
+        assert files["model.safetensors"] == (model / "model.safetensors").read_bytes()
+        assert b"/secret" not in b"".join(files.values())
+        assert str(tmp_path).encode() not in b"".join(files.values())
+        head = yaml.safe_load(files["README.md"].decode().split("---")[1])
+        result = head["model-index"][0]["results"][0]["metrics"][0]
+        assert (result["type"], result["value"]) == ("bleu", 41.25)
+        assert 'transduce.load("hf://iroh/tea")' in files["README.md"].decode()
+
+        assert down.status == 0, down.err
+        assert (down.out, len(down.out) > 1) == (load(TRANSLATE)("abc") + "\n", True)
+        assert {"model.safetensors", "recipe.yaml"} <= set(server.downloaded)
+        assert not {"pytorch_model.bin", "modeling.py"} & set(server.downloaded)
+        assert measured_.status == 0, measured_.err
+        assert "no results are kept" in measured_.err
+        assert not list(tmp_path.rglob("snapshots/*/metrics.json"))  # the cache stays as it was
+        assert "--output" in sentence(exported)
+        assert branch.status == 0, branch.err
+        assert "hf://iroh/tea@v2" in branch.out
+        assert set(files) <= set(repository.branches["v2"])
+        messages = [
+            "the hub does not know who you are; run `hf auth login`, or set HF_TOKEN",
+            "not the address of a model on the hub",
+            "there is no such model on the hub",
+            "there is no revision v3 of iroh/tea",
+        ]
+        for ended, message in zip(mistakes, messages, strict=True):
+            assert message in sentence(ended)
+        assert list(server.repositories) == ["iroh/tea"]
