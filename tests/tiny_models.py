@@ -25,6 +25,7 @@ def tiny(
     tie_embeddings: str = "target",
     seed: int = 3,
     banned: bool = False,
+    source_end: bool = True,
     **parts: Any,
 ) -> Transducer:
     """`banned`: PAD and BEGIN have next to no probability, as after training."""
@@ -41,6 +42,7 @@ def tiny(
             "model": {
                 "width": 16,
                 "tie_embeddings": tie_embeddings,
+                "source_end": source_end,
                 "encoder": sides[0],
                 "decoder": sides[1],
             },

@@ -61,11 +61,29 @@ def check(settings: recipe.Model) -> None:
                 f"CTranslate2 has no layers with different numbers of heads, and attention heads "
                 f"of this model's {name} were pruned: use transduce's own engine"
             )
+        if part.head_width is not None and part.head_width * part.heads != settings.width:
+            raise ModelError(
+                f"the export to CTranslate2 knows no heads of an own width, and this model's "
+                f"{name} has some (head_width: {part.head_width}): use transduce's own engine"
+            )
         if part.combine == "concatenate":
             raise ModelError(
                 f"CTranslate2 adds positions to embeddings, and this model's {name} concatenates "
                 f"them (combine: concatenate): use transduce's own engine or export to ONNX"
             )
+
+    if _epsilon(settings.encoder) != _epsilon(settings.decoder):
+        raise ModelError(
+            "CTranslate2 has one epsilon for all norms, and this model's encoder and decoder have "
+            "different ones (norm_epsilon): use transduce's own engine or export to ONNX"
+        )
+
+
+def _epsilon(part: recipe.Encoder | recipe.Decoder | None) -> float | None:
+    """What it has to be told; None where it is the usual one."""
+    assert isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder)
+    usual = 1e-5 if part.norm == "layer" else 1e-6
+    return None if part.norm_epsilon in (None, usual) else part.norm_epsilon
 
 
 # ---------------------------------------------------------------------------- the specification
@@ -104,7 +122,8 @@ def _specification(model: Transducer) -> Any:
     whole.config.unk_token = SPECIALS[UNKNOWN]
     whole.config.bos_token = whole.config.decoder_start_token = SPECIALS[BEGIN]
     whole.config.eos_token = SPECIALS[END]
-    whole.config.add_source_eos = True
+    whole.config.add_source_eos = model.recipe.model.source_end
+    whole.config.layer_norm_epsilon = _epsilon(model.recipe.model.decoder)
     return whole
 
 
@@ -116,14 +135,21 @@ def _shape(specs: Any, part: recipe.Encoder | recipe.Decoder) -> dict[str, Any]:
         "num_layers": part.layers,
         "num_heads": part.heads,
         "pre_norm": part.norm_position == "pre",
-        "activation": {"relu": known.RELU, "gelu": known.GELU, "silu": known.SWISH}[
-            activation.function
-        ],
+        "activation": {
+            "relu": known.RELU,
+            "gelu": known.GELU,
+            "gelu_tanh": known.GELUTanh,
+            "silu": known.SWISH,
+        }[activation.function],
         "ffn_glu": activation.gated,
         "rms_norm": part.norm == "rms",
     }
     if part.positions == "rotary":  # 0: all features of a head, in neighbouring pairs
-        shape |= {"rotary_dim": 0, "rotary_interleave": True}
+        shape |= {
+            "rotary_dim": 0,
+            "rotary_interleave": True,
+            "rotary_base": part.rotary_base,
+        }
     return shape
 
 

@@ -55,6 +55,16 @@ def export(model: Transducer, folder: Path) -> None:
                 f"attention heads of this model's {name} were pruned, which the export to ONNX "
                 f"does not know: use transduce's own engine"
             )
+        if part.head_width is not None and part.head_width * part.heads != settings.width:
+            raise ModelError(
+                f"the export to ONNX knows no heads of an own width, and this model's {name} has "
+                f"some (head_width: {part.head_width}): use transduce's own engine"
+            )
+    if not settings.source_end:
+        raise ModelError(
+            "the export to ONNX knows no sources without an end token (source_end: false): use "
+            "transduce's own engine, or export to CTranslate2"
+        )
     load_package("onnx", "onnx")
     make_folder(folder)
     # a copy: the model itself is not changed

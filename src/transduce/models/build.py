@@ -48,6 +48,9 @@ BLOCK = {
     "activation",
     "norm",
     "norm_position",
+    "norm_epsilon",
+    "rotary_base",
+    "head_width",
     "attention_dropout",
     "activation_dropout",
 }
@@ -76,9 +79,11 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     encoder = build_encoder(settings.encoder, width, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
     try:
-        return assemble(front, encoder, decoder, width, settings.tie_embeddings)
+        network = assemble(front, encoder, decoder, width, settings.tie_embeddings)
     except ValueError as error:
         raise ModelError(str(error)) from None
+    network.source_end = settings.source_end
+    return network
 
 
 def build_audio(

@@ -90,10 +90,13 @@ class TransformerDecoder(Checkpointed):
         activation: str = "relu",
         norm: str = "layer",
         norm_position: str = "pre",
+        norm_epsilon: float | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: bool = False,
+        rotary_base: float = 10000.0,
+        head_width: int | None = None,
         alone: bool = False,
         layer_heads: Sequence[int] | None = None,
         cross_heads: Sequence[int] | None = None,
@@ -101,22 +104,24 @@ class TransformerDecoder(Checkpointed):
         """`alone`: there is no encoder, and no block has attention to a source.
 
         `layer_heads`, `cross_heads`: the heads of each layer's self-attention and cross-attention
-        if some were pruned; each is width / heads wide.
+        if some were pruned; each is `head_width` wide, by default width / heads.
         """
         super().__init__()
         self.embedding = embedding
         self.alone = alone
-        turns = Rotary(width // heads) if rotary else None
+        wide = width // heads if head_width is None else head_width
+        turns = Rotary(wide, rotary_base) if rotary else None
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 width,
                 kept,
                 feed_forward,
-                head_width=width // heads,
+                head_width=wide,
                 cross_heads=across,
                 activation=activation,
                 norm=norm,
                 norm_position=norm_position,
+                norm_epsilon=norm_epsilon,
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
@@ -127,7 +132,7 @@ class TransformerDecoder(Checkpointed):
                 layer_heads or [heads] * layers, cross_heads or [heads] * layers, strict=True
             )
         )
-        self.norm = build_last_norm(norm, norm_position, width)
+        self.norm = build_last_norm(norm, norm_position, width, norm_epsilon)
 
     @property
     def stack(self) -> Sequence[DecoderBlock]:

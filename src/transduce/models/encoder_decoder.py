@@ -79,12 +79,19 @@ class EncoderDecoder(TrainableNetwork):
         self.encoder = encoder
         self.decoder = decoder
         self.head = head
+        self.source_end = True
+        """Whether the encoder reads the END of a source; otherwise it is hidden, as padding is."""
 
     def packs(self, longest: int) -> bool:
-        return packs_all(self, longest)
+        return self.source_end and packs_all(self, longest)
+
+    def lengths_read(self, lengths_B: Tensor) -> Tensor:
+        """How many tokens are read of sources of these lengths, END included; at least one."""
+        return lengths_B if self.source_end else (lengths_B - 1).clamp(min=1)
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
+        lengths_B = self.lengths_read(lengths_B)
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
         memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
         return memory

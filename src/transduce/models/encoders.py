@@ -33,27 +33,33 @@ class TransformerEncoder(Checkpointed):
         activation: str = "relu",
         norm: str = "layer",
         norm_position: str = "pre",
+        norm_epsilon: float | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: bool = False,
+        rotary_base: float = 10000.0,
+        head_width: int | None = None,
         layer_heads: Sequence[int] | None = None,
     ) -> None:
         """`rotary`: rotary positions in every block; other positions are the embeddings'.
 
-        `layer_heads`: the heads of each layer if some were pruned; each is width / heads wide.
+        `layer_heads`: the heads of each layer if some were pruned; each is `head_width` wide, by
+        default width / heads.
         """
         super().__init__()
-        turns = Rotary(width // heads) if rotary else None
+        wide = width // heads if head_width is None else head_width
+        turns = Rotary(wide, rotary_base) if rotary else None
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 width,
                 kept,
                 feed_forward,
-                head_width=width // heads,
+                head_width=wide,
                 activation=activation,
                 norm=norm,
                 norm_position=norm_position,
+                norm_epsilon=norm_epsilon,
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
@@ -61,7 +67,7 @@ class TransformerEncoder(Checkpointed):
             )
             for kept in layer_heads or [heads] * layers
         )
-        self.norm = build_last_norm(norm, norm_position, width)
+        self.norm = build_last_norm(norm, norm_position, width, norm_epsilon)
 
     @property
     def stack(self) -> Sequence[EncoderBlock]:

@@ -19,19 +19,22 @@ class Activation:
     https://arxiv.org/abs/2002.05202)."""
 
     function: str
-    """Its name in torch.nn.functional."""
+    """Its name in torch.nn.functional; gelu_tanh is the approximation of GELU by tanh."""
     gated: bool = False
 
     def __call__(self, x_BTF: Tensor) -> Tensor:
+        if not self.gated:
+            return self._apply(x_BTF)
+        gate_BTF, value_BTF = x_BTF.chunk(2, dim=-1)
+        return self._apply(gate_BTF) * value_BTF
+
+    def _apply(self, x_BTF: Tensor) -> Tensor:
         from torch.nn import functional
 
-        function = getattr(functional, self.function)
-        if not self.gated:
-            activated_BTF: Tensor = function(x_BTF)
-            return activated_BTF
-        gate_BTF, value_BTF = x_BTF.chunk(2, dim=-1)
-        gated_BTF: Tensor = function(gate_BTF) * value_BTF
-        return gated_BTF
+        if self.function == "gelu_tanh":
+            return functional.gelu(x_BTF, approximate="tanh")
+        activated_BTF: Tensor = getattr(functional, self.function)(x_BTF)
+        return activated_BTF
 
     def columns(self, hidden: int) -> int:
         """Input width for an output of width `hidden`: twice as wide if gated."""
@@ -41,6 +44,9 @@ class Activation:
 ACTIVATIONS = {
     "relu": Activation("relu"),
     "gelu": Activation("gelu"),
+    "gelu_tanh": Activation("gelu_tanh"),
     "silu": Activation("silu"),
     "swiglu": Activation("silu", gated=True),
+    "geglu": Activation("gelu", gated=True),
+    "geglu_tanh": Activation("gelu_tanh", gated=True),
 }

@@ -149,8 +149,13 @@ class Rotary(Waves):
     al. 2021, https://arxiv.org/abs/2104.09864; pairs are neighbours (2i, 2i+1), as in the paper.
     """
 
+    def __init__(self, width: int, base: float = 10000.0) -> None:
+        """The slowest pair turns once in about 2π · base steps."""
+        super().__init__(width)
+        self.base = base
+
     def frequencies(self) -> Tensor:
-        return _geometric_frequencies(self.width)
+        return _geometric_frequencies(self.width, self.base)
 
     def rotate(self, x_BHTK: Tensor, start: int | Places = 0) -> Tensor:
         """x_BHTK rotated as positions start … start + T − 1, or as given; same shape and dtype."""
@@ -238,6 +243,6 @@ def width_of_content(positions: Positioned | None, width: int) -> int:
     return width - positions.positions.width
 
 
-def _geometric_frequencies(width: int) -> Tensor:
+def _geometric_frequencies(width: int, base: float = 10000.0) -> Tensor:
     two_k = torch.arange(0, width, 2, dtype=torch.float64)
-    return 10000.0 ** (-two_k / width)
+    return base ** (-two_k / width)

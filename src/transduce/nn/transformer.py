@@ -51,18 +51,23 @@ class FeedForward(Watchable):
         return self.gated(linear(hidden_BTF, self.contract.weight, self.contract.bias))
 
 
-def build_norm(kind: str, width: int) -> nn.Module:
-    """LayerNorm ("layer", Ba et al. 2016) or RMSNorm ("rms", Zhang and Sennrich 2019)."""
+def build_norm(kind: str, width: int, epsilon: float | None = None) -> nn.Module:
+    """LayerNorm ("layer", Ba et al. 2016) or RMSNorm ("rms", Zhang and Sennrich 2019).
+
+    epsilon: is added to the variance; 1e-5 for LayerNorm and 1e-6 for RMSNorm if not given.
+    """
     if kind == "layer":
-        return nn.LayerNorm(width)
+        return nn.LayerNorm(width, eps=1e-5 if epsilon is None else epsilon)
     if kind == "rms":
-        return nn.RMSNorm(width, eps=1e-6)
+        return nn.RMSNorm(width, eps=1e-6 if epsilon is None else epsilon)
     raise ValueError(f'norm must be "layer" or "rms", not "{kind}".')
 
 
-def build_last_norm(kind: str, norm_position: str, width: int) -> nn.Module:
+def build_last_norm(
+    kind: str, norm_position: str, width: int, epsilon: float | None = None
+) -> nn.Module:
     """The norm after the last block: pre-norm leaves the sum of all sublayers unnormalised."""
-    return build_norm(kind, width) if norm_position == "pre" else nn.Identity()
+    return build_norm(kind, width, epsilon) if norm_position == "pre" else nn.Identity()
 
 
 class Residual(nn.Module):
@@ -75,13 +80,18 @@ class Residual(nn.Module):
     """
 
     def __init__(
-        self, width: int, norm: str = "layer", norm_position: str = "pre", dropout: float = 0.0
+        self,
+        width: int,
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        norm_epsilon: float | None = None,
     ) -> None:
         super().__init__()
         if norm_position not in ("pre", "post"):
             raise ValueError(f'norm_position must be "pre" or "post", not "{norm_position}".')
         self.norm_position = norm_position
-        self.norm = build_norm(norm, width)
+        self.norm = build_norm(norm, width, norm_epsilon)
         self.dropout = dropout
 
     def forward(
@@ -157,6 +167,7 @@ class EncoderBlock(Block):
         activation: str = "relu",
         norm: str = "layer",
         norm_position: str = "pre",
+        norm_epsilon: float | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
@@ -167,9 +178,9 @@ class EncoderBlock(Block):
         self.self_attention = MultiHeadAttention(
             width, heads, attention_dropout, rotary=rotary, head_width=head_width
         )
-        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
-        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
 
     def forward(self, x_BSD: Flow, mask: Mask | None = None) -> Flow:
         """x_BSD to the same shape; `mask` says which positions each position may attend to."""
@@ -193,6 +204,7 @@ class DecoderBlock(Block):
         activation: str = "relu",
         norm: str = "layer",
         norm_position: str = "pre",
+        norm_epsilon: float | None = None,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
@@ -209,16 +221,18 @@ class DecoderBlock(Block):
         self.self_attention = MultiHeadAttention(
             width, heads, attention_dropout, rotary=rotary, head_width=head_width
         )
-        self.self_attention_residual = Residual(width, norm, norm_position, dropout)
+        self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
         self.cross_attention: MultiHeadAttention | None = None
         if cross:
             # Without rotary: positions in source and target are not on one scale.
             self.cross_attention = MultiHeadAttention(
                 width, cross_heads or heads, attention_dropout, head_width=head_width
             )
-            self.cross_attention_residual = Residual(width, norm, norm_position, dropout)
+            self.cross_attention_residual = Residual(
+                width, norm, norm_position, dropout, norm_epsilon
+            )
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
-        self.feed_forward_residual = Residual(width, norm, norm_position, dropout)
+        self.feed_forward_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
 
     def project_memory(self, memory_BSD: Tensor) -> Tensor:
         """Encoder outputs to the keys and values [B, S, 2D] that `forward` takes as memory."""

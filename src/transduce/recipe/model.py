@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, mod
 from transduce.nn.activation import ACTIVATIONS
 from transduce.recipe.presets import PRESETS, expand_preset
 from transduce.recipe.section import InvalidValue, Section, Share
+from transduce.recipe.words import Characters, NGrams
 
 if TYPE_CHECKING:
     ActivationName = str
@@ -36,17 +37,28 @@ def _check_heads(key: str, kept: list[int] | None, layers: int, heads: int) -> N
 class _Transformer(Section):
     kind: Literal["transformer"] = Field("transformer", description="blocks of self-attention")
     layers: PositiveInt = Field(6, description="number of blocks")
-    heads: PositiveInt = Field(8, description="attention heads; must divide model.width")
+    heads: PositiveInt = Field(
+        8, description="attention heads; must divide model.width, unless head_width is given"
+    )
+    head_width: PositiveInt | None = Field(
+        None, description="width of one attention head; null: model.width / heads"
+    )
     layer_heads: list[PositiveInt] | None = Field(None, description=LAYER_HEADS)
     feed_forward: PositiveInt = Field(2048, description="inner width of the feed-forward layers")
     activation: ActivationName = Field(
-        "relu", description="activation of the feed-forward layers; swiglu is gated"
+        "relu",
+        description="activation of the feed-forward layers; swiglu and geglu are gated; with _tanh "
+        "GELU is approximated",
     )
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
     norm_position: Literal["pre", "post"] = Field(
         "pre",
         description="pre-norm, before each sublayer (trains more easily), or post-norm, after it "
         "(as in the paper)",
+    )
+    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="added to the variance in norms; null: 1e-5 in LayerNorm, 1e-6 in RMSNorm",
     )
     attention_dropout: Share = Field(0.0, description="dropout of attention weights")
     activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
@@ -60,6 +72,10 @@ class _Transformer(Section):
     max_positions: PositiveInt = Field(
         1024,
         description="maximum length for learned positions; half the period of fourier positions",
+    )
+    rotary_base: Annotated[float, Field(gt=1, le=1e9)] = Field(
+        10000.0,
+        description="base of the wavelengths of rotary positions; larger for longer texts",
     )
 
     @property
@@ -261,33 +277,6 @@ Decoder = Annotated[
 ]
 
 
-class Characters(Section):
-    """Character features of words, concatenated to word embeddings; they cover unknown words."""
-
-    kind: Literal["lstm", "cnn"] = Field(
-        "lstm",
-        description="lstm: final states of a bidirectional character LSTM (Lample et al. 2016); "
-        "cnn: character trigram convolution with max pooling (Ma and Hovy 2016)",
-    )
-    width: PositiveInt = Field(64, description="dimensions of model.width that they take; even")
-    words: PositiveInt | None = Field(
-        None,
-        description="only this many of the most frequent words have an embedding of their own; "
-        "rarer words are represented by their characters alone, as unknown words are; null: all",
-    )
-
-
-class NGrams(Section):
-    """Word n-gram embeddings, added to the word embeddings (fastText, Joulin et al. 2017)."""
-
-    max_n: Annotated[int, Field(ge=2, le=5)] = Field(
-        2, description="longest n-gram: 2 for bigrams, 3 for bigrams and trigrams"
-    )
-    size: PositiveInt = Field(
-        500_000, description="rows of the embedding table; n-grams are hashed, rows may collide"
-    )
-
-
 def _preset(name: str) -> str:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.5)
@@ -306,6 +295,11 @@ class Model(Section):
         "target",
         description="tied embeddings: target (shared with the output layer), all (source, target "
         "and output layer), or none",
+    )
+    source_end: bool = Field(
+        True,
+        description="whether the encoder reads the end token of a source; false for models of "
+        "toolkits that append none",
     )
     encoder: Encoder | None = Field(TransformerEncoder(), description="the encoder")
     decoder: Decoder | None = Field(TransformerDecoder(), description="the decoder")
@@ -352,6 +346,19 @@ class Model(Section):
         for name, part in self.parts.items():
             if not isinstance(part, _Transformer | ConformerEncoder):
                 continue
+            if getattr(part, "combine", "add") == "concatenate" and self.width % 4:
+                raise InvalidValue(
+                    f"{name}.combine",
+                    f"is concatenate, which gives positions half of model.width, {self.width}; "
+                    f"that half must be even",
+                )
+            own = getattr(part, "head_width", None)
+            if own is not None:
+                if part.positions == "rotary" and own % 2:
+                    raise InvalidValue(
+                        f"{name}.head_width", f"is {own}; rotary positions need an even number"
+                    )
+                continue
             share, rest = divmod(self.width, part.heads)
             if rest:
                 raise InvalidValue(
@@ -363,12 +370,6 @@ class Model(Section):
                     f"{name}.heads",
                     f"is {part.heads}, which leaves {share} of model.width, {self.width}, for each "
                     f"head; rotary positions need an even number there",
-                )
-            if getattr(part, "combine", "add") == "concatenate" and self.width % 4:
-                raise InvalidValue(
-                    f"{name}.combine",
-                    f"is concatenate, which gives positions half of model.width, {self.width}; "
-                    f"that half must be even",
                 )
         if self.characters is not None:
             beside = getattr(self.encoder, "combine", "add") == "concatenate"

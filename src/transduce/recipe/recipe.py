@@ -173,6 +173,16 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_source_end(self) -> Self:
+        if not self.model.source_end and (self.task != "transduce" or self.audio is not None):
+            raise InvalidValue(
+                "model.source_end",
+                "is false, but only sources that are text, in task: transduce, have an end token; "
+                "leave it out",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_tags(self) -> Self:
         """Tags go before a source: taggers and language models have no place for them."""
         if self.task != "continue" and TASK_RULES[self.task].labels != "words":

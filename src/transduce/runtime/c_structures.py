@@ -128,6 +128,9 @@ def is_packed(block: nn.Module) -> bool:
     """Whether all its products are packed for the C library, and it supports the activation."""
     if not isinstance(block, blocks.Block):
         return False
+    attentions = [s.attention for s in block.sublayers if s.kind != "feed_forward"]
+    if any(attention.inner > attention.width for attention in attentions):
+        return False  # its buffers are as wide as the model
     return all(
         all(map(is_native, weights_of_sublayer(sublayer)))
         and (

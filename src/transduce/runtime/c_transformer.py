@@ -115,6 +115,8 @@ class CTransformerSteps:
             assert isinstance(self.network, EncoderDecoder)
             return self.network.encode(source_BS, lengths_B)
         B, S = source_BS.shape
+        assert isinstance(self.network, EncoderDecoder)
+        lengths_B = self.network.lengths_read(lengths_B)
         source_BS, lengths_B = source_BS.long().contiguous(), lengths_B.long().contiguous()
         states_BSD = source_BS.new_empty(B, S, encoder.width, dtype=torch.float32)
         embedded_BSD = None if encoder.embeds else encoder.embedding(source_BS)

@@ -125,7 +125,11 @@ class Transducer(GenerativeModel, task="transduce"):
             raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
         with inference(self):
             states = encoder_states(self.network.encode, encoded, self.device, ends=True)
-        return pad_states(states, [self._pieces(ids) for ids in encoded], self.recipe.model.width)
+        pieces = [
+            self._pieces(ids)[: len(states_SD)]  # without END, where it is not read
+            for ids, states_SD in zip(encoded, states, strict=True)
+        ]
+        return pad_states(states, pieces, self.recipe.model.width)
 
     def _pieces(self, source: list[int]) -> list[str]:
         """The token of each encoder state."""

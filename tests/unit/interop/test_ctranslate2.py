@@ -54,6 +54,48 @@ def test_every_shape_says_the_same(tmp_path: Path, activation: str, positions: s
         assert texts(model, beam=1) == texts(other, beam=1)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"activation": "gelu_tanh", "norm_epsilon": 0.05, "positions": "learned"},
+        {"activation": "geglu", "norm": "rms", "norm_epsilon": 0.05},
+        {"activation": "geglu_tanh", "norm": "rms", "positions": "rotary", "rotary_base": 50.0},
+    ],
+)
+def test_parts_as_other_toolkits_have_them(tmp_path: Path, part: dict[str, Any]) -> None:
+    model = tiny(part, part)
+    other = exported(model, tmp_path)
+    assert difference(model, other) < 1e-4
+    assert texts(model, beam=1) == texts(other, beam=1)
+
+
+def test_sources_whose_end_is_not_read(tmp_path: Path) -> None:
+    model = tiny(source_end=False)
+    other = exported(model, tmp_path)
+    filled = [source for source in SOURCES if source]  # CTranslate2 reads no empty source at all
+    ours, theirs = (one.score(filled, filled) for one in (model, other))
+    for one, two in zip(ours, theirs, strict=True):
+        assert one.token_log_probabilities == pytest.approx(two.token_log_probabilities, abs=1e-4)
+    assert [o.text for o in model.run(filled, beam=1)] == [
+        o.text for o in other.run(filled, beam=1)
+    ]
+    # it matters: the same weights, but the end is read
+    read = tiny()
+    read.network.load_state_dict(model.network.state_dict())
+    assert difference(model, read) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "reason"),
+    [({"head_width": 4}, {}, "head_width: 4"), ({"norm_epsilon": 0.1}, {}, "one epsilon")],
+)
+def test_what_it_has_no_equal_of(
+    tmp_path: Path, encoder: dict[str, Any], decoder: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ModelError, match=reason):
+        export(tiny(encoder, decoder), tmp_path / "export")
+
+
 def test_encoder_and_decoder_may_differ(tmp_path: Path) -> None:
     model = tiny(
         {"norm": "rms", "activation": "gelu", "layers": 1, "positions": "none"},

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from transduce import recipe
-from transduce.data.tokens.tokenizer import PAD
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.interop.onnx import EncoderGraph, StepGraph
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build, build_language_model
 from transduce.models.decoders import DecoderState, TransformerDecoder
 from transduce.models.language_model import LanguageModelNetwork
-from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.attention.attention import SCORES
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.recurrent.cells import CELLS
@@ -52,8 +51,25 @@ POSITIONS = [
 TRANSFORMERS = [
     {"norm": norm, "norm_position": place, "activation": activation, **positions}
     for norm, place, activation, positions in product(
-        ("layer", "rms"), ("pre", "post"), ACTIVATIONS, POSITIONS
+        ("layer", "rms"), ("pre", "post"), ("relu", "gelu", "silu", "swiglu"), POSITIONS
     )
+]
+# As models of other toolkits have them.
+TRANSFORMERS += [
+    {"norm": norm, "norm_epsilon": 0.05, "activation": activation, **positions}
+    for norm, (activation, positions) in product(
+        ("layer", "rms"),
+        [
+            ("gelu_tanh", {"positions": "learned"}),
+            ("geglu", {"positions": "rotary", "rotary_base": 50.0}),
+            ("geglu_tanh", {"positions": "rotary", "rotary_base": 50.0}),
+        ],
+    )
+]
+# Narrower and wider than width / heads.
+HEADS = [
+    {"head_width": width, "positions": positions}
+    for width, positions in product((6, 12), ("learned", "rotary"))
 ]
 ALONE = [*TRANSFORMERS[::5], *({"kind": "recurrent", "cell": cell} for cell in CELLS)]
 RECURRENT = [
@@ -150,6 +166,41 @@ def test_transformers_in_float32(options: dict[str, Any]) -> None:
         # A head narrower than the states is left to torch.
         assert isinstance(ours, FlatSteps if "combine" in options else CTransformerSteps)
         check(right, NEAR["float32"], ours)
+
+
+@pytest.mark.parametrize("options", HEADS, ids=told)
+@torch.inference_mode()
+def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
+    network = transformer(**options)
+    check(network, network, NEAR["float32"])
+    ours = steps_of(packed(network, "float32"))
+    if library() is not None:
+        # The library's buffers are as wide as the model.
+        assert isinstance(ours, EncoderDecoder if options["head_width"] > 8 else CTransformerSteps)
+    check(ours, network, NEAR["float32"])
+    check(steps_of(packed(network, "int8")), network, NEAR["int8"])
+
+
+@needs_c
+@torch.inference_mode()
+def test_an_end_that_is_not_read_changes_nothing() -> None:
+    """Whatever stands where END stands; in C and in torch."""
+    network = made({"width": 16, "source_end": False, "encoder": {}, "decoder": {}})
+    for steps in (network, steps_of(packed(network, "float32"))):
+        found = []
+        for last in (END, 7):
+            source_BS, lengths_B = source()
+            source_BS[torch.arange(B), lengths_B - 1] = last
+            source_BS[1, 0] = END  # an empty source: there is nothing but its END to read
+            found.append(steps.step(torch.full((B,), BEGIN), steps.start(source_BS, lengths_B))[0])
+        torch.testing.assert_close(*found, rtol=0, atol=0)
+        without = steps.start(source_BS[[0]], lengths_B[[0]])
+        shorter = made({"width": 16, "encoder": {}, "decoder": {}})
+        expected_1V = shorter.step(
+            torch.tensor([BEGIN]), shorter.start(source_BS[[0], :5], lengths_B[[0]] - 1)
+        )[0]
+        found_1V = steps.step(torch.tensor([BEGIN]), without)[0]
+        torch.testing.assert_close(found_1V, expected_1V, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])

@@ -29,6 +29,8 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     """Whether its steps can be recorded as CUDA graphs: unchanged Transformers, on a GPU."""
     if not next(network.parameters()).is_cuda or not network.as_built:
         return False
+    if not network.source_end:
+        return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
     if any(attention.inner != attention.width for attention in attentions):
         return False  # pruned: places of layers are not alike

@@ -49,6 +49,9 @@ def Transformer(
     positions: str = "sinusoidal",
     combine: str = "add",
     max_positions: int = 1024,
+    norm_epsilon: float | None = None,
+    rotary_base: float = 10000.0,
+    head_width: int | None = None,
 ) -> EncoderDecoder:
     """A Transformer encoder-decoder (Vaswani et al. 2017) with newly drawn weights.
 
@@ -65,7 +68,9 @@ def Transformer(
     norm_position: "pre" (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or the paper's
     "post". positions: "sinusoidal", "fourier", "learned" (at most `max_positions`), "rotary" (Su et
     al. 2021, https://arxiv.org/abs/2104.09864) or "none". combine: "add" positions to the
-    embeddings, or "concatenate" them, half of the width each.
+    embeddings, or "concatenate" them, half of the width each. norm_epsilon: added to the variance
+    in norms. rotary_base: of the wavelengths of rotary positions. head_width: of one head, if it is
+    not width / heads.
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
@@ -83,6 +88,9 @@ def Transformer(
         positions=positions,
         combine=combine,
         max_positions=max_positions,
+        norm_epsilon=norm_epsilon,
+        rotary_base=rotary_base,
+        head_width=head_width,
     )
     check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -109,6 +117,9 @@ class Numbers(TypedDict, total=False):
     positions: str
     combine: str
     max_positions: int
+    norm_epsilon: float | None
+    rotary_base: float
+    head_width: int | None
 
 
 def TransformerLanguageModel(
@@ -173,6 +184,9 @@ class Shape:
     positions: str = "sinusoidal"
     combine: str = "add"
     max_positions: int = 1024
+    norm_epsilon: float | None = None
+    rotary_base: float = 10000.0
+    head_width: int | None = None
 
     def __post_init__(self) -> None:
         check_width(self.width)
@@ -189,7 +203,10 @@ class Shape:
         check_choice("norm_position", self.norm_position, ("pre", "post"))
         kinds = ("sinusoidal", "fourier", "learned", "rotary", "none")
         check_choice("positions", self.positions, kinds)
-        check_heads(self.width, self.heads, self.positions)
+        if self.head_width is None:
+            check_heads(self.width, self.heads, self.positions)
+        else:
+            check_sizes(heads=self.heads, head_width=self.head_width)
         check_positions_width(self.width, self.positions, self.combine)
 
     def positional(self) -> Positioned | None:
@@ -222,4 +239,7 @@ class Shape:
             "attention_dropout": self.attention_dropout,
             "activation_dropout": self.activation_dropout,
             "rotary": self.positions == "rotary",
+            "rotary_base": self.rotary_base,
+            "norm_epsilon": self.norm_epsilon,
+            "head_width": self.head_width,
         }

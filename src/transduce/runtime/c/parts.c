@@ -113,6 +113,12 @@ static inline Vector gelu(Vector x) {
     return x * pick(x > 0.0f, 1.0f - beyond, beyond);
 }
 
+/* GELU approximated by tanh, 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)). */
+static inline Vector gelu_tanh(Vector x) {
+    Vector u = 0.79788456f * (x + 0.044715f * x * x * x);
+    return x / (1.0f + exponential(-2.0f * u));
+}
+
 void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_t gated) {
     const int64_t wide = gated ? 2 * hidden : hidden;
     for (int64_t r = 0; r < rows; r++)
@@ -122,6 +128,7 @@ void activate(float *x, int64_t rows, int64_t hidden, int32_t activation, int32_
             switch (activation) {
             case IS_RELU: y = higher(all(0.0f), y); break;
             case IS_GELU: y = gelu(y); break;
+            case IS_GELU_TANH: y = gelu_tanh(y); break;
             default: y = silu(y);
             }
             if (gated) y *= load_some(x + r * wide + hidden + i, some, 0.0f);

@@ -13,7 +13,7 @@ typedef struct {
     float epsilon;
 } Norm;
 
-enum activation { IS_RELU, IS_GELU, IS_SILU }; /* the functions of nn/activation.py */
+enum activation { IS_RELU, IS_GELU, IS_SILU, IS_GELU_TANH }; /* the functions of nn/activation.py */
 
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
 

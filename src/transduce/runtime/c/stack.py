@@ -8,7 +8,7 @@ from ctypes import c_float, c_int32, c_int64
 
 from transduce.runtime.c.product import Address, Weight
 
-FUNCTIONS = ("relu", "gelu", "silu")  # activation functions, as numbered in parts.h
+FUNCTIONS = ("relu", "gelu", "silu", "gelu_tanh")  # activation functions, as numbered in parts.h
 KINDS = ("self_attention", "cross_attention", "feed_forward")
 
 
