@@ -77,6 +77,12 @@ class _Transformer(Section):
         10000.0,
         description="base of the wavelengths of rotary positions; larger for longer texts",
     )
+    scale_embeddings: bool = Field(
+        True, description="multiply token embeddings by the square root of the width"
+    )
+    norm_embeddings: bool = Field(
+        False, description="norm of the embeddings with their positions (as in BART)"
+    )
 
     @property
     def kept_heads(self) -> list[int]:

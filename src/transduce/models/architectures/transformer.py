@@ -28,6 +28,7 @@ from transduce.models.word_embedding import WordEmbedding
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, build_positions, width_of_content
+from transduce.nn.transformer import build_norm
 
 
 def Transformer(
@@ -52,6 +53,8 @@ def Transformer(
     norm_epsilon: float | None = None,
     rotary_base: float = 10000.0,
     head_width: int | None = None,
+    scale_embeddings: bool = True,
+    norm_embeddings: bool = False,
 ) -> EncoderDecoder:
     """A Transformer encoder-decoder (Vaswani et al. 2017) with newly drawn weights.
 
@@ -70,7 +73,8 @@ def Transformer(
     al. 2021, https://arxiv.org/abs/2104.09864) or "none". combine: "add" positions to the
     embeddings, or "concatenate" them, half of the width each. norm_epsilon: added to the variance
     in norms. rotary_base: of the wavelengths of rotary positions. head_width: of one head, if it is
-    not width / heads.
+    not width / heads. scale_embeddings: by the square root of the width. norm_embeddings: a norm of
+    the embeddings with their positions, as in BART.
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
@@ -91,6 +95,8 @@ def Transformer(
         norm_epsilon=norm_epsilon,
         rotary_base=rotary_base,
         head_width=head_width,
+        scale_embeddings=scale_embeddings,
+        norm_embeddings=norm_embeddings,
     )
     check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -120,6 +126,8 @@ class Numbers(TypedDict, total=False):
     norm_epsilon: float | None
     rotary_base: float
     head_width: int | None
+    scale_embeddings: bool
+    norm_embeddings: bool
 
 
 def TransformerLanguageModel(
@@ -161,6 +169,11 @@ def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Numbers]) 
 def _labeller(vocabulary: int, labels: int, pooling: str | None, shape: Shape) -> Labeller:
     check_vocabularies(vocabulary=vocabulary)
     check_sizes(labels=labels)
+    if shape.norm_embeddings or not shape.scale_embeddings:
+        raise ValueError(
+            "norm_embeddings and scale_embeddings are for encoder-decoders and language models; "
+            "leave them out."
+        )
     positions = shape.positional()
     inner = width_of_content(positions, shape.width)
     front = WordEmbedding(vocabulary, inner, positions, shape.dropout)
@@ -187,6 +200,8 @@ class Shape:
     norm_epsilon: float | None = None
     rotary_base: float = 10000.0
     head_width: int | None = None
+    scale_embeddings: bool = True
+    norm_embeddings: bool = False
 
     def __post_init__(self) -> None:
         check_width(self.width)
@@ -217,7 +232,12 @@ class Shape:
     def embedding(self, vocabulary: int) -> TokenEmbedding:
         positions = self.positional()
         inner = width_of_content(positions, self.width)
-        return TokenEmbedding(vocabulary, inner, positions, self.dropout)
+        norm = (
+            build_norm(self.norm, self.width, self.norm_epsilon) if self.norm_embeddings else None
+        )
+        return TokenEmbedding(
+            vocabulary, inner, positions, self.dropout, scaled=self.scale_embeddings, norm=norm
+        )
 
     def encoder(self) -> TransformerEncoder:
         return TransformerEncoder(layers=self.layers, **self._blocks())
