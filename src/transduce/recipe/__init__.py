@@ -18,14 +18,12 @@ from transduce.recipe.data import Data, Tokens, TokensOfSides
 from transduce.recipe.explain import nearest
 from transduce.recipe.keys import Key, SectionKeys, sections
 from transduce.recipe.model import (
-    Characters,
     ConformerEncoder,
     ConvolutionalDecoder,
     ConvolutionalEncoder,
     Decoder,
     Encoder,
     Model,
-    NGrams,
     PooledEncoder,
     RecurrentDecoder,
     RecurrentEncoder,
@@ -44,6 +42,7 @@ from transduce.recipe.read import (
 from transduce.recipe.recipe import Recipe
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
+from transduce.recipe.words import Characters, NGrams
 
 __all__ = [
     "Audio",
