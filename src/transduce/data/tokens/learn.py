@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -80,6 +80,24 @@ def learn(
     unigram = settings.level == "subword" and settings.algorithm == "unigram"
     tokenizer = _deterministic(tokenizer) if unigram else tokenizer
     tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def of_vocabulary(settings: recipe.Tokens, names: Sequence[str]) -> Tokenizer:
+    """A tokenizer of characters, words, symbols or labels with a given vocabulary, the specials
+    first; nothing is learned. Raises TokensError where a name is there twice.
+    """
+    tokenizer, _ = _untrained(settings, _normalizers(settings))
+    normal = tokenizer.normalizer
+    # A name that holds a special token is written as a text that holds it.
+    spelt = [name if normal is None else str(normal.normalize_str(name)) for name in names]
+    vocabulary = {name: number for number, name in enumerate([*SPECIALS, *spelt])}
+    if len(vocabulary) != len(SPECIALS) + len(names):
+        seen = Counter([*SPECIALS, *spelt])
+        twice = next(name for name, count in seen.items() if count > 1)
+        raise TokensError(f"the vocabulary has {twice!r} twice; a token must have its own name")
+    tokenizer.model = models.WordLevel(vocabulary, unk_token=SPECIALS[UNKNOWN])
+    tokenizer.add_special_tokens(list(SPECIALS))
     return tokenizer
 
 

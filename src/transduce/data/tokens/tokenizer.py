@@ -30,6 +30,7 @@ from transduce.data.tokens.learn import (
     joins_subwords,
     learn,
     level_of,
+    of_vocabulary,
 )
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
@@ -91,6 +92,13 @@ class Tokens:
         size is too small.
         """
         return cls(learn(settings, texts, tags, written))
+
+    @classmethod
+    def of_vocabulary(cls, level: str, names: Sequence[str]) -> Tokens:
+        """Tokens of a given vocabulary, after the special tokens; level: character, word, symbol or
+        label. Raises TokensError where a name is there twice.
+        """
+        return cls(of_vocabulary(recipe.Tokens.model_validate({"level": level}), names))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokens:

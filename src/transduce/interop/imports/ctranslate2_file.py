@@ -114,6 +114,7 @@ class ModelFile:
         return bytes(letter & 255 for letter in letters).decode("utf-8", "replace")
 
     def _scaled(self, name: str, values: Tensor) -> Tensor:
+        name = self.aliases.get(name, name)  # the scales have no second name
         scale = self.variable(f"{name}_scale").values
         if not scale.is_floating_point() or not bool((scale.isfinite() & (scale > 0)).all()):
             raise ModelError(f"{self.path}: the scales of {name} are not all finite and above 0")

@@ -92,6 +92,8 @@ def test_integers_are_divided_by_their_scales(tmp_path: Path) -> None:
     }
     file = read_model_file(write(tmp_path, model_bin(rows)))
     assert file.tensor("w").tolist() == [[63.5, -32.0], [6.0, 0.0]]
+    file = read_model_file(write(tmp_path, model_bin(rows, aliases={"tied": "w"})))
+    assert file.tensor("tied").tolist() == [[63.5, -32.0], [6.0, 0.0]]
     one = {"w": np.array([[1024, -1]], np.int16), "w_scale": np.array(4.0, np.float32)}
     file = read_model_file(write(tmp_path, model_bin(one)))
     assert file.tensor("w").tolist() == [[256.0, -0.25]]

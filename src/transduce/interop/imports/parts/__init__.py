@@ -1,0 +1,1 @@
+"""What readers of several formats share: vocabularies, weights, recipes."""
