@@ -94,11 +94,11 @@ class Tokens:
         return cls(learn(settings, texts, tags, written))
 
     @classmethod
-    def of_vocabulary(cls, level: str, names: Sequence[str]) -> Tokens:
-        """Tokens of a given vocabulary, after the special tokens; level: character, word, symbol or
-        label. Raises TokensError where a name is there twice.
+    def of_vocabulary(cls, settings: recipe.Tokens, names: Sequence[str]) -> Tokens:
+        """Characters, words, symbols or labels with these names, after the special tokens; nothing
+        is learned. Raises TokensError where a name is there twice.
         """
-        return cls(of_vocabulary(recipe.Tokens.model_validate({"level": level}), names))
+        return cls(of_vocabulary(settings, names))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokens:

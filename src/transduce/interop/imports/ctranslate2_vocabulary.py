@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transduce import recipe
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import ModelError, TokensError
 from transduce.interop.imports.parts.vocabulary import Layout, arrange
@@ -39,7 +40,8 @@ def read_vocabularies(
     if own is not None and not (alike and [tokens.names() for tokens in own] == names):
         raise ModelError(f"the tokens of {folder} are not those of the vocabularies beside them")
     try:
-        source, target = own or (Tokens.of_vocabulary("symbol", one.names) for one in layouts)
+        symbols = recipe.Tokens(level="symbol")
+        source, target = own or (Tokens.of_vocabulary(symbols, one.names) for one in layouts)
     except TokensError as error:
         raise ModelError(f"the vocabulary of {folder} cannot be used: {error}") from None
     if source.to_json() == target.to_json():
