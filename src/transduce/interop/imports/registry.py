@@ -12,7 +12,7 @@ from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
-FORMATS: tuple[str, ...] = ("ctranslate2", "g2p_en")
+FORMATS: tuple[str, ...] = ("ctranslate2", "g2p_en", "fairseq")
 
 
 class Format(Protocol):

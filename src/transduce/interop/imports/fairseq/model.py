@@ -1,0 +1,311 @@
+"""A Transformer of fairseq, of the task translation, as a model of ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.errors import ModelError
+from transduce.interop.imports.fairseq.checkpoint import read_checkpoint
+from transduce.interop.imports.fairseq.dictionary import (
+    CODES,
+    Vocabulary,
+    read_codes,
+    read_dictionary,
+    vocabulary_of,
+)
+from transduce.interop.imports.fairseq.unpickler import Made
+from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.weights import (
+    Linear,
+    Weights,
+    fill,
+    fill_attention,
+    fill_feed_forward,
+    fill_norm,
+)
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.encoders import TransformerEncoder
+from transduce.nn.embedding.tokens import TokenEmbedding
+from transduce.nn.positions import Learned
+from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
+from transduce.tasks.transduce import Transducer
+
+NAME = "a Transformer of fairseq"
+FILES = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt", "checkpoint.pt")
+FIRST = 2  # the row of the first position: those before belong to padding
+# Settings that make another network than ours, where they are on.
+OFF = (
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "cross_self_attention",
+    "no_cross_attention",
+    "no_decoder_final_norm",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+    "base_layers",
+)
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_fast": "gelu_tanh", "swish": "silu"}
+
+
+def recognises(source: Path) -> bool:
+    path = _checkpoint(source)
+    return path is not None and bool(_dictionaries(path))
+
+
+def read(source: Path) -> Transducer:
+    """The model. Raises ModelError where we have no equal of it."""
+    path = _checkpoint(source)
+    if path is None:
+        raise ModelError(f"{source} has no checkpoint: none of {', '.join(FILES)}")
+    checkpoint = read_checkpoint(path)
+    if not isinstance(checkpoint.root, dict):
+        raise ModelError(f"{path} is not a checkpoint of fairseq")
+    settings = _settings(checkpoint.root, path)
+    weights = Weights(checkpoint.tensors(checkpoint.root.get("model")), path)
+    for key in OFF:
+        if settings.get(key):
+            raise ModelError(f"{path} has {key}, which transduce has no equal of")
+    source_V, target_V = _vocabularies(path, settings, weights)
+    sections = {side: _section(settings, weights, side, path) for side in ("encoder", "decoder")}
+    tables = {
+        "encoder": source_V.layout.embeddings(weights["encoder.embed_tokens.weight"]),
+        "decoder": target_V.layout.embeddings(weights["decoder.embed_tokens.weight"]),
+    }
+    head_VD = weights.get("decoder.output_projection.weight")
+    if head_VD is None and not settings.get("share_decoder_input_output_embed"):
+        head_VD = weights.get("decoder.embed_out")
+    head_VD = tables["decoder"] if head_VD is None else target_V.layout.embeddings(head_VD)
+    tied = torch.equal(head_VD, tables["decoder"])
+    shared = tied and source_V is target_V and torch.equal(tables["encoder"], tables["decoder"])
+    limits = [len(table_TD) for _, table_TD in sections.values() if table_TD is not None]
+    recipe = imported_recipe(
+        path.resolve().parent.name,
+        {
+            "width": tables["decoder"].shape[1],
+            "tie_embeddings": "all" if shared else "target" if tied else "none",
+            "dropout": _share(settings, "dropout"),
+            **{side: section for side, (section, _) in sections.items()},
+        },
+        (source_V.tokens, target_V.tokens),
+        max_length=min([*limits, 1025]) - 1,
+    )
+    model = Transducer.create(recipe, source_V.tokens, target_V.tokens)
+    network = model.network
+    assert isinstance(network.encoder, TransformerEncoder)
+    assert isinstance(network.decoder, TransformerDecoder)
+    fill(network.head.weight, head_VD, f"{path}: the output layer")
+    bias_V = target_V.layout.bias(torch.zeros(target_V.layout.size))
+    fill(network.head.bias, bias_V, f"{path}: the bias of the output layer")
+    fronts = {"encoder": network.front, "decoder": network.decoder.embedding}
+    stacks: dict[str, TransformerEncoder | TransformerDecoder] = {
+        "encoder": network.encoder,
+        "decoder": network.decoder,
+    }
+    for side, (_, table_TD) in sections.items():
+        where = f"{path}: {side}"
+        fill(fronts[side].table.weight, tables[side], f"{where}.embed_tokens")
+        _fill_positions(fronts[side], table_TD, where)
+        if (norm := fronts[side].norm) is not None:
+            fill_norm(norm, weights.linear(f"{side}.layernorm_embedding"), where)
+        for number, block in enumerate(stacks[side].stack):
+            _fill_block(block, weights, f"{side}.layers.{number}", path)
+        if f"{side}.layer_norm.weight" in weights:
+            fill_norm(stacks[side].norm, weights.linear(f"{side}.layer_norm"), where)
+        weights.ignore(f"{side}.version", f"{side}.embed_positions._float_tensor")
+    weights.check_all_used()
+    model.imported = {"format": "fairseq"}
+    network.eval()
+    return model
+
+
+# -------------------------------------------------------------------------------- files, settings
+
+
+def _checkpoint(source: Path) -> Path | None:
+    if source.is_file():
+        return source if source.suffix == ".pt" else None
+    folders = (source, source / "checkpoints")
+    return next((f / name for f in folders for name in FILES if (f / name).is_file()), None)
+
+
+def _around(path: Path) -> list[Path]:
+    """Folders where dictionaries and codes may be."""
+    here = path.parent
+    return [here, here / "data", here.parent, here.parent / "data", here.parent / "data-bin"]
+
+
+def _dictionaries(path: Path) -> dict[str, Path]:
+    """The dictionaries by language, of the first folder that has some."""
+    for folder in _around(path):
+        found = sorted(folder.glob("dict.*.txt"))
+        if found:
+            return {one.name.removeprefix("dict.").removesuffix(".txt"): one for one in found}
+    return {}
+
+
+def _settings(root: dict[Any, Any], path: Path) -> dict[str, Any]:
+    """Those of the model and the task; newer checkpoints have them in `cfg`."""
+    parts = [root.get("args")]
+    whole = root.get("cfg")
+    if isinstance(whole, dict):
+        parts += [whole.get("task"), whole.get("model")]
+    found: dict[str, Any] = {}
+    for part in parts:
+        values = part.state if isinstance(part, Made) else part
+        if isinstance(values, dict):
+            found |= {str(key): value for key, value in values.items()}
+    kind = str(found.get("arch") or found.get("_name") or "")
+    if not found or not kind.startswith(("transformer", "vaswani")) or "lm" in kind.split("_"):
+        raise ModelError(
+            f"{path} is not a Transformer for translation, but {kind[:40] or 'something else'}"
+        )
+    return found
+
+
+def _vocabularies(
+    path: Path, settings: dict[str, Any], weights: Weights
+) -> tuple[Vocabulary, Vocabulary]:
+    files = _dictionaries(path)
+    if not files:
+        raise ModelError(f"{path} has no dictionaries beside it: dict.SOURCE.txt, dict.TARGET.txt")
+    sizes = [len(weights[f"{side}.embed_tokens.weight"]) for side in ("encoder", "decoder")]
+    names = {language: read_dictionary(file) for language, file in files.items()}
+    chosen = _languages(path, settings, {one: len(of) for one, of in names.items()}, sizes)
+    for language, size in zip(chosen, sizes, strict=True):
+        if len(names[language]) != size:
+            raise ModelError(
+                f"{files[language]} has {len(names[language])} tokens, with the special ones, and "
+                f"the embeddings have {size}"
+            )
+    found = next((f / name for f in _around(path) for name in CODES if (f / name).is_file()), None)
+    codes = None if found is None else read_codes(found)
+    source = vocabulary_of(names[chosen[0]], codes)
+    same = names[chosen[0]] == names[chosen[1]]
+    return source, source if same else vocabulary_of(names[chosen[1]], codes)
+
+
+def _languages(
+    path: Path, settings: dict[str, Any], sizes: dict[str, int], wanted: Sequence[int]
+) -> tuple[str, str]:
+    """Source and target: as the settings say, else by the number of tokens, else by the name of
+    the training data.
+    """
+    said = (str(settings.get("source_lang")), str(settings.get("target_lang")))
+    pairs = [(one, two) for one in sizes for two in sizes if one != two or len(sizes) == 1]
+    if said in pairs:
+        return said
+    fitting = [(a, b) for a, b in pairs if [sizes[a], sizes[b]] == list(wanted)]
+    named = [pair for pair in fitting if str(settings.get("data", "")).endswith("-".join(pair))]
+    choice = fitting if len(fitting) == 1 else named
+    if len(choice) != 1:
+        raise ModelError(
+            f"{path} does not say which of the dictionaries {', '.join(sorted(sizes))} is the "
+            f"source's and which the target's: keep these two alone, if they have as many tokens "
+            f"as its embeddings, {wanted[0]} and {wanted[1]}"
+        )
+    return choice[0]
+
+
+def _section(
+    settings: dict[str, Any], weights: Weights, side: str, path: Path
+) -> tuple[dict[str, Any], Tensor | None]:
+    """A section of a recipe, and the table of its positions; None: none."""
+    width = weights[f"{side}.embed_tokens.weight"].shape[1]
+    activation = str(settings.get("activation_fn") or "relu")
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"{path} has the activation {activation}, which transduce has not")
+    pre = bool(settings.get(f"{side}_normalize_before"))
+    if pre != (f"{side}.layer_norm.weight" in weights):
+        raise ModelError(
+            f"{path}: the norm after the last layer of the {side} is not as in transduce, which "
+            f"has one with pre-norm and none with post-norm"
+        )
+    section = {
+        "layers": _number(settings, f"{side}_layers", path),
+        "heads": _number(settings, f"{side}_attention_heads", path),
+        "feed_forward": _number(settings, f"{side}_ffn_embed_dim", path),
+        "activation": ACTIVATIONS[activation],
+        "norm_position": "pre" if pre else "post",
+        "scale_embeddings": not settings.get("no_scale_embedding"),
+        "norm_embeddings": bool(settings.get("layernorm_embedding")),
+        "attention_dropout": _share(settings, "attention_dropout"),
+        "activation_dropout": _share(settings, "activation_dropout"),
+    }
+    if settings.get("no_token_positional_embeddings"):
+        return section | {"positions": "none"}, None
+    learned_TD = weights.get(f"{side}.embed_positions.weight")
+    if learned_TD is not None:
+        table_TD = learned_TD[FIRST:]
+    else:
+        key = "max_source_positions" if side == "encoder" else "max_target_positions"
+        table_TD = _sinusoids(min(_number(settings, key, path, 1024), 4096), width)
+    return section | {"positions": "learned", "max_positions": len(table_TD)}, table_TD
+
+
+def _number(settings: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:
+    value = settings.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**20:
+        raise ModelError(f"{path} has {key} {value!r:.40}, which is no number of something")
+    return value
+
+
+def _share(settings: dict[str, Any], key: str) -> float:
+    """A dropout, for training further."""
+    value = settings.get(key, 0.0)
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1 else 0.0
+
+
+def _sinusoids(rows: int, width: int) -> Tensor:
+    """fairseq's: positions count from 2, all sines stand before all cosines."""
+    half = width // 2
+    steps = math.log(10000.0) / max(half - 1, 1)
+    frequencies = torch.exp(-steps * torch.arange(half, dtype=torch.float64))
+    places = torch.arange(FIRST, rows + FIRST, dtype=torch.float64)
+    angles = torch.outer(places, frequencies)
+    table_TD = torch.cat([angles.sin(), angles.cos()], dim=1).float()
+    return torch.nn.functional.pad(table_TD, (0, width % 2))
+
+
+# ---------------------------------------------------------------------------------------- weights
+
+
+def _fill_positions(front: TokenEmbedding, table_TD: Tensor | None, where: str) -> None:
+    if table_TD is not None:
+        assert front.positions is not None
+        learned = front.positions.positions
+        assert isinstance(learned, Learned)
+        fill(learned.table_TD, table_TD, f"{where}.embed_positions")
+
+
+def _fill_block(block: Block, weights: Weights, name: str, path: Path) -> None:
+    assert isinstance(block, EncoderBlock | DecoderBlock)
+    where = f"{path}: {name}"
+    into, out_of = _attention(weights, f"{name}.self_attn")
+    fill_attention(block.self_attention, into, out_of, f"{where}.self_attn")
+    norm = weights.linear(f"{name}.self_attn_layer_norm")
+    fill_norm(block.self_attention_residual.norm, norm, where)
+    if isinstance(block, DecoderBlock):
+        assert block.cross_attention is not None
+        into, out_of = _attention(weights, f"{name}.encoder_attn")
+        fill_attention(block.cross_attention, into, out_of, f"{where}.encoder_attn")
+        norm = weights.linear(f"{name}.encoder_attn_layer_norm")
+        fill_norm(block.cross_attention_residual.norm, norm, where)
+    expand, contract = weights.linear(f"{name}.fc1"), weights.linear(f"{name}.fc2")
+    fill_feed_forward(block.feed_forward, [expand], contract, where)
+    norm = weights.linear(f"{name}.final_layer_norm")
+    fill_norm(block.feed_forward_residual.norm, norm, where)
+
+
+def _attention(weights: Weights, name: str) -> tuple[list[Linear], Linear]:
+    """Queries, keys and values; the oldest checkpoints have them as one."""
+    out_of = weights.linear(f"{name}.out_proj")
+    if f"{name}.in_proj_weight" in weights:
+        joined = Linear(weights[f"{name}.in_proj_weight"], weights.get(f"{name}.in_proj_bias"))
+        return [joined], out_of
+    return [weights.linear(f"{name}.{part}_proj") for part in "qkv"], out_of
