@@ -1,0 +1,242 @@
+"""Pickles are read and never run: what they hold comes out as values, names and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import io
+import os
+import pickle
+import pickletools
+import resource
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from transduce.errors import ModelError
+from transduce.interop.imports.fairseq.checkpoint import read_checkpoint
+from transduce.interop.imports.fairseq.unpickler import Made, Named, read_pickle
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def read(whole: bytes) -> Any:
+    return read_pickle(io.BytesIO(whole))
+
+
+@hypothesis.settings(deadline=None, max_examples=100)
+@hypothesis.given(value=PLAIN, protocol=st.sampled_from([0, 1, 2, 4, 5]))
+def test_plain_values_are_what_they_were(value: Any, protocol: int) -> None:
+    assert repr(read(pickle.dumps([value], protocol))) == repr([value])
+
+
+def test_values_that_are_used_twice_are_the_same() -> None:
+    shared: list[int] = [1]
+    one, two = read(pickle.dumps([shared, shared]))
+    assert one is two
+
+
+class Evil:
+    """Calls something as soon as an ordinary unpickler reads it."""
+
+    def __init__(self, *what: Any) -> None:
+        self.what = what
+
+    def __reduce__(self) -> Any:
+        return self.what
+
+
+def hostile(marker: Path) -> dict[str, bytes]:
+    shell, code = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    path = str(marker).encode()
+    return {
+        "system": pickle.dumps(Evil(os.system, (shell,))),
+        "system, protocol 0": pickle.dumps(Evil(os.system, (shell,)), 0),
+        "eval": pickle.dumps({"model": Evil(eval, (code,))}),
+        "exec": pickle.dumps([Evil(exec, (code,))], 4),
+        "open": pickle.dumps(Evil(open, (str(marker), "w"))),
+        "state": pickle.dumps(Evil(argparse.Namespace, (), {"a": Evil(os.system, (shell,))})),
+        "items": pickle.dumps(Evil(dict, (), None, None, iter([("a", Evil(eval, (code,)))]))),
+        "nested": pickle.dumps(Evil(map, (exec, [code]))),
+        "INST": b"(S'touch " + path + b"'\nios\nsystem\n.",
+        "OBJ": b"(cos\nsystem\nS'touch " + path + b"'\no.",
+        "twice": b"cbuiltins\ngetattr\n(cos\npath\nS'join'\ntR(S'a'\nS'b'\ntR.",
+        "import": b"cbuiltins\n__import__\n(S'" + path + b"'\ntR.",
+        "extension": b"\x80\x02\x82\x01.",
+    }
+
+
+@pytest.mark.parametrize("kind", list(hostile(Path("x"))))
+def test_nothing_runs(tmp_path: Path, kind: str) -> None:
+    marker = tmp_path / "ran"
+    modules = set(sys.modules)
+    with contextlib.suppress(ModelError):
+        found = read(hostile(marker)[kind])
+        assert isinstance(found, Made | dict | list | Named)
+    assert not marker.exists()
+    new = {name for name in set(sys.modules) - modules if not name.startswith("encodings.")}
+    assert not new
+
+
+def test_the_test_can_see_something_run(tmp_path: Path) -> None:
+    """An ordinary unpickler does run these."""
+    marker = tmp_path / "ran"
+    pickle.loads(hostile(marker)["eval"])
+    assert marker.exists()
+
+
+def test_globals_are_names() -> None:
+    found = read(pickle.dumps([Evil(os.system, ("true",)), collections.OrderedDict(a=1)]))
+    assert isinstance(found[0], Made)
+    assert found[0].by.name == "system"
+    assert found[0].arguments == ("true",)
+    assert found[1] == {"a": 1}
+    space = read(pickle.dumps(argparse.Namespace(layers=6)))
+    assert (str(space.by), space.state) == ("argparse.Namespace", {"layers": 6})
+
+
+def test_deep_nesting() -> None:
+    depth = 50_000
+    found = read(b"\x80\x02" + b"]" * depth + b"a" * (depth - 1) + b".")
+    for _ in range(5):
+        (found,) = found
+    tuples = read(b"\x80\x02)" + b"\x85" * depth + b".")
+    assert isinstance(tuples, tuple)
+
+
+def test_bombs_take_no_memory() -> None:
+    """Ten lists, each with ten times the one before: 10^10 in all, if they were copied."""
+    value: Any = "x" * 100
+    for _ in range(10):
+        value = [value] * 10
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    read(pickle.dumps(value))
+    key: Any = ()
+    for _ in range(60):
+        key = (key, key)  # to hash it would take 2^60 steps
+    assert read(pickle.dumps([key, {"a": 1}]))[1] == {"a": 1}
+    keyed = b"\x80\x02}q\x00)" + b"2\x86" * 60 + b"K\x01s."
+    assert read(keyed) == {}
+    for claim in (b"T" + struct.pack("<I", 2**31 - 1), b"B" + b"\xff" * 4, b"\x8e" + b"\xff" * 8):
+        with pytest.raises(ModelError):
+            read(b"\x80\x04" + claim + b"abc.")
+    with pytest.raises(ModelError):
+        read(b"L" + b"9" * 100_000 + b"L\n.")
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert after - before < 200_000  # kilobytes
+
+
+REAL = pickle.dumps(
+    {"model": collections.OrderedDict(a=1), "args": argparse.Namespace(b=[1.5, "c", (None, True)])},
+    2,
+)
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(
+    changes=st.lists(st.tuples(st.integers(0, len(REAL) - 1), st.integers(0, 255)), max_size=5),
+    end=st.integers(0, len(REAL)),
+)
+def test_damaged_pickles(changes: list[tuple[int, int]], end: int) -> None:
+    damaged = bytearray(REAL)
+    for place, value in changes:
+        damaged[place] = value
+    with contextlib.suppress(ModelError):
+        read(bytes(damaged[:end]))
+
+
+OPERATIONS = b"".join(code.code.encode("latin-1") for code in pickletools.opcodes)
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(program=st.lists(st.sampled_from(list(OPERATIONS)), max_size=40).map(bytes))
+def test_random_programs(program: bytes) -> None:
+    with contextlib.suppress(ModelError):
+        read(program + b".")
+
+
+# ----------------------------------------------------------------------------- whole checkpoints
+
+
+def state() -> dict[str, Any]:
+    torch.manual_seed(4)
+    shared = torch.randn(6, 4)
+    return {
+        "whole": shared,
+        "transposed": shared.t(),
+        "row": shared[2],
+        "half": torch.randn(3).half(),
+        "brain": torch.randn(3).bfloat16(),
+        "long": torch.tensor([[1, -2]]),
+        "scalar": torch.tensor(2.5),
+        "parameter": torch.nn.Parameter(torch.randn(2)),
+        "empty": torch.zeros(0, 3),
+    }
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_tensors_are_those_that_were_saved(tmp_path: Path, older: bool) -> None:
+    path, saved = tmp_path / "checkpoint.pt", state()
+    root = {"model": saved, "args": argparse.Namespace(layers=2), "step": 7}
+    torch.save(root, path, _use_new_zipfile_serialization=not older)
+    checkpoint = read_checkpoint(path)
+    assert checkpoint.root["step"] == 7
+    assert checkpoint.root["args"].state == {"layers": 2}
+    tensors = checkpoint.tensors(checkpoint.root["model"])
+    assert list(tensors) == list(saved)
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(tensor, saved[name].detach(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_damaged_checkpoints(tmp_path: Path, older: bool) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": state()}, path, _use_new_zipfile_serialization=not older)
+    whole = path.read_bytes()
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in torch.randint(len(whole), (3,), generator=generator).tolist():
+            damaged[place] ^= 255
+        end = int(torch.randint(len(whole) // 2, 2 * len(whole), (), generator=generator))
+        path.write_bytes(bytes(damaged[:end]))
+        try:
+            checkpoint = read_checkpoint(path)
+            model = checkpoint.root.get("model") if isinstance(checkpoint.root, dict) else None
+            checkpoint.tensors(model)
+        except ModelError as error:
+            message = str(error)
+        else:
+            message = ""
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "stride"),
+    [(0, (1000, 1000), (0, 0)), (20, (6, 4), (4, 1)), (0, (6, 4), (400, 1)), (-1, (2,), (1,))],
+)
+def test_a_tensor_stays_within_its_storage(
+    tmp_path: Path, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {"w": torch.zeros(6, 4)}}, path)
+    checkpoint = read_checkpoint(path)
+    made = checkpoint.root["model"]["w"]
+    made.arguments = (made.arguments[0], offset, size, stride, *made.arguments[4:])
+    with pytest.raises(ModelError, match="no tensor of this file"):
+        checkpoint.tensors(checkpoint.root["model"])
