@@ -37,6 +37,7 @@ from transduce.tasks.folder import (
     WEIGHTS,
     check_format,
     check_sums,
+    is_foreign,
     missing_weights_message,
     read_definition,
 )
@@ -352,7 +353,7 @@ def load(
     HardwareError for an unknown device.
     """
     path, place = resolve_model(folder), pick_device(device)
-    if not (path / WEIGHTS).is_file():
+    if not (path / WEIGHTS).is_file() or is_foreign(path):
         raise ModelError(missing_weights_message(path))
     check_format(path)
     definition = read_definition(path)
