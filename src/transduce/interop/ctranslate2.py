@@ -66,6 +66,11 @@ def check(settings: recipe.Model) -> None:
                 f"the export to CTranslate2 knows no heads of an own width, and this model's "
                 f"{name} has some (head_width: {part.head_width}): use transduce's own engine"
             )
+        if part.positions == "relative":
+            raise ModelError(
+                f"relative positions, as this model's {name} has, are not exported to CTranslate2: "
+                f"use transduce's own engine"
+            )
         if part.combine == "concatenate":
             raise ModelError(
                 f"CTranslate2 adds positions to embeddings, and this model's {name} concatenates "

@@ -60,6 +60,11 @@ def export(model: Transducer, folder: Path) -> None:
                 f"the export to ONNX knows no heads of an own width, and this model's {name} has "
                 f"some (head_width: {part.head_width}): use transduce's own engine"
             )
+        if part.positions == "relative":
+            raise ModelError(
+                f"relative positions, as this model's {name} has, are not exported to ONNX: use "
+                f"transduce's own engine"
+            )
     if not settings.source_end:
         raise ModelError(
             "the export to ONNX knows no sources without an end token (source_end: false): use "

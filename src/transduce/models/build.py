@@ -289,6 +289,8 @@ def _gives_states(encoder: recipe.Encoder | None, decoder: recipe.RecurrentDecod
 def _blocks(settings: recipe.TransformerEncoder | recipe.TransformerDecoder) -> dict[str, Any]:
     values = settings.model_dump(include=BLOCK) | {"rotary": settings.positions == "rotary"}
     values["layer_heads"] = settings.kept_heads
+    if settings.positions == "relative":
+        values["relative"] = (settings.relative_buckets, settings.relative_distance)
     if isinstance(settings, recipe.TransformerDecoder) and settings.cross_heads is not None:
         values["cross_heads"] = settings.cross_heads[: settings.layers]
     return values

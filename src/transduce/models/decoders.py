@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transduce.models.convolutional import ConvolutionalDecoder
 from transduce.models.memory import Memory, reorder_mask
 from transduce.nn.attention.attention import SCORES, Attention
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.location_aware import LocationAware, LocationAwareAttention
@@ -97,11 +98,13 @@ class TransformerDecoder(Checkpointed):
         rotary: bool = False,
         rotary_base: float = 10000.0,
         head_width: int | None = None,
+        relative: tuple[int, int] | None = None,
         alone: bool = False,
         layer_heads: Sequence[int] | None = None,
         cross_heads: Sequence[int] | None = None,
     ) -> None:
-        """`alone`: there is no encoder, and no block has attention to a source.
+        """`alone`: there is no encoder, and no block has attention to a source. `relative`: a bias
+        by distance, of so many buckets up to such a distance.
 
         `layer_heads`, `cross_heads`: the heads of each layer's self-attention and cross-attention
         if some were pruned; each is `head_width` wide, by default width / heads.
@@ -111,6 +114,7 @@ class TransformerDecoder(Checkpointed):
         self.alone = alone
         wide = width // heads if head_width is None else head_width
         turns = Rotary(wide, rotary_base) if rotary else None
+        bias = None if relative is None else BucketedBias(heads, *relative, both_directions=False)
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 width,
@@ -126,6 +130,7 @@ class TransformerDecoder(Checkpointed):
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
                 rotary=turns,
+                relative=bias,
                 cross=not alone,
             )
             for kept, across in zip(

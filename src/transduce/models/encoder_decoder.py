@@ -217,4 +217,6 @@ def packs_all(network: TrainableNetwork, longest: int) -> bool:
     ):
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
+    if any(attention.relative is not None for attention in attentions):
+        return False
     return all(packs(attention.head_width, longest, attention.dropout) for attention in attentions)

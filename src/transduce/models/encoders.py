@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
@@ -40,9 +41,11 @@ class TransformerEncoder(Checkpointed):
         rotary: bool = False,
         rotary_base: float = 10000.0,
         head_width: int | None = None,
+        relative: tuple[int, int] | None = None,
         layer_heads: Sequence[int] | None = None,
     ) -> None:
-        """`rotary`: rotary positions in every block; other positions are the embeddings'.
+        """`rotary`: rotary positions in every block; `relative`: a bias by distance, of so many
+        buckets up to such a distance; other positions are the embeddings'.
 
         `layer_heads`: the heads of each layer if some were pruned; each is `head_width` wide, by
         default width / heads.
@@ -50,6 +53,7 @@ class TransformerEncoder(Checkpointed):
         super().__init__()
         wide = width // heads if head_width is None else head_width
         turns = Rotary(wide, rotary_base) if rotary else None
+        bias = None if relative is None else BucketedBias(heads, *relative, both_directions=True)
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 width,
@@ -64,6 +68,7 @@ class TransformerEncoder(Checkpointed):
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
                 rotary=turns,
+                relative=bias,
             )
             for kept in layer_heads or [heads] * layers
         )

@@ -49,6 +49,8 @@ class LanguageModelNetwork(TrainableNetwork):
         if not isinstance(self.decoder, TransformerDecoder) or not self.as_built or watched:
             return False
         attentions = [m for m in self.modules() if isinstance(m, MultiHeadAttention)]
+        if any(a.relative is not None for a in attentions):
+            return False
         return all(packs(a.head_width, longest, a.dropout) for a in attentions)
 
     def packed_loss(self, packed: Packed, smoothing: float = 0.0, r_drop: float = 0.0) -> Loss:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 from torch import Tensor, nn
 
 from transduce.nn.activation import ACTIVATIONS
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
@@ -172,11 +173,17 @@ class EncoderBlock(Block):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: Rotary | None = None,
+        relative: BucketedBias | None = None,
         head_width: int | None = None,
     ) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(
-            width, heads, attention_dropout, rotary=rotary, head_width=head_width
+            width,
+            heads,
+            attention_dropout,
+            rotary=rotary,
+            head_width=head_width,
+            relative=relative,
         )
         self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
         self.feed_forward = FeedForward(width, hidden, activation, activation_dropout)
@@ -209,6 +216,7 @@ class DecoderBlock(Block):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         rotary: Rotary | None = None,
+        relative: BucketedBias | None = None,
         cross: bool = True,
         head_width: int | None = None,
         cross_heads: int | None = None,
@@ -219,7 +227,12 @@ class DecoderBlock(Block):
         if not cross:
             self.kinds = ("self_attention", "feed_forward")
         self.self_attention = MultiHeadAttention(
-            width, heads, attention_dropout, rotary=rotary, head_width=head_width
+            width,
+            heads,
+            attention_dropout,
+            rotary=rotary,
+            head_width=head_width,
+            relative=relative,
         )
         self.self_attention_residual = Residual(width, norm, norm_position, dropout, norm_epsilon)
         self.cross_attention: MultiHeadAttention | None = None

@@ -25,8 +25,6 @@ from transduce.recipe.model import (
     Encoder,
     Model,
     PooledEncoder,
-    RecurrentDecoder,
-    RecurrentEncoder,
     TransformerDecoder,
     TransformerEncoder,
 )
@@ -40,6 +38,7 @@ from transduce.recipe.read import (
     with_overrides,
 )
 from transduce.recipe.recipe import Recipe
+from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
 from transduce.recipe.words import Characters, NGrams

@@ -10,10 +10,10 @@ from transduce.recipe.model import (
     Decoder,
     Encoder,
     Model,
-    RecurrentDecoder,
     TransformerDecoder,
     TransformerEncoder,
 )
+from transduce.recipe.recurrent import RecurrentDecoder
 
 LIMITED = (TransformerEncoder, TransformerDecoder, ConvolutionalEncoder, ConvolutionalDecoder)
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, mod
 
 from transduce.nn.activation import ACTIVATIONS
 from transduce.recipe.presets import PRESETS, expand_preset
+from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder, check_odd
 from transduce.recipe.section import InvalidValue, Section, Share
 from transduce.recipe.words import Characters, NGrams
 
@@ -62,8 +63,10 @@ class _Transformer(Section):
     )
     attention_dropout: Share = Field(0.0, description="dropout of attention weights")
     activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
-    positions: Literal["sinusoidal", "fourier", "learned", "rotary", "none"] = Field(
-        "sinusoidal", description="positional encoding"
+    positions: Literal["sinusoidal", "fourier", "learned", "rotary", "relative", "none"] = Field(
+        "sinusoidal",
+        description="positional encoding; relative: a learned bias of attention by distance, as in "
+        "T5, which decodes more slowly",
     )
     combine: Literal["add", "concatenate"] = Field(
         "add",
@@ -76,6 +79,12 @@ class _Transformer(Section):
     rotary_base: Annotated[float, Field(gt=1, le=1e9)] = Field(
         10000.0,
         description="base of the wavelengths of rotary positions; larger for longer texts",
+    )
+    relative_buckets: Annotated[int, Field(ge=4, le=4096, multiple_of=2)] = Field(
+        32, description="buckets of distances of relative positions; even"
+    )
+    relative_distance: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
+        128, description="distance from which on relative positions have one bucket"
     )
     scale_embeddings: bool = Field(
         True, description="multiply token embeddings by the square root of the width"
@@ -101,9 +110,20 @@ class _Transformer(Section):
 
     @model_validator(mode="after")
     def _check_combine(self) -> Self:
-        if self.positions in ("rotary", "none") and self.combine == "concatenate":
+        if self.positions == "relative":
+            if self.relative_distance <= self.relative_buckets // 2:
+                raise InvalidValue(
+                    "relative_distance",
+                    f"is {self.relative_distance}, which must be more than half of "
+                    f"relative_buckets, {self.relative_buckets}",
+                )
+            if self.is_pruned:
+                raise InvalidValue("layer_heads", "does not go with relative positions")
+        if self.positions in ("rotary", "relative", "none") and self.combine == "concatenate":
             if self.positions == "rotary":
                 why = "rotary positions rotate queries and keys and are never concatenated"
+            elif self.positions == "relative":
+                why = "relative positions act on attention and are never concatenated"
             else:
                 why = "there are no positions to concatenate"
             raise InvalidValue("combine", f"is concatenate, but {why}; leave it out")
@@ -125,37 +145,6 @@ class TransformerDecoder(_Transformer):
     def _cross_heads_of_each_layer(self) -> Self:
         _check_heads("cross_heads", self.cross_heads, self.layers, self.heads)
         return self
-
-
-Cell = Literal["elman", "gru", "lstm", "lstm-peephole"]
-Score = Literal[
-    "cosine",
-    "additive",
-    "location-aware",
-    "location",
-    "general",
-    "dot",
-    "scaled-dot",
-    "additive-free",
-    "none",
-]
-
-
-class RecurrentEncoder(Section):
-    """Recurrent encoder (RNN, GRU, LSTM): forwards, backwards or bidirectional."""
-
-    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
-    cell: Cell = Field("lstm", description="the recurrent cell")
-    layers: PositiveInt = Field(1, description="number of layers")
-    bidirectional: bool = Field(
-        True, description="bidirectional: half of the width runs over the source backwards"
-    )
-    reverse: bool = Field(False, description="read the source backwards (Sutskever 2014)")
-    skip: bool = Field(
-        False,
-        description="skip connections from the input to every layer and from every layer to the "
-        "output (Graves 2013)",
-    )
 
 
 class ConformerEncoder(Section):
@@ -187,7 +176,7 @@ class ConformerEncoder(Section):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        _check_odd("kernel", self.kernel)
+        check_odd("kernel", self.kernel)
         return self
 
 
@@ -206,7 +195,7 @@ class ConvolutionalEncoder(_Convolutional):
 
     @model_validator(mode="after")
     def _check_kernel(self) -> Self:
-        _check_odd("kernel", self.kernel)
+        check_odd("kernel", self.kernel)
         return self
 
 
@@ -218,47 +207,6 @@ class PooledEncoder(Section):
     """Bag of words: the embeddings themselves, with no layers above them."""
 
     kind: Literal["pooled"] = Field("pooled", description="bag of words, without context")
-
-
-class RecurrentDecoder(Section):
-    """Recurrent decoder (RNN, GRU, LSTM), with or without attention to the source."""
-
-    kind: Literal["recurrent"] = Field("recurrent", description="recurrent network")
-    cell: Cell = Field("lstm", description="the recurrent cell")
-    layers: PositiveInt = Field(1, description="number of layers")
-    attention: Score = Field(
-        "general",
-        description="attention score function; none: the decoder gets only the encoder's final "
-        "state; location-aware: additive, with the attention weights of the previous step as input "
-        "(Chorowski 2015; for speech); location: from the target state alone (Luong 2015)",
-    )
-    context: Literal["input", "output", "both"] = Field(
-        "output",
-        description="where the context vector enters: the next input (input feeding), the output, "
-        "or both",
-    )
-    max_positions: PositiveInt = Field(
-        1024, description="maximum source length of location attention"
-    )
-    location_filters: PositiveInt = Field(
-        10, description="number of convolution filters of location-aware attention"
-    )
-    location_kernel: PositiveInt = Field(51, description="kernel size of these filters; odd")
-    skip: bool = Field(
-        False,
-        description="skip connections from the input to every layer and from every layer to the "
-        "output (Graves 2013)",
-    )
-
-    @model_validator(mode="after")
-    def _check_kernel(self) -> Self:
-        _check_odd("location_kernel", self.location_kernel)
-        return self
-
-
-def _check_odd(key: str, kernel: int) -> None:
-    if kernel % 2 == 0:
-        raise InvalidValue(key, f"is {kernel}; it must be odd")
 
 
 def _kind(value: Any) -> str:

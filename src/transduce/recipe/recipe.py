@@ -21,10 +21,8 @@ from transduce.recipe.corpus import (
     is_tagged,
 )
 from transduce.recipe.data import Data
-from transduce.recipe.model import (
-    Model,
-    RecurrentDecoder,
-)
+from transduce.recipe.model import Model
+from transduce.recipe.recurrent import RecurrentDecoder
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.tasks import TASK_RULES
 from transduce.recipe.training import BleuTokenizer, Decode, MetricName, Train, Validation

@@ -130,8 +130,8 @@ def is_packed(block: nn.Module) -> bool:
     if not isinstance(block, blocks.Block):
         return False
     attentions = [s.attention for s in block.sublayers if s.kind != "feed_forward"]
-    if any(attention.inner > attention.width for attention in attentions):
-        return False  # its buffers are as wide as the model
+    if any(one.inner > one.width or one.relative is not None for one in attentions):
+        return False  # its buffers are as wide as the model, and it knows no bias by distance
     return all(
         all(map(is_native, weights_of_sublayer(sublayer)))
         and (

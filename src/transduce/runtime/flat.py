@@ -39,7 +39,8 @@ def has_flat_steps(network: TrainableNetwork) -> bool:
     if not (on_cpu and transformer and network.as_built):
         return False
     # All layers keep their keys and values in one tensor.
-    return not any(isinstance(m, DecoderBlock) and is_pruned(m) for m in network.modules())
+    blocks = [m for m in network.modules() if isinstance(m, DecoderBlock)]
+    return not any(is_pruned(m) or m.self_attention.relative is not None for m in blocks)
 
 
 def is_pruned(block: DecoderBlock) -> bool:

@@ -253,7 +253,7 @@ def test_every_exported_name_is_there() -> None:
         (lambda: Transformer(9, 9, activation="rule"), 'activation must be one of "relu", '),
         (lambda: Transformer(9, 9, norm="batch"), 'norm must be one of "layer", "rms", not'),
         (lambda: Transformer(9, 9, norm_position="mid"), 'norm_position must be one of "pre"'),
-        (lambda: Transformer(9, 9, positions="relative"), 'positions must be one of "sinus'),
+        (lambda: Transformer(9, 9, positions="absolute"), 'positions must be one of "sinus'),
         (
             lambda: Transformer(9, 9, positions="none", combine="concatenate"),
             'positions "none" give no vectors to concatenate',

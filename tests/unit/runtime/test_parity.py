@@ -71,6 +71,7 @@ HEADS = [
     {"head_width": width, "positions": positions}
     for width, positions in product((6, 12), ("learned", "rotary"))
 ]
+RELATIVE = {"positions": "relative", "relative_buckets": 8, "relative_distance": 6}
 # Embeddings as BART, M2M100 and others have them.
 TRANSFORMERS += [
     {"norm": norm, "norm_embeddings": normed, "scale_embeddings": scaled, **positions}
@@ -185,6 +186,17 @@ def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
         # The library's buffers are as wide as the model.
         assert isinstance(ours, EncoderDecoder if options["head_width"] > 8 else CTransformerSteps)
     check(ours, network, NEAR["float32"])
+    check(steps_of(packed(network, "int8")), network, NEAR["int8"])
+
+
+@pytest.mark.parametrize("more", [{}, {"head_width": 10, "norm": "rms"}], ids=told)
+@torch.inference_mode()
+def test_relative_positions(more: dict[str, Any]) -> None:
+    """They are left to torch, step by step and in fewer bits too."""
+    network = transformer(**RELATIVE, **more)
+    for steps in (network, steps_of(packed(network, "float32"))):
+        assert isinstance(steps, EncoderDecoder)
+        check(steps, network, NEAR["float32"])
     check(steps_of(packed(network, "int8")), network, NEAR["int8"])
 
 

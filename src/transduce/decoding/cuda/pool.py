@@ -32,7 +32,7 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
     if not network.source_end:
         return False
     attentions = [m for m in network.modules() if isinstance(m, MultiHeadAttention)]
-    if any(attention.inner != attention.width for attention in attentions):
+    if any(one.inner != one.width or one.relative is not None for one in attentions):
         return False  # pruned: places of layers are not alike
     transformers = (TransformerEncoder, TransformerDecoder)
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))

@@ -83,6 +83,11 @@ def _cut(
     weights: dict[str, Tensor], name: str, part: MultiHeadAttention, heads: Sequence[int]
 ) -> None:
     """Of an attention, what belongs to the heads that stay."""
+    if part.relative is not None and len(heads) < part.heads:
+        raise ModelError(
+            "heads cannot be pruned where positions are relative: all layers share a bias for each "
+            "head"
+        )
     K = part.head_width
     columns = torch.cat([torch.arange(head * K, (head + 1) * K) for head in heads])
     rows = torch.cat([columns + third * part.inner for third in range(3)])

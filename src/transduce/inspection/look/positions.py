@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transduce.inspection.look.arrays import packed_signed
 from transduce.models.lens.attention import attentions
 from transduce.models.lens.names import short_name
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.positions import Positioned, Rotary
@@ -46,6 +47,9 @@ def positions_of(model: Model, embedding: str, side: str, count: int) -> Shown |
         relative = {n: part for n, part in own.items() if isinstance(part, RelativeAttention)}
         if relative:
             return _relative(relative, count)
+        bias = next((part.relative for part in own.values() if part.relative is not None), None)
+        if bias is not None:
+            return _biased(bias, count)
     recurrent = any(isinstance(part, Recurrent) for part in modules[side].modules())
     note = (
         "A recurrent network reads one position after the other: it has no positional encoding."
@@ -75,6 +79,23 @@ def _rotary(turns: Rotary, count: int) -> Shown:
         "Queries and keys are turned by an angle for each position, so that their product depends "
         "on their distance. At 1 a pair is as at distance 0; at −1 it counts the other way.",
         _numbers(cosines_TK),
+    )
+
+
+def _biased(bias: BucketedBias, count: int) -> Shown:
+    """What is added to the scores of each head, by the distance of a key from its query."""
+    whole_HTS = bias(count, count)
+    values_HR, last = whole_HTS[:, -1], 0  # of the last query: all keys are before it
+    if bias.both_directions:  # and of the first one: all are after it
+        values_HR, last = torch.cat([values_HR, whole_HTS[:, 0, 1:]], dim=1), count - 1
+    return _shown(
+        "relative",
+        "Relative positions: what the distance of a key (columns; − is before) adds to the score "
+        "of each head (rows)",
+        "It is learned for buckets of distances, and all layers share it.",
+        _numbers(values_HR),
+        [f"head {head + 1}" for head in range(bias.heads)],
+        [f"{distance:+d}" for distance in range(1 - count, last + 1)],
     )
 
 

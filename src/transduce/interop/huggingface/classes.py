@@ -70,6 +70,9 @@ def choose_family(settings: recipe.Model) -> Family:
             "its {} has positions: " + part.positions: part.positions
             not in ("sinusoidal", "learned"),
             "its {} has activation: " + part.activation: part.activation not in ACTIVATIONS,
+            "its {} has heads of an own width (head_width)": part.head_width
+            not in (None, settings.width // part.heads),
+            "its {} has another norm_epsilon than there": part.norm_epsilon not in (None, 1e-5),
         }
         for reason, holds in reasons.items():
             if holds:
@@ -79,6 +82,8 @@ def choose_family(settings: recipe.Model) -> Family:
     for key in SAME_ON_BOTH_SIDES:
         if (one := getattr(encoder, key)) != (other := getattr(decoder, key)):
             raise _none(f"{key} is {one} in its encoder, but {other} in its decoder")
+    if not settings.source_end:
+        raise _none("its sources have no end token (source_end: false)")
     if settings.tie_embeddings == "none":
         raise _none(
             "it has tie_embeddings: none, and classes there share embeddings with the output layer"

@@ -121,7 +121,7 @@ def _config(
     model: LanguageModel, part: recipe.TransformerDecoder, tied: bool, scale: float
 ) -> dict[str, Any]:
     settings = model.recipe.model
-    width = settings.width // part.heads
+    width = part.head_width or settings.width // part.heads
     granite = {
         "embedding_multiplier": scale,
         "attention_multiplier": 1 / math.sqrt(width),
@@ -140,8 +140,9 @@ def _config(
         "num_key_value_heads": part.heads,
         "hidden_act": "silu",
         "max_position_embeddings": positions(part),
-        "rms_norm_eps": EPSILON,
-        "rope_theta": 10000.0,
+        "rms_norm_eps": EPSILON if part.norm_epsilon is None else part.norm_epsilon,
+        "rope_theta": part.rotary_base,
+        "head_dim": width,
         "attention_bias": True,
         "mlp_bias": True,
         "attention_dropout": part.attention_dropout,

@@ -53,6 +53,8 @@ def Transformer(
     norm_epsilon: float | None = None,
     rotary_base: float = 10000.0,
     head_width: int | None = None,
+    relative_buckets: int = 32,
+    relative_distance: int = 128,
     scale_embeddings: bool = True,
     norm_embeddings: bool = False,
 ) -> EncoderDecoder:
@@ -70,11 +72,12 @@ def Transformer(
     activation: "relu", "gelu", "swiglu" or another of nn.activation. norm: "layer" or "rms".
     norm_position: "pre" (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or the paper's
     "post". positions: "sinusoidal", "fourier", "learned" (at most `max_positions`), "rotary" (Su et
-    al. 2021, https://arxiv.org/abs/2104.09864) or "none". combine: "add" positions to the
-    embeddings, or "concatenate" them, half of the width each. norm_epsilon: added to the variance
-    in norms. rotary_base: of the wavelengths of rotary positions. head_width: of one head, if it is
-    not width / heads. scale_embeddings: by the square root of the width. norm_embeddings: a norm of
-    the embeddings with their positions, as in BART.
+    al. 2021, https://arxiv.org/abs/2104.09864), "relative" (a bias for each of `relative_buckets`
+    of distances, with one from `relative_distance` on, as in T5) or "none". combine: "add"
+    positions to the embeddings, or "concatenate" them, half of the width each. norm_epsilon: added
+    to the variance in norms. rotary_base: of the wavelengths of rotary positions. head_width: of
+    one head, if it is not width / heads. scale_embeddings: by the square root of the width.
+    norm_embeddings: a norm of the embeddings with their positions, as in BART.
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
@@ -95,6 +98,8 @@ def Transformer(
         norm_epsilon=norm_epsilon,
         rotary_base=rotary_base,
         head_width=head_width,
+        relative_buckets=relative_buckets,
+        relative_distance=relative_distance,
         scale_embeddings=scale_embeddings,
         norm_embeddings=norm_embeddings,
     )
@@ -126,6 +131,8 @@ class Numbers(TypedDict, total=False):
     norm_epsilon: float | None
     rotary_base: float
     head_width: int | None
+    relative_buckets: int
+    relative_distance: int
     scale_embeddings: bool
     norm_embeddings: bool
 
@@ -200,6 +207,8 @@ class Shape:
     norm_epsilon: float | None = None
     rotary_base: float = 10000.0
     head_width: int | None = None
+    relative_buckets: int = 32
+    relative_distance: int = 128
     scale_embeddings: bool = True
     norm_embeddings: bool = False
 
@@ -216,7 +225,7 @@ class Shape:
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("norm", self.norm, ("layer", "rms"))
         check_choice("norm_position", self.norm_position, ("pre", "post"))
-        kinds = ("sinusoidal", "fourier", "learned", "rotary", "none")
+        kinds = ("sinusoidal", "fourier", "learned", "rotary", "relative", "none")
         check_choice("positions", self.positions, kinds)
         if self.head_width is None:
             check_heads(self.width, self.heads, self.positions)
@@ -262,4 +271,7 @@ class Shape:
             "rotary_base": self.rotary_base,
             "norm_epsilon": self.norm_epsilon,
             "head_width": self.head_width,
+            "relative": (self.relative_buckets, self.relative_distance)
+            if self.positions == "relative"
+            else None,
         }

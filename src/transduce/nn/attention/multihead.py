@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import fused_attention, masked_softmax
+from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import HEAD_WIDTHS, LONGEST, fits, short_attention
@@ -44,8 +45,12 @@ class MultiHeadAttention(Watchable):
         bias: bool = True,
         rotary: Rotary | None = None,
         head_width: int | None = None,
+        relative: BucketedBias | None = None,
     ) -> None:
-        """head_width: of one head; width / heads if it is not given, as long as none is pruned."""
+        """head_width: of one head; width / heads if it is not given, as long as none is pruned.
+
+        relative: a bias of the scores by distance, for self-attention.
+        """
         super().__init__()
         if heads < 1 or (head_width is None and width % heads):
             raise ValueError(
@@ -65,6 +70,7 @@ class MultiHeadAttention(Watchable):
         """Of all heads together: the width of queries, of keys and of values."""
         self.dropout = dropout
         self.rotary = rotary
+        self.relative = relative
         self.in_projection = nn.Linear(width, 3 * self.inner, bias=bias)
         self.out_projection = nn.Linear(self.inner, width, bias=bias)
         self._initialise()
@@ -134,6 +140,8 @@ class MultiHeadAttention(Watchable):
 
     def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
         """One decoding step [R, 1, D] with a KV cache: its own past, or a projected source."""
+        if self.relative is not None:
+            raise ValueError("Steps over slots know no bias by distance: use forward with a cache.")
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
         rows = 3 * self.inner if isinstance(past, SelfAttentionSlots) else self.inner
         bias = None if bias_3D is None else bias_3D[:rows]
@@ -163,6 +171,7 @@ class MultiHeadAttention(Watchable):
         dropout = self.dropout if self.training else 0.0
         length = keys_and_values.shape[1]
         plain = self.watch is None and self.gate is None and cache is None
+        plain = plain and self.relative is None
         if plain and fits(query_BTD, length, self.heads, mask):
             context_BTD = short_attention(query_BTE, memory_BS2D, self.heads, mask, dropout)
             return linear(context_BTD, self.out_projection.weight, self.out_projection.bias)
@@ -172,11 +181,12 @@ class MultiHeadAttention(Watchable):
             keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
         if self.gate is not None:
             values_BHSK = self.gate.on_values(values_BHSK)
-        if self.watch is None:
+        if self.watch is None and self.relative is None:
             context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
         else:
             weights_BHTS = self._weights(query_BHTK, keys_BHSK, mask)
-            self.watch(weights_BHTS)
+            if self.watch is not None:
+                self.watch(weights_BHTS)
             context_BHTK = F.dropout(weights_BHTS, dropout) @ values_BHSK
         return self._joined(context_BHTK)
 
@@ -201,6 +211,8 @@ class MultiHeadAttention(Watchable):
     def _weights(self, query_BHTK: Tensor, keys_BHSK: Tensor, mask: Mask | None) -> Tensor:
         T, S = query_BHTK.shape[2], keys_BHSK.shape[2]
         scores_BHTS = query_BHTK @ keys_BHSK.mT / math.sqrt(query_BHTK.shape[3])
+        if self.relative is not None:
+            scores_BHTS = scores_BHTS + self.relative(T, S).to(scores_BHTS.dtype)
         visible_BTS = None if mask is None else mask.dense(T, S, scores_BHTS.device)
         return masked_softmax(
             scores_BHTS, None if visible_BTS is None else visible_BTS.unsqueeze(1)
