@@ -1,0 +1,247 @@
+"""T5, mT5 and ByT5 of Hugging Face: relative positions, RMSNorm, no biases.
+
+Raffel et al. 2020, https://arxiv.org/abs/1910.10683; Xue et al. 2021 and 2022. Its scores are not
+divided by the square root of a head's width: our queries are larger by it. Its output layer, where
+it is tied, is smaller by the square root of the width: the last norm has that factor.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce import recipe as sections
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.errors import ModelError
+from transduce.interop.huggingface.classes import Family
+from transduce.interop.huggingface.ids import Renumbered
+from transduce.interop.imports.encoder_decoder_tokens import read_tokens
+from transduce.interop.imports.huggingface import model_type, read_config, read_json, read_weights
+from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.vocabulary import NEVER
+from transduce.interop.imports.parts.weights import (
+    Linear,
+    Weights,
+    fill,
+    fill_attention,
+    fill_feed_forward,
+    fill_norm,
+)
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.encoders import TransformerEncoder
+from transduce.nn.transformer import Block, DecoderBlock, EncoderBlock
+from transduce.tasks.transduce import Transducer
+
+NAME = "T5, of Hugging Face"
+TYPES = ("t5", "mt5")
+GENERATION, TOKENIZER = "generation_config.json", "tokenizer_config.json"
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gated-gelu": "geglu_tanh",
+    "gated-silu": "swiglu",
+}
+SIDES = ("encoder", "decoder")
+TABLE = "shared.weight"
+TABLES = (TABLE, *(f"{side}.embed_tokens.weight" for side in SIDES))
+BYTES, EXTRA = 256, 125  # tokens of ByT5, after the three special ones
+
+
+def recognises(source: Path) -> bool:
+    return model_type(source) in TYPES
+
+
+def read(source: Path) -> Transducer:
+    """The model. Raises ModelError, with the reason, for what we have no equal of."""
+    config = read_config(source)
+    generation = read_json(source / GENERATION) if (source / GENERATION).is_file() else {}
+    numbers = _Numbers(config, source)
+    weights = Weights(read_weights(source), source)
+    tokens, ids = _tokens(source, config, generation)
+    table_VD = _table(weights, ids, source)
+    head_VD = weights.get("lm_head.weight")
+    head_VD = table_VD if head_VD is None else head_VD
+    tied = torch.equal(head_VD, table_VD)
+    width = table_VD.shape[1]
+    settings = imported_recipe(
+        source.resolve().name,
+        {
+            "width": width,
+            "dropout": numbers.dropout,
+            "tie_embeddings": "all" if tied else "none",
+            "encoder": numbers.section("num_layers"),
+            "decoder": numbers.section("num_decoder_layers"),
+        },
+        (tokens, tokens),
+        decode={"beam": int(generation.get("num_beams") or config.get("num_beams") or 1)},
+    )
+    model = Transducer.create(settings, tokens, tokens)
+    network = model.network
+    assert isinstance(network.encoder, TransformerEncoder)
+    assert isinstance(network.decoder, TransformerDecoder)
+    ours_VD = ids.to_ours(table_VD)
+    fill(network.front.table.weight, ours_VD, f"{source}: {TABLE}")
+    fill(network.decoder.embedding.table.weight, ours_VD, f"{source}: {TABLE}")
+    fill(network.head.weight, ids.to_ours(head_VD), f"{source}: lm_head")
+    bias_V = torch.zeros(len(tokens))
+    bias_V[ids.copies] = NEVER
+    fill(network.head.bias, bias_V, f"{source}: the bias of the output layer")
+    stacks: dict[str, TransformerEncoder | TransformerDecoder] = {
+        "encoder": network.encoder,
+        "decoder": network.decoder,
+    }
+    for side, stack in stacks.items():
+        for number, block in enumerate(stack.stack):
+            _fill_block(block, weights, f"{side}.block.{number}.layer", numbers.scale)
+        norm = weights[f"{side}.final_layer_norm.weight"]
+        if side == "decoder" and numbers.divides_logits:
+            norm = norm / math.sqrt(width)
+        fill_norm(stack.norm, Linear(norm), f"{source}: {side}.final_layer_norm")
+        _fill_bias(stack, weights[_bias_of(side)], f"{source}: {_bias_of(side)}")
+    # Old files have one for the attention to the source too, which is not used there.
+    weights.ignore("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight")
+    weights.check_all_used()
+    model.imported = {"format": str(config["model_type"])}
+    network.eval()
+    return model
+
+
+class _Numbers:
+    """The settings of a configuration."""
+
+    def __init__(self, config: dict[str, Any], source: Path) -> None:
+        self._config, self._source = config, source
+        activation = str(config.get("feed_forward_proj", "relu"))
+        if activation not in ACTIVATIONS:
+            raise ModelError(
+                f"{source}: its feed_forward_proj is {activation[:40]}, which transduce has not"
+            )
+        if int(config.get("num_decoder_layers") or 0) == 0:
+            config = {**config, "num_decoder_layers": config.get("num_layers")}
+        self._config = config
+        self._activation = ACTIVATIONS[activation]
+        self.scale = math.sqrt(self._number("d_kv"))
+        """Of queries, so that scores are theirs."""
+        tied = config.get("tie_word_embeddings") is not False
+        self.divides_logits = config["model_type"] == "t5" and bool(
+            config.get("scale_decoder_outputs", tied)
+        )
+        share = config.get("dropout_rate", 0.0)
+        self.dropout = float(share) if isinstance(share, int | float) and 0 <= share < 1 else 0.0
+
+    def section(self, layers: str) -> dict[str, Any]:
+        width, heads, own = (self._number(key) for key in ("d_model", "num_heads", "d_kv"))
+        return {
+            "layers": self._number(layers),
+            "heads": heads,
+            "head_width": None if heads * own == width else own,
+            "feed_forward": self._number("d_ff"),
+            "activation": self._activation,
+            "norm": "rms",
+            "norm_epsilon": float(self._config.get("layer_norm_epsilon", 1e-6)),
+            "positions": "relative",
+            "relative_buckets": self._number("relative_attention_num_buckets", 32),
+            "relative_distance": self._number("relative_attention_max_distance", 128),
+            "scale_embeddings": False,
+        }
+
+    def _number(self, key: str, default: int | None = None) -> int:
+        value = self._config.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**24:
+            raise ModelError(
+                f"{self._source}: {key} is {value!r:.40}, which is no number of things"
+            )
+        return value
+
+
+# ----------------------------------------------------------------------------------------- tokens
+
+
+def _tokens(
+    source: Path, config: dict[str, Any], generation: dict[str, Any]
+) -> tuple[Tokens, Renumbered]:
+    config = {"pad_token_id": 0, "eos_token_id": 1, **config}
+    config = {"decoder_start_token_id": config["pad_token_id"], **config}
+    if _is_bytes(source):
+        return _bytes(config)
+    family = Family(str(config["model_type"]), "", "pre", False, "learned")
+    found = read_tokens(source, family, config, generation)
+    if found.source.to_json() != found.target.to_json():
+        raise ModelError(f"{source}: its sources and targets are tokenized in different ways")
+    return found.target, found.target_ids
+
+
+def _is_bytes(source: Path) -> bool:
+    path = source / TOKENIZER
+    return path.is_file() and read_json(path).get("tokenizer_class") == "ByT5Tokenizer"
+
+
+def _bytes(config: dict[str, Any]) -> tuple[Tokens, Renumbered]:
+    """ByT5's: padding, end, unknown, the bytes, then <extra_id_0> and so on."""
+    size = int(config["vocab_size"])
+    if size != 3 + BYTES + EXTRA:
+        raise ModelError(f"its vocabulary of bytes has {size} tokens, not {3 + BYTES + EXTRA}")
+    names = sorted(f"extra_id_{number}" for number in range(EXTRA))  # our order of tags
+    rows = [3 + BYTES + int(name.rpartition("_")[2]) for name in names]
+    ids = Renumbered(
+        pad=int(config["pad_token_id"]),
+        unknown=2,
+        begin=int(config["decoder_start_token_id"]),
+        end=int(config["eos_token_id"]),
+        vocabulary=size,
+        tags=tuple(rows),
+    )
+    return Tokens.train(sections.Tokens(level="byte"), [], names), ids
+
+
+# ---------------------------------------------------------------------------------------- weights
+
+
+def _table(weights: Weights, ids: Renumbered, source: Path) -> Tensor:
+    found = [weights[name] for name in TABLES if name in weights]
+    if not found:
+        raise ModelError(f"{source} has no {TABLE}, which a model of its kind needs")
+    if any(not torch.equal(one, found[0]) for one in found):
+        raise ModelError(f"{source} has different embeddings of source and target")
+    if len(found[0]) != ids.vocabulary:
+        raise ModelError(f"{source} has {len(found[0])} embeddings for {ids.vocabulary} tokens")
+    return found[0]
+
+
+def _bias_of(side: str) -> str:
+    return f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+
+
+def _fill_bias(stack: TransformerEncoder | TransformerDecoder, table_RH: Tensor, what: str) -> None:
+    relative = stack.stack[0].sublayers[0].attention.relative
+    assert relative is not None
+    fill(relative.table_RH, table_RH, what)
+
+
+def _fill_block(block: Block, weights: Weights, name: str, scale: float) -> None:
+    assert isinstance(block, EncoderBlock | DecoderBlock)
+    for place, sublayer in enumerate(block.sublayers):
+        where = f"{name}.{place}"
+        if sublayer.kind == "feed_forward":
+            inner = f"{where}.DenseReluDense"
+            gated = f"{inner}.wi_0.weight" in weights
+            into = [Linear(weights[f"{inner}.{part}.weight"]) for part in _products(gated)]
+            out_of = Linear(weights[f"{inner}.wo.weight"])
+            fill_feed_forward(sublayer.feed_forward, into, out_of, inner)
+        else:
+            kind = "SelfAttention" if sublayer.kind == "self_attention" else "EncDecAttention"
+            inner = f"{where}.{kind}"
+            query = Linear(weights[f"{inner}.q.weight"] * scale)
+            others = [Linear(weights[f"{inner}.{part}.weight"]) for part in "kv"]
+            out_of = Linear(weights[f"{inner}.o.weight"])
+            fill_attention(sublayer.attention, [query, *others], out_of, inner)
+        norm = Linear(weights[f"{where}.layer_norm.weight"])
+        fill_norm(sublayer.residual.norm, norm, f"{where}.layer_norm")
+
+
+def _products(gated: bool) -> tuple[str, ...]:
+    return ("wi_0", "wi_1") if gated else ("wi",)
