@@ -26,6 +26,14 @@ LONGEST_SUBWORD = 16  # otherwise whole phrases become one subword in scripts wi
 PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
 # Of tokenizers of others, which are safe too.
 FOREIGN_PATTERNS = (r"^ +", r" +$", r" {2,}", r"\n")
+# Words of Llama 3 and of Qwen 2, which differ in how many digits are one word.
+WORD_PATTERNS = tuple(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+    + digits
+    + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    for digits in (r"\p{N}{1,3}", r"\p{N}")
+)
+KNOWN_PATTERNS = frozenset((*PATTERNS, *FOREIGN_PATTERNS, *WORD_PATTERNS))
 _SPELT_SPECIAL = Regex(PATTERNS[0])
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
@@ -262,7 +270,7 @@ def check_patterns(part: Any) -> None:
     """
     if isinstance(part, dict):
         pattern = part.get("Regex")
-        if isinstance(pattern, str) and pattern not in (*PATTERNS, *FOREIGN_PATTERNS):
+        if isinstance(pattern, str) and pattern not in KNOWN_PATTERNS:
             raise TokensError(
                 f"it has the regular expression {pattern[:40]!r}, which transduce does not know; "
                 f"train the tokens with transduce"

@@ -13,7 +13,14 @@ from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
-FORMATS: tuple[str, ...] = ("encoder_decoders", "t5", "ctranslate2", "g2p_en", "fairseq")
+FORMATS: tuple[str, ...] = (
+    "encoder_decoders",
+    "t5",
+    "language_models",
+    "ctranslate2",
+    "g2p_en",
+    "fairseq",
+)
 
 
 class Format(Protocol):

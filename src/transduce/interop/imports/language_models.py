@@ -1,0 +1,267 @@
+"""Language models of Hugging Face: GPT-2, and Llama with what has its shape.
+
+Radford et al. 2019; Touvron et al. 2023, https://arxiv.org/abs/2302.13971. Mistral and Qwen2 have
+the shape of Llama where they attend to all of a text; Granite has it where its factors are those of
+an export of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.errors import ModelError
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
+from transduce.interop.imports.language_model_tokens import read_language_tokens
+from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.weights import (
+    Linear,
+    Weights,
+    fill,
+    fill_attention,
+    fill_feed_forward,
+    fill_norm,
+    halves_to_pairs,
+    repeated_heads,
+)
+from transduce.models.decoders import TransformerDecoder
+from transduce.nn.positions import Learned
+from transduce.nn.transformer import DecoderBlock
+from transduce.tasks.language_model import LanguageModel
+
+NAME = "a language model of Hugging Face"
+LLAMAS = ("llama", "mistral", "qwen2", "granite")
+TYPES = ("gpt2", *LLAMAS)
+LONGEST = 1 << 17  # tokens of a context, at most
+ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
+ACTIVATIONS |= {name: name for name in ("gelu", "relu", "silu")}
+# Settings that make another network than ours, and the values with which they do not.
+GPT2_PLAIN = {
+    "scale_attn_weights": (True, None),
+    "scale_attn_by_inverse_layer_idx": (False, None),
+    "add_cross_attention": (False, None),
+}
+LLAMA_PLAIN = {
+    "hidden_act": ("silu", None),
+    "rope_scaling": (None,),
+    "sliding_window": (None,),
+    "residual_multiplier": (1.0, None),
+    "logits_scaling": (1.0, None),
+}
+
+
+def recognises(source: Path) -> bool:
+    return model_type(source) in TYPES
+
+
+def read(source: Path) -> LanguageModel:
+    """The model. Raises ModelError, with the reason, for what we have no equal of."""
+    config = read_config(source)
+    weights = Weights(_named(read_weights(source)), source)
+    read_model = _read_gpt2 if config["model_type"] == "gpt2" else _read_llama
+    model = read_model(source, config, weights)
+    weights.check_all_used()
+    model.imported = {"format": str(config["model_type"])}
+    model.network.eval()
+    return model
+
+
+def _named(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """By one kind of names: files of a model without its head have no name of it before each."""
+    short = [name.removeprefix("transformer.").removeprefix("model.") for name in weights]
+    return dict(zip(short, weights.values(), strict=True))
+
+
+def _create(
+    source: Path,
+    config: Mapping[str, Any],
+    weights: Weights,
+    table: str,
+    section: dict[str, Any],
+    longest: int,
+) -> LanguageModel:
+    """A model with its embeddings and its output layer; blocks and norms are still to be filled."""
+    table_VD = weights[table]
+    head_VD = weights.get("lm_head.weight")
+    head_VD = table_VD if head_VD is None else head_VD
+    tokens, layout = read_language_tokens(source, config, len(table_VD))
+    tied = torch.equal(head_VD, table_VD)
+    settings = imported_recipe(
+        source.resolve().name,
+        {
+            "width": table_VD.shape[1],
+            "tie_embeddings": "target" if tied else "none",
+            "decoder": section,
+        },
+        (tokens, tokens),
+        task="continue",
+        max_length=max(min(longest, LONGEST) - 1, 1),
+        decode={"beam": 1, "max_extra": 50},
+    )
+    model = LanguageModel.create(settings, tokens, tokens)
+    network = model.network
+    embedding = network.decoder.embedding
+    fill(embedding.table.weight, layout.embeddings(table_VD), f"{source}: {table}")
+    fill(network.head.weight, layout.embeddings(head_VD), f"{source}: lm_head")
+    bias_V = layout.bias(torch.zeros(len(table_VD)))
+    fill(network.head.bias, bias_V, f"{source}: the bias of the output layer")
+    return model
+
+
+def _number(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = config.get(key)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
+        raise ModelError(f"its {key} is {value!r:.40}, which is not a number")
+    return value
+
+
+def _check_plain(config: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]]) -> None:
+    for key, allowed in plain.items():
+        if config.get(key) not in allowed:
+            raise ModelError(
+                f"its {key} is {config[key]!r:.60}, and a language model of transduce has no equal "
+                f"of that"
+            )
+
+
+# ------------------------------------------------------------------------------------------ GPT-2
+
+
+def _read_gpt2(source: Path, config: Mapping[str, Any], weights: Weights) -> LanguageModel:
+    _check_plain(config, GPT2_PLAIN)
+    activation = str(config.get("activation_function", "gelu_new"))
+    if activation not in ACTIVATIONS:
+        raise ModelError(f"its activation is {activation[:40]}, which transduce has not")
+    width = _number(config, "n_embd")
+    places_TD = weights["wpe.weight"]
+    section = {
+        "layers": _number(config, "n_layer"),
+        "heads": _number(config, "n_head"),
+        "feed_forward": _number(config, "n_inner", 4 * width),
+        "activation": ACTIVATIONS[activation],
+        "norm_epsilon": float(config.get("layer_norm_epsilon", 1e-5)),
+        "positions": "learned",
+        "max_positions": len(places_TD),
+        "scale_embeddings": False,
+    }
+    model = _create(source, config, weights, "wte.weight", section, len(places_TD))
+    decoder = model.network.decoder
+    assert isinstance(decoder, TransformerDecoder)
+    assert decoder.embedding.positions is not None
+    learned = decoder.embedding.positions.positions
+    assert isinstance(learned, Learned)
+    fill(learned.table_TD, places_TD, f"{source}: wpe")
+    for number, block in enumerate(decoder.stack):
+        name = f"h.{number}"
+        into, out_of = (
+            _turned(weights, f"{name}.attn.c_attn"),
+            _turned(weights, f"{name}.attn.c_proj"),
+        )
+        fill_attention(block.self_attention, [into], out_of, f"{source}: {name}.attn")
+        fill_norm(block.self_attention_residual.norm, weights.linear(f"{name}.ln_1"), name)
+        expand, contract = (_turned(weights, f"{name}.mlp.{part}") for part in ("c_fc", "c_proj"))
+        fill_feed_forward(block.feed_forward, [expand], contract, f"{source}: {name}.mlp")
+        fill_norm(block.feed_forward_residual.norm, weights.linear(f"{name}.ln_2"), name)
+        weights.ignore(f"{name}.attn.bias", f"{name}.attn.masked_bias")  # masks, in old files
+    fill_norm(decoder.norm, weights.linear("ln_f"), f"{source}: ln_f")
+    return model
+
+
+def _turned(weights: Weights, name: str) -> Linear:
+    """Its weights are [in, out]."""
+    found = weights.linear(name)
+    return Linear(found.weight.t().contiguous(), found.bias)
+
+
+# ------------------------------------------------------------------------------------------ Llama
+
+
+def _read_llama(source: Path, config: Mapping[str, Any], weights: Weights) -> LanguageModel:
+    config = dict(config)
+    if not config.get("use_sliding_window", True):
+        config["sliding_window"] = None
+    _check_plain(config, LLAMA_PLAIN)
+    width, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
+    shared = _number(config, "num_key_value_heads", heads)
+    own = _number(config, "head_dim", width // heads)
+    if heads % shared:
+        raise ModelError(f"its {heads} heads cannot be divided among {shared} heads of keys")
+    _check_factor(config, "attention_multiplier", own**-0.5, "1 / √(width of a head)")
+    longest = _number(config, "max_position_embeddings", 2048)
+    section = {
+        "layers": _number(config, "num_hidden_layers"),
+        "heads": heads,
+        "head_width": None if heads * own == width else own,
+        "feed_forward": _number(config, "intermediate_size"),
+        "activation": "swiglu",
+        "norm": "rms",
+        "norm_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+        "positions": "rotary",
+        "rotary_base": _base(config),
+        "scale_embeddings": _is_scaled(config, width),
+    }
+    model = _create(source, config, weights, "embed_tokens.weight", section, longest)
+    decoder = model.network.decoder
+    assert isinstance(decoder, TransformerDecoder)
+    for number, block in enumerate(decoder.stack):
+        _fill_llama_block(block, weights, f"layers.{number}", heads, shared)
+    fill_norm(decoder.norm, weights.linear("norm"), f"{source}: norm")
+    return model
+
+
+def _fill_llama_block(
+    block: DecoderBlock, weights: Weights, name: str, heads: int, shared: int
+) -> None:
+    query, key, value = (weights.linear(f"{name}.self_attn.{part}_proj") for part in "qkv")
+    # Heads that share keys and values have copies of them here, which is exact.
+    into = [
+        halves_to_pairs(query, heads),
+        repeated_heads(halves_to_pairs(key, shared), shared, heads // shared),
+        repeated_heads(value, shared, heads // shared),
+    ]
+    out_of = weights.linear(f"{name}.self_attn.o_proj")
+    fill_attention(block.self_attention, into, out_of, f"{name}.self_attn")
+    norm = weights.linear(f"{name}.input_layernorm")
+    fill_norm(block.self_attention_residual.norm, norm, f"{name}.input_layernorm")
+    gate, up, down = (weights.linear(f"{name}.mlp.{part}_proj") for part in ("gate", "up", "down"))
+    fill_feed_forward(block.feed_forward, [gate, up], down, f"{name}.mlp")
+    norm = weights.linear(f"{name}.post_attention_layernorm")
+    fill_norm(block.feed_forward_residual.norm, norm, f"{name}.post_attention_layernorm")
+    weights.ignore(f"{name}.self_attn.rotary_emb.inv_freq")
+
+
+def _base(config: Mapping[str, Any]) -> float:
+    """Of rotary positions: one number in older configurations, a section in newer ones."""
+    rotary = config.get("rope_parameters") or {}
+    if not isinstance(rotary, dict) or rotary.get("rope_type", "default") != "default":
+        kind = rotary.get("rope_type") if isinstance(rotary, dict) else rotary
+        raise ModelError(
+            f"its rotary positions are scaled (rope_type {kind!r:.40}), which transduce does not do"
+        )
+    if rotary.get("partial_rotary_factor", config.get("partial_rotary_factor")) not in (None, 1.0):
+        raise ModelError("it rotates a part of each head alone; transduce rotates all of it")
+    base = rotary.get("rope_theta", config.get("rope_theta", 10000.0))
+    if not isinstance(base, int | float) or not 1 < base <= 1e9:
+        raise ModelError(f"its rope_theta is {base!r:.40}, which is not a base of wavelengths")
+    return float(base)
+
+
+def _is_scaled(config: Mapping[str, Any], width: int) -> bool:
+    """Whether embeddings are multiplied by the square root of the width, as in our exports."""
+    factor = config.get("embedding_multiplier")
+    if factor is None or factor == 1.0:
+        return False
+    _check_factor(config, "embedding_multiplier", math.sqrt(width), "1, or √(width)")
+    return True
+
+
+def _check_factor(config: Mapping[str, Any], key: str, wanted: float, told: str) -> None:
+    value = config.get(key)
+    if value is not None and not math.isclose(float(value), wanted, rel_tol=1e-6):
+        raise ModelError(f"its {key} is {value!r:.40}; in transduce it is {told}")
