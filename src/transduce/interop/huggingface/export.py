@@ -14,6 +14,9 @@ from transduce.interop.huggingface import layout
 from transduce.interop.huggingface.card import write_card
 from transduce.interop.huggingface.classes import Family, choose_family
 from transduce.interop.huggingface.decoder_only import export_language_model
+from transduce.interop.huggingface.language_model_reexport import (
+    export_imported_language_model,
+)
 from transduce.interop.huggingface.reexport import export_imported
 from transduce.interop.huggingface.tokenizer import write_tokenizer
 from transduce.interop.huggingface.weights_file import write_weights
@@ -46,6 +49,8 @@ def export(model: Model, folder: Path) -> str:
     origin = None if model.origin is None else read_origin(model.origin.folder)
     if origin is not None and "config" in origin and isinstance(model, Transducer):
         name = export_imported(model, origin, folder)
+    elif origin is not None and "config" in origin and isinstance(model, LanguageModel):
+        name = export_imported_language_model(model, origin, folder)
     elif isinstance(model, LanguageModel):
         name = export_language_model(model, folder)
     else:

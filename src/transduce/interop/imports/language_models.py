@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from transduce.errors import ModelError
 from transduce.interop.imports.huggingface import model_type, read_config, read_weights
 from transduce.interop.imports.language_model_tokens import read_language_tokens
 from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.vocabulary import Layout
 from transduce.interop.imports.parts.weights import (
     Linear,
     Weights,
@@ -37,6 +37,17 @@ from transduce.tasks.language_model import LanguageModel
 NAME = "a language model of Hugging Face"
 LLAMAS = ("llama", "mistral", "qwen2", "granite")
 TYPES = ("gpt2", *LLAMAS)
+KEPT = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "added_tokens.json",
+    "generation_config.json",
+)
+"""Files that an export puts back."""
 LONGEST = 1 << 17  # tokens of a context, at most
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 ACTIVATIONS |= {name: name for name in ("gelu", "relu", "silu")}
@@ -62,19 +73,31 @@ def recognises(source: Path) -> bool:
 def read(source: Path) -> LanguageModel:
     """The model. Raises ModelError, with the reason, for what we have no equal of."""
     config = read_config(source)
-    weights = Weights(_named(read_weights(source)), source)
+    stored = read_weights(source)
+    names = {name: _short(name) for name in stored}
+    weights = Weights({names[name]: tensor for name, tensor in stored.items()}, source)
     read_model = _read_gpt2 if config["model_type"] == "gpt2" else _read_llama
-    model = read_model(source, config, weights)
+    model, layout = read_model(source, config, weights)
     weights.check_all_used()
-    model.imported = {"format": str(config["model_type"])}
+    model.imported = {
+        "format": str(config["model_type"]),
+        "config": config,
+        "ids": {"rows": list(layout.rows), "unwritten": sorted(layout.unwritten)},
+        "names": {name: (names[name], str(stored[name].dtype)[6:]) for name in stored},
+        "files": [name for name in KEPT if (source / name).is_file()],
+        "tensors": {
+            names[name]: tensor.clone()
+            for name, tensor in stored.items()
+            if name.endswith((".attn.bias", ".masked_bias", ".inv_freq"))
+        },
+    }
     model.network.eval()
     return model
 
 
-def _named(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """By one kind of names: files of a model without its head have no name of it before each."""
-    short = [name.removeprefix("transformer.").removeprefix("model.") for name in weights]
-    return dict(zip(short, weights.values(), strict=True))
+def _short(name: str) -> str:
+    """A name without the model's before it, which files of a model without its head lack."""
+    return name.removeprefix("transformer.").removeprefix("model.")
 
 
 def _create(
@@ -84,7 +107,7 @@ def _create(
     table: str,
     section: dict[str, Any],
     longest: int,
-) -> LanguageModel:
+) -> tuple[LanguageModel, Layout]:
     """A model with its embeddings and its output layer; blocks and norms are still to be filled."""
     table_VD = weights[table]
     head_VD = weights.get("lm_head.weight")
@@ -110,7 +133,7 @@ def _create(
     fill(network.head.weight, layout.embeddings(head_VD), f"{source}: lm_head")
     bias_V = layout.bias(torch.zeros(len(table_VD)))
     fill(network.head.bias, bias_V, f"{source}: the bias of the output layer")
-    return model
+    return model, layout
 
 
 def _number(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -133,7 +156,9 @@ def _check_plain(config: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]]
 # ------------------------------------------------------------------------------------------ GPT-2
 
 
-def _read_gpt2(source: Path, config: Mapping[str, Any], weights: Weights) -> LanguageModel:
+def _read_gpt2(
+    source: Path, config: Mapping[str, Any], weights: Weights
+) -> tuple[LanguageModel, Layout]:
     _check_plain(config, GPT2_PLAIN)
     activation = str(config.get("activation_function", "gelu_new"))
     if activation not in ACTIVATIONS:
@@ -150,7 +175,7 @@ def _read_gpt2(source: Path, config: Mapping[str, Any], weights: Weights) -> Lan
         "max_positions": len(places_TD),
         "scale_embeddings": False,
     }
-    model = _create(source, config, weights, "wte.weight", section, len(places_TD))
+    model, layout = _create(source, config, weights, "wte.weight", section, len(places_TD))
     decoder = model.network.decoder
     assert isinstance(decoder, TransformerDecoder)
     assert decoder.embedding.positions is not None
@@ -170,7 +195,7 @@ def _read_gpt2(source: Path, config: Mapping[str, Any], weights: Weights) -> Lan
         fill_norm(block.feed_forward_residual.norm, weights.linear(f"{name}.ln_2"), name)
         weights.ignore(f"{name}.attn.bias", f"{name}.attn.masked_bias")  # masks, in old files
     fill_norm(decoder.norm, weights.linear("ln_f"), f"{source}: ln_f")
-    return model
+    return model, layout
 
 
 def _turned(weights: Weights, name: str) -> Linear:
@@ -182,7 +207,9 @@ def _turned(weights: Weights, name: str) -> Linear:
 # ------------------------------------------------------------------------------------------ Llama
 
 
-def _read_llama(source: Path, config: Mapping[str, Any], weights: Weights) -> LanguageModel:
+def _read_llama(
+    source: Path, config: Mapping[str, Any], weights: Weights
+) -> tuple[LanguageModel, Layout]:
     config = dict(config)
     if not config.get("use_sliding_window", True):
         config["sliding_window"] = None
@@ -206,13 +233,13 @@ def _read_llama(source: Path, config: Mapping[str, Any], weights: Weights) -> La
         "rotary_base": _base(config),
         "scale_embeddings": _is_scaled(config, width),
     }
-    model = _create(source, config, weights, "embed_tokens.weight", section, longest)
+    model, layout = _create(source, config, weights, "embed_tokens.weight", section, longest)
     decoder = model.network.decoder
     assert isinstance(decoder, TransformerDecoder)
     for number, block in enumerate(decoder.stack):
         _fill_llama_block(block, weights, f"layers.{number}", heads, shared)
     fill_norm(decoder.norm, weights.linear("norm"), f"{source}: norm")
-    return model
+    return model, layout
 
 
 def _fill_llama_block(

@@ -16,6 +16,7 @@ from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.errors import ModelError
 from transduce.interop.imports import language_models
+from transduce.interop.imports.huggingface import read_weights
 from transduce.interop.imports.language_model_tokens import read_language_tokens
 from transduce.interop.imports.parts.recipe import imported_recipe
 from transduce.interop.imports.registry import import_model
@@ -82,7 +83,7 @@ def written(name: str, folder: Path) -> None:
         for key, parameter in network.named_parameters():
             parameter.normal_(std=0.4)
             parameter.add_(("norm" in key or ".ln_" in key) and key.endswith("weight"))
-    network.save_pretrained(folder)
+    network.to(torch.bfloat16 if name == "mistral" else torch.float32).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -96,9 +97,11 @@ class Both:
         import_model(folder / "there", folder / "ours")
         model = transduce.load(folder / "ours")
         assert isinstance(model, LanguageModel)
-        self.model = model
+        self.model, self.there = model, folder / "there"
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "there")
-        self.network = transformers.AutoModelForCausalLM.from_pretrained(folder / "there").eval()
+        self.network = transformers.AutoModelForCausalLM.from_pretrained(
+            folder / "there", dtype=torch.float32
+        ).eval()
         config = json.loads((folder / "there" / "config.json").read_text())
         _, self.layout = read_language_tokens(folder / "there", config, config["vocab_size"])
         end = self.network.config.eos_token_id
@@ -154,6 +157,44 @@ def test_greedy_continuations_are_the_same(both: Both, precision: str) -> None:
         expected = rows[: rows.index(end)] if end in rows else rows
         assert both.theirs(output.ids) == expected
         assert output.text.startswith(prompt)
+
+
+def test_export_gives_the_weights_back_bit_for_bit(both: Both, tmp_path: Path) -> None:
+    from transduce.interop.huggingface.export import export
+
+    export(both.model, tmp_path / "back")
+    theirs, back = read_weights(both.there), read_weights(tmp_path / "back")
+    assert theirs.keys() == back.keys()
+    for name, tensor in theirs.items():
+        assert tensor.dtype == back[name].dtype
+        assert torch.equal(tensor, back[name]), name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert tokenizer(TEXTS).input_ids == both.tokenizer(TEXTS).input_ids
+
+
+def test_what_was_trained_apart_is_not_exported(tmp_path: Path) -> None:
+    from transduce.interop.huggingface.export import export
+
+    both = Both("llama", tmp_path)
+    network = both.model.network
+    with torch.no_grad():
+        network.head.bias[7] = 1.0
+    with pytest.raises(ModelError, match="learned a bias"):
+        export(both.model, tmp_path / "back")
+    with torch.no_grad():
+        network.head.bias[7] = 0.0
+        network.decoder.norm.weight[0] += 1  # type: ignore[index, operator]
+        block = network.decoder.stack[0]  # type: ignore[union-attr]
+        block.feed_forward.contract.bias[3] = 1.0
+    with pytest.raises(ModelError, match=r"mlp\.down_proj\.bias was learned"):
+        export(both.model, tmp_path / "back")
+    with torch.no_grad():
+        block.feed_forward.contract.bias[3] = 0.0
+    export(both.model, tmp_path / "back")
+    with torch.no_grad():
+        block.self_attention.in_projection.weight[-1] += 1
+    with pytest.raises(ModelError, match="trained apart"):
+        export(both.model, tmp_path / "back")
 
 
 @pytest.mark.parametrize(
