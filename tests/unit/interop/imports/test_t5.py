@@ -64,7 +64,7 @@ def written(name: str, folder: Path) -> None:
         network.lm_head.weight = torch.nn.Parameter(torch.empty(size, 16))
     with torch.no_grad():
         for key, parameter in network.named_parameters():
-            parameter.normal_(std=0.4)
+            parameter.normal_(std=0.2)
             parameter.add_("norm" in key)
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
