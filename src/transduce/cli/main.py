@@ -18,6 +18,7 @@ from transduce.cli.commands.batch import batch
 from transduce.cli.commands.compare import compare
 from transduce.cli.commands.convert.export import export
 from transduce.cli.commands.convert.import_ import import_
+from transduce.cli.commands.convert.merge import merge
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
 from transduce.cli.commands.look import look
@@ -52,6 +53,7 @@ for command in (
     ablate,
     import_,
     export,
+    merge,
     serve,
     align,
     check,

@@ -81,6 +81,11 @@ class ModelDefinition(NamedTuple):
     target_tokens: Tokens
 
 
+def resolve_model(place: str | Path) -> Path:
+    """The folder of a model, wherever it is named: in a recipe, on the command line."""
+    return Path(place).expanduser()
+
+
 def write_definition(path: Path, definition: ModelDefinition) -> None:
     """Write each file atomically. Raises ModelError where the user's own recipe is in the way."""
     make_folder(path)

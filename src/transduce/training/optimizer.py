@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +12,26 @@ from transduce.nn.torch_private import add_all, differences, multiply_all
 from transduce.recipe import Train
 
 
-def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019)."""
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    groups = [
-        {
-            "params": [p for p in parameters if p.ndim >= 2],
-            "weight_decay": settings.weight_decay,
-        },
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def build_optimizer(
+    network: nn.Module, settings: Train, factors: Mapping[str, float] | None = None
+) -> torch.optim.AdamW:
+    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019).
+
+    Frozen parameters are left out. factors: of the learning rate, by parameter.
+    """
+    factors = factors or {}
+    parameters = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
+    groups = []
+    for factor in dict.fromkeys([1.0, *factors.values()]):
+        some = [p for n, p in parameters if factors.get(n, 1.0) == factor]
+        groups += [
+            {
+                "params": [p for p in some if p.ndim >= 2],
+                "weight_decay": settings.weight_decay,
+                "factor": factor,
+            },
+            {"params": [p for p in some if p.ndim < 2], "weight_decay": 0.0, "factor": factor},
+        ]
     return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
 
 
@@ -47,7 +58,7 @@ def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("factor", 1.0)
 
 
 class MovingAverage:

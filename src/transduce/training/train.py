@@ -29,12 +29,13 @@ from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of
 from transduce.training.distributed.processes import Processes, join
+from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.loop import Run, Trained
 from transduce.training.memory.auto_batch import free_memory
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
-from transduce.training.run_directory.resume import check_changes
+from transduce.training.run_directory.resume import check_changes, run_recipe
 from transduce.training.run_report import write_run_report
 
 __all__ = ["Trained", "train"]
@@ -78,6 +79,10 @@ def _train(
 ) -> Trained:
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
+    start = None
+    if recipe.train.start is not None and not (resume and saved):
+        start = open_start(recipe.train.start)
+        recipe = take_over(recipe, start.recipe)
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     device = ranks.device(recipe.train.device)  # fail before an hour of tokenising, not after it
     shared = ranks.count if recipe.train.fsdp else 1
@@ -96,10 +101,13 @@ def _train(
             )
         if resume and (trouble := recover_state(folder)) is not None:
             print_line(f"warning: {trouble}.")
-        for key in check_changes(recipe, folder) if resume else ():
+    if resume and recipe.train.start is not None:
+        recipe = take_over(recipe, run_recipe(folder, ranks))
+    if resume and ranks.first:
+        for key in check_changes(recipe, folder):
             print_line(f"Resuming with a changed recipe: {key}.")
-    prepared = prepare(recipe, folder if resume else None, print_line, ranks)
-    run = Run(recipe, folder, prepared, ranks, change)
+    prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
+    run = Run(recipe, folder, prepared, ranks, change, start)
     if resume:
         run.resume()
     elif started and ranks.first:  # only now that the new run can start
@@ -184,6 +192,7 @@ def _write_metrics(run: Run, print_line: Print) -> None:
         "processes": run.ranks.count,
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
+        **run.tuning.report(),
         "data": {
             name: _counts(corpus)
             for name, corpus in (

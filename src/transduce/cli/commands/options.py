@@ -61,7 +61,9 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing f
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option("--ensemble", help="Another model of an ensemble; repeatable.")
 ]
-
+Base = Annotated[
+    Path | None, typer.Option(help="Of an adapter: the model that it was trained on, if moved.")
+]
 Tag = Annotated[
     list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
 ]
