@@ -61,6 +61,9 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing f
 EnsembleOption = Annotated[
     list[Path] | None, typer.Option("--ensemble", help="Another model of an ensemble; repeatable.")
 ]
+AdapterOption = Annotated[
+    Path | None, typer.Option("--adapter", help="An adapter of the model: its folder, or PEFT's.")
+]
 Base = Annotated[
     Path | None, typer.Option(help="Of an adapter: the model that it was trained on, if moved.")
 ]
