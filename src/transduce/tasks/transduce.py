@@ -356,7 +356,7 @@ def load(
     check_format(path)
     definition = read_definition(path)
     if is_adapter(path):
-        return _load_adapted(path, definition, base, change).to(place).compute_in(precision)
+        return _load_adapted(path, definition, base, device, precision, change)
     if base is not None:
         raise ModelError(f"{path} is a whole model, not an adapter: leave out base")
     check_weights(kind_of(definition.recipe), *definition, (path / WEIGHTS).stat().st_size)
@@ -374,12 +374,17 @@ def load(
 
 
 def _load_adapted(
-    path: Path, definition: ModelDefinition, base: str | Path | None, change: Change | None
+    path: Path,
+    definition: ModelDefinition,
+    base: str | Path | None,
+    device: str,
+    precision: str,
+    change: Change | None,
 ) -> Model:
     """The model beneath an adapter, with it; `use_adapter(None)` gives that model back."""
     adapter = read_adapter(path)
     beneath = find_base(adapter, base)
-    model = load(beneath, change=change)
+    model = load(beneath, device, precision, change=change)
     for ours, theirs in zip(
         definition[1:], (model.source_tokens, model.target_tokens), strict=True
     ):

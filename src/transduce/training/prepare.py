@@ -33,7 +33,7 @@ from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
-from transduce.training.fine_tuning.start import StartModel
+from transduce.training.fine_tuning.start import StartModel, kept_tokens
 from transduce.training.fine_tuning.vocabulary import start_tokens
 
 MOST_NAMED = 10
@@ -118,6 +118,10 @@ def prepare(
             what = "with too few frames for their transcript in CTC: only attention learns them"
             report.warnings += warning_of(train.too_fast(), what, [])
         _print_corpus(print_line, "Training", train, report)
+        unknown = report.source_unknown + report.target_unknown
+        kept = start is not None and kept_tokens(recipe, start.recipe) == "keep"
+        if kept and unknown and recipe.train.adapter is None:
+            print_line("  train.start.tokens: extend adds new tokens to the vocabulary.")
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)

@@ -30,6 +30,7 @@ from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of
 from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
+from transduce.training.fine_tuning.tuning import check_patterns
 from transduce.training.loop import Run, Trained
 from transduce.training.memory.auto_batch import free_memory
 from transduce.training.prepare import Print, prepare
@@ -83,6 +84,12 @@ def _train(
     if recipe.train.start is not None and not (resume and saved):
         start = open_start(recipe.train.start)
         recipe = take_over(recipe, start.recipe)
+        if start.folder.resolve() == folder.resolve():
+            raise TrainingError(
+                f"{folder} is the model that training starts from; choose another --output"
+            )
+        if change is None:  # it may name parts as it likes
+            check_patterns(recipe)
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     device = ranks.device(recipe.train.device)  # fail before an hour of tokenising, not after it
     shared = ranks.count if recipe.train.fsdp else 1
@@ -130,6 +137,8 @@ def _train(
         minutes=recipe.train.minutes,
     )
     with shown as progress:
+        if run.tuning.facts and not run.state.step:
+            progress.started(run.tuning.report()["start"])
         trained = run.run(progress)
     if ranks.first and not trained.interrupted:
         _write_metrics(run, print_line)

@@ -48,6 +48,7 @@ class Loaded:
         """For the checkpoint and metrics.json."""
         return {
             "from": str(start.folder),
+            "folder": str(start.folder.resolve()),
             "name": start.recipe.name,
             "fingerprint": start.fingerprint,
             "loaded": dict(self.loaded),
@@ -82,10 +83,10 @@ def load_start(model: Model, start: StartModel) -> Loaded:
             parameter.copy_(value)
             told.loaded[name] = how
             used.add(start.weights[there].data_ptr())
-    if not told.loaded:
-        why = next(iter(told.left_out.values()), "it has no parameters")
+    if not any(own[name].ndim >= 2 for name in told.loaded):
+        why = next((f"{name}: {why}" for name, why in told.left_out.items()), "no weights")
         raise TrainingError(
-            f"nothing of {start.folder} fits this recipe's network ({why}); give it the model "
+            f"no matrix of {start.folder} fits this recipe's network ({why}); give it the model "
             f"section of {start.folder / 'recipe.yaml'}, or leave the section out"
         )
     told.unused = [n for n, value in start.weights.items() if value.data_ptr() not in used]

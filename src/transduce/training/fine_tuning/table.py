@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from transduce.training.fine_tuning.patterns import names_of
+
 HEAD = ("part", "parameters", "loaded", "trained")
 
 
@@ -29,8 +31,10 @@ def part_of(name: str) -> str:
 def table(network: nn.Module, facts: Mapping[str, Any], factors: Mapping[str, float]) -> list[Row]:
     """A row for each part: how much of it was loaded, and how it is trained."""
     parts: dict[str, list[tuple[str, nn.Parameter]]] = {}
+    names = names_of(network)
     for name, parameter in network.named_parameters():
-        parts.setdefault(part_of(name), []).append((name, parameter))
+        tied = dict.fromkeys(part_of(one) for one in names[name])  # "front = head": one table
+        parts.setdefault(" = ".join(tied), []).append((name, parameter))
     rows = []
     for part, members in parts.items():
         count = sum(parameter.numel() for _, parameter in members)

@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TrainingError
 from transduce.models import TrainableNetwork
 from transduce.models.adapters import AdaptedNetwork, AdapterState, adaptable
 from transduce.models.weights import set_weights, weights_of
+from transduce.recipe import Recipe
+from transduce.recipe import Tokens as TokensSection
 from transduce.tasks.adapters.folder import base_of, is_adapter, read_adapter, write_adapter
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Model
+from transduce.tasks.transduce import kind_of
 from transduce.training.fine_tuning.freeze import freeze, rate_factors
 from transduce.training.fine_tuning.load import load_start
 from transduce.training.fine_tuning.patterns import matching, names_of
@@ -132,8 +136,29 @@ class Tuning:
             self.model.save_weights(folder, facts)
             return
         assert self._shown is not None
-        base = base_of(folder, Path(self.facts["from"]), self.facts["fingerprint"])
+        base = base_of(folder, Path(self.facts["folder"]), self.facts["fingerprint"])
         write_adapter(folder, self._shown, base, {**self.model.facts(), **facts})
+
+
+def check_patterns(recipe: Recipe) -> None:
+    """Raise TrainingError for a pattern that names no parameter, before any work.
+
+    The network is built on the meta device, with a vocabulary of bytes: only names matter.
+    """
+    tokens = Tokens.train(TokensSection(level="byte"), [])
+    with torch.device("meta"):
+        network = kind_of(recipe).build(recipe, tokens, tokens)
+    names, start, adapter = names_of(network), recipe.train.start, recipe.train.adapter
+    if start is not None:
+        parts = [part.partition("=")[0] for part in start.parts or []]
+        matching(names, parts, "train.start.parts")
+        matching(names, start.freeze, "train.start.freeze")
+    if adapter is not None:
+        places = {name: [name] for name in adaptable(network)}
+        matching(places, adapter.parts, "train.adapter.parts")
+        matching(names, adapter.unfreeze, "train.adapter.unfreeze")
+    elif start is not None:
+        rate_factors(network, recipe.train)
 
 
 def _with_adapter(model: Model) -> AdaptedNetwork:
