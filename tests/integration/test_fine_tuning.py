@@ -280,6 +280,17 @@ def test_an_adapter_is_trained_beside_the_model_as_it_is(
         assert loss < best + 2e-3
 
 
+def test_the_moving_average_of_an_adapter_is_saved(corpus: Path) -> None:
+    settings = {"steps": 3, "ema": 0.5, "adapter": {"rank": 2}}
+    train(recipe_of(corpus, {}, train=settings), corpus / "run")
+    state, _ = read_tensors(corpus / "run" / "state" / "training.safetensors")
+    for name, value in weights(corpus / "run").items():
+        place, _, part = name.rpartition(".")
+        stored = f"low_rank.{place.replace('.', '/')}.{part}"
+        assert torch.equal(value, state[f"average/{stored}"]), name
+        assert not torch.equal(value, state[f"weights/{stored}"]), name
+
+
 def test_an_adapter_needs_the_whole_model(corpus: Path) -> None:
     block = {"layers": 2, "heads": 2, "feed_forward": 32}
     deeper = {"width": 16, "encoder": block, "decoder": {**block, "layers": 1}}

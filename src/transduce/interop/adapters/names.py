@@ -104,7 +104,7 @@ def _halves(width: int) -> Tensor:
 
 def _turned(width: int, heads: int) -> Tensor:
     """Pairs that are turned together are neighbours in ours, and the halves of a head there."""
-    return torch.arange(width).unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten()
+    return torch.arange(width).view(heads, -1, 2).transpose(1, 2).flatten()
 
 
 def _none(reason: str) -> ModelError:

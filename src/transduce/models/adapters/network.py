@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from transduce.models.adapters.state import AdapterState, LowRankWeights
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.low_rank import LowRank
+from transduce.nn.torch_private import with_weights
 
 DOT = "/"  # in the names of modules, which may have no dot
 
@@ -55,18 +56,9 @@ class AdaptedNetwork(TrainableNetwork):
             }
         )
 
-    @contextmanager
-    def _adapted(self) -> Iterator[None]:
+    def _adapted(self) -> AbstractContextManager[None]:
         """Within, the modules of the network have the adapted matrices as their weights."""
-        owners = {name: self._owner(name) for name in self._touched()}
-        own = {name: module._parameters["weight"] for name, module in owners.items()}
-        for name, module in owners.items():
-            module._parameters["weight"] = self._weight(name)  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            for name, module in owners.items():
-                module._parameters["weight"] = own[name]
+        return with_weights([(self._owner(name), self._weight(name)) for name in self._touched()])
 
     def _weight(self, name: str) -> Tensor:
         own = dict(self.network.named_parameters())

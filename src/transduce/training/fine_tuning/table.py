@@ -38,8 +38,8 @@ def table(network: nn.Module, facts: Mapping[str, Any], factors: Mapping[str, fl
     rows = []
     for part, members in parts.items():
         count = sum(parameter.numel() for _, parameter in members)
-        names = [name.removeprefix("network.") for name, _ in members]
-        loaded = "new" if part == "adapter" else _loaded(names, facts)
+        plain = [name.removeprefix("network.") for name, _ in members]
+        loaded = "new" if part == "adapter" else _loaded(plain, facts)
         rows.append(Row(part, f"{count:,}", loaded, _trained(members, factors)))
     return rows
 
