@@ -10,7 +10,7 @@ from command_line import Transduce, sentence
 
 COMMANDS = [
     *("demo", "train", "run", "batch", "score", "look", "prompts", "evaluate", "compare"),
-    *("ablate", "import", "export", "serve", "align", "check", "recipes", "corpus"),
+    *("ablate", "import", "export", "merge", "serve", "align", "check", "recipes", "corpus"),
 ]
 
 

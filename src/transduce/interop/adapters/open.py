@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from transduce.errors import ModelError
-from transduce.interop.adapters.peft import CONFIG, read_peft
+from transduce.interop.adapters.peft import CONFIG, read_peft, write_peft
 from transduce.tasks.adapters.folder import Adapter, read_adapter
 from transduce.tasks.folder import WEIGHTS, holds_run, resolve_model
 from transduce.tasks.transduce import Model, load
@@ -17,6 +17,24 @@ def open_adapter(folder: str | Path, model: Model) -> Adapter:
     if (path / CONFIG).is_file() and not (path / WEIGHTS).is_file():
         return read_peft(path, model)
     return read_adapter(path)
+
+
+def export_peft(adapter: Path, output: Path | None = None) -> Path:
+    """Write an adapter of ours as PEFT's own files, by default into its subfolder peft.
+
+    Raises ModelError for a whole model, and for what those files cannot hold.
+    """
+    path = resolve_model(adapter)
+    read = read_adapter(path)
+    place = output or path / "peft"
+    write_peft(read.state, load(path), place, _exported(read))
+    return place
+
+
+def _exported(adapter: Adapter) -> str:
+    """The export to Hugging Face of the model beneath an adapter, where it lies beside it."""
+    place = Path(adapter.base.folder) / "huggingface" if adapter.base else None
+    return str(place) if place is not None and (place / "config.json").is_file() else ""
 
 
 def merge_folder(adapter: Path, output: Path, base: Path | None = None) -> Model:

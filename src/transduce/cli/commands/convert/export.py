@@ -40,7 +40,12 @@ def export(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Export a model to another engine, or quantize it."""
+    """Export a model to another engine, or quantize it; an adapter to PEFT's files (--to peft)."""
+    if to == "peft":
+        from transduce.interop.adapters import export_peft
+
+        print(f"The adapter is in {export_peft(model, output)}, in PEFT's own files.")
+        return
     from transduce.interop.export import export_folder
 
     place, parity = export_folder(
