@@ -58,22 +58,24 @@ class AdaptedNetwork(TrainableNetwork):
 
     def _adapted(self) -> AbstractContextManager[None]:
         """Within, the modules of the network have the adapted matrices as their weights."""
-        return with_weights([(self._owner(name), self._weight(name)) for name in self._touched()])
-
-    def _weight(self, name: str) -> Tensor:
         own = dict(self.network.named_parameters())
-        below = {place.third: place for place in self.places.values() if place.parameter == name}
-        if None in below:
-            adapted_FD: Tensor = self._module(below[None])(own[name])
-            return adapted_FD
-        thirds = list(own[name].chunk(3))
-        for third, place in below.items():
-            assert third is not None
-            thirds[third] = self._module(place)(thirds[third])
-        return torch.cat(thirds)
+        below: dict[str, list[Place]] = {}
+        for place in self.places.values():
+            below.setdefault(place.parameter, []).append(place)
+        return with_weights(
+            [(self._owner(name), self._weight(own[name], some)) for name, some in below.items()]
+        )
 
-    def _touched(self) -> list[str]:
-        return list(dict.fromkeys(place.parameter for place in self.places.values()))
+    def _weight(self, own_FD: Tensor, places: Sequence[Place]) -> Tensor:
+        """A parameter with the adapters of its places."""
+        if places[0].third is None:
+            adapted_FD: Tensor = self._module(places[0])(own_FD)
+            return adapted_FD
+        thirds = list(own_FD.chunk(3))
+        for place in places:
+            assert place.third is not None
+            thirds[place.third] = self._module(place)(thirds[place.third])
+        return torch.cat(thirds)
 
     def _owner(self, name: str) -> nn.Module:
         return self.network.get_submodule(name.rpartition(".")[0])
