@@ -16,6 +16,7 @@ from transduce.recipe.corpus import (
 )
 from transduce.recipe.data import Data, Tokens, TokensOfSides
 from transduce.recipe.explain import nearest
+from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
 from transduce.recipe.model import (
     Characters,
@@ -46,6 +47,7 @@ from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
 
 __all__ = [
+    "Adapter",
     "Audio",
     "Average",
     "Characters",
@@ -75,6 +77,7 @@ __all__ = [
     "RecurrentEncoder",
     "Section",
     "SectionKeys",
+    "Start",
     "Text",
     "Tokens",
     "TokensOfSides",
