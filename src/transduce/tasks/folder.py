@@ -52,6 +52,7 @@ RUN_FILES = (
     "log.jsonl",
     "tensorboard",
     "metrics.json",
+    "import.json",
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,

@@ -6,8 +6,8 @@ import importlib
 from pathlib import Path
 from typing import Protocol
 
-from transduce.checksums import list_files
 from transduce.errors import ModelError
+from transduce.interop.imports.huggingface import write_origin
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
@@ -26,7 +26,10 @@ class Format(Protocol):
         ...
 
     def read(self, source: Path) -> Model:
-        """The model. Raises ModelError, with the reason, for what we have no equal of."""
+        """The model; its `imported` is kept in the folder, as import.json, where it is set.
+
+        Raises ModelError, with the reason, for what we have no equal of.
+        """
         ...
 
 
@@ -53,7 +56,8 @@ def import_model(source: Path, output: Path) -> tuple[Model, str]:
     make_folder(output.parent)
     with temporary_folder(output.parent) as work:
         model.save(work / "model")
-        list_files(work / "model")
+        if model.imported is not None:
+            write_origin(work / "model", model.imported)
         if output.is_dir():
             output.rmdir()
         (work / "model").replace(output)
