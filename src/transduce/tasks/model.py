@@ -72,7 +72,7 @@ class Model:
         """Whether the weights are known not to change; see `freeze`."""
         self.origin: Origin | None = None
         self.imported: dict[str, Any] | None = None
-        """Of a model that is being imported: what its folder keeps for an export, as JSON values."""
+        """Of a model being imported: what its folder keeps for an export, as JSON values."""
         self._lenses: list[RunLens] = []
         self.changed = ""
         """The name of the function that changed the network after it was built; empty: none."""
