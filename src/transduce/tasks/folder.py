@@ -52,7 +52,7 @@ RUN_FILES = (
     "log.jsonl",
     "tensorboard",
     "metrics.json",
-    "import.json",
+    "import*",
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from transduce import recipe
 from transduce.data.text.tags import without_tags
+from transduce.data.tokens.foreign import prefix_of, read_foreign
 from transduce.data.tokens.learn import (
     BEGIN,
     END,
@@ -72,6 +73,8 @@ class Tokens:
             if number >= len(SPECIALS) and token.special
         }
         """Ids of the tags that a source may begin with, such as <fre>, one token each."""
+        self.prefix = prefix_of(json.loads(tokenizer.to_str()))
+        """Ids that all texts begin with, unless they begin with tags: the token of a language."""
 
     @classmethod
     def train(
@@ -93,10 +96,12 @@ class Tokens:
         return cls(learn(settings, texts, tags, written))
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokens:
-        """Tokens from a file that `save` wrote. Raises TokensError."""
+    def load(cls, path: str | Path, *, foreign: bool = False) -> Tokens:
+        """Tokens from a file that `save` wrote; `foreign`: or a SentencePiece model, or a
+        tokenizer.json of Hugging Face. Raises TokensError."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_foreign(Path(path)) if foreign else None
+            text = text or Path(path).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise TokensError(f"there is no tokens file {path}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -134,14 +139,22 @@ class Tokens:
         """The ids of a text, without special tokens."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, in parallel; tags that they begin with are one id each."""
+    def encode_batch(self, texts: Sequence[str], *, prefixed: bool = True) -> list[list[int]]:
+        """The ids of many texts, in parallel; tags that they begin with are one id each.
+
+        prefixed: with `prefix` before those that begin with no tags; parts of a text have none.
+        """
         if not texts:
             return []
         if self.tags:
             parted = [without_tags(text, self.tags) for text in texts]
             rest = self._encode_plain([text for _, text in parted])
             heads = [[self.tags[tag] for tag in tags] for tags, _ in parted]
+            if prefixed and self.prefix:
+                heads = [
+                    head or (self.prefix if ids else [])
+                    for head, ids in zip(heads, rest, strict=True)
+                ]
             return [head + ids for head, ids in zip(heads, rest, strict=True)]
         return self._encode_plain(texts)
 

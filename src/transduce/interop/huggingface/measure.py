@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END
-from transduce.interop.huggingface.ids import Shifted, SpecialIds
+from transduce.interop.huggingface.ids import Renumbered, Shifted
 from transduce.interop.imports.huggingface import read_config, read_origin
 from transduce.interop.measure import WARMING, Measurement
 from transduce.interop.optional_packages import load_package
@@ -23,11 +23,11 @@ from transduce.tasks.folder import ModelDefinition, read_definition
 BATCH = 32
 
 
-def ids_there(folder: Path, definition: ModelDefinition) -> Shifted | SpecialIds:
+def ids_there(folder: Path, definition: ModelDefinition) -> Shifted | Renumbered:
     """The ids of target tokens in the export of a model folder."""
     origin = read_origin(folder)
-    if origin is not None and "ids" in origin:
-        return SpecialIds.from_json(origin["ids"])
+    if origin is not None and "target_ids" in origin:
+        return Renumbered.from_json(origin["target_ids"])
     shared = definition.recipe.model.tie_embeddings == "all"
     return Shifted(0 if shared else len(definition.source_tokens))
 

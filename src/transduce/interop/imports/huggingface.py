@@ -7,19 +7,22 @@ torch's restricted unpickler (weights_only), which builds tensors and nothing el
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transduce.checksums import listed
+from transduce.checksums import list_files, listed
 from transduce.errors import ModelError
-from transduce.storage import read_tensors, write_json
+from transduce.storage import make_folder, read_tensors, write_json, write_tensors
 
 CONFIG = "config.json"
 ORIGIN = "import.json"
 """In a model folder that was imported: what the model was, for an export of the same weights."""
+ORIGIN_TENSORS = "import.safetensors"
+KEPT_FILES = "import"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -99,10 +102,30 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     return {str(name): tensor.detach() for name, tensor in found.items()}
 
 
-def write_origin(folder: Path, origin: dict[str, Any]) -> None:
-    """Keep in a model folder what an imported model was: its format, configuration and ids."""
+def write_origin(folder: Path, origin: dict[str, Any], source: Path | None = None) -> None:
+    """Keep in a model folder what an imported model was: its format, configuration and ids.
+
+    The tensors of `origin["tensors"]`, which the network has no place for, go to a file of their
+    own; the `origin["files"]` of the source are copied.
+    """
+    tensors = origin.get("tensors") or {}
+    if tensors:
+        with listed(folder / ORIGIN_TENSORS) as announce:
+            write_tensors(folder / ORIGIN_TENSORS, tensors, {}, announce=announce)
+    if source is not None and origin.get("files"):
+        make_folder(folder / KEPT_FILES)
+        for name in origin["files"]:
+            shutil.copyfile(source / name, folder / KEPT_FILES / name)
+        list_files(folder, *(folder / KEPT_FILES / name for name in origin["files"]))
     with listed(folder / ORIGIN) as announce:
-        write_json(folder / ORIGIN, origin, announce)
+        plain = {key: value for key, value in origin.items() if key != "tensors"}
+        write_json(folder / ORIGIN, plain, announce)
+
+
+def read_origin_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors that `write_origin` kept."""
+    path = folder / ORIGIN_TENSORS
+    return read_tensors(path)[0] if path.is_file() else {}
 
 
 def read_origin(folder: Path) -> dict[str, Any] | None:
