@@ -35,7 +35,7 @@ def export_language_model(model: LanguageModel, folder: Path) -> str:
     assert isinstance(part, recipe.TransformerDecoder)
     assert isinstance(model.network.decoder, TransformerDecoder)
     tied = settings.tie_embeddings != "none"
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for number, block in enumerate(model.network.decoder.stack):
         tensors |= {
             f"model.layers.{number}.{name}": tensor for name, tensor in _block(block).items()
@@ -113,7 +113,8 @@ def _block(block: DecoderBlock) -> dict[str, Tensor]:
 def _turned(rows: Tensor, heads: int) -> Tensor:
     """Rows of a projection: pairs that are turned together are neighbours in ours, and the two
     halves of a head there."""
-    return rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    rest = rows.shape[1:]
+    return rows.reshape(heads, -1, 2, *rest).transpose(1, 2).reshape(-1, *rest)
 
 
 def _config(
