@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.data.text.tags import with_tags
+from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
@@ -43,7 +44,6 @@ from transduce.tasks.folder import (
     read_definition,
 )
 from transduce.tasks.generate import GenerativeModel, Ids
-from transduce.tasks.languages import in_language
 from transduce.tasks.model import Change, Origin, check_sources, inference
 from transduce.tasks.model_size import check_weights
 from transduce.tasks.source_limit import encode_truncated, truncation_warnings
