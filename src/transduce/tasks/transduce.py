@@ -374,13 +374,8 @@ def load(
     Raises ModelError for a missing or wrong file, CheckpointError for damaged weights,
     HardwareError for an unknown device.
     """
-<<<<<<< HEAD
     path, place = resolve_model(folder), pick_device(device)
-    if not (path / WEIGHTS).is_file():
-=======
-    path, place = Path(folder), pick_device(device)
     if not (path / WEIGHTS).is_file() or is_foreign(path):
->>>>>>> 9f58ebd (Export to Hugging Face: Marian, Pegasus, Blenderbot, BART, mBART, Llama, Granite)
         raise ModelError(missing_weights_message(path))
     check_format(path)
     definition = read_definition(path)
