@@ -121,6 +121,7 @@ def _shape(specs: Any, part: recipe.Encoder | recipe.Decoder) -> dict[str, Any]:
         ],
         "ffn_glu": activation.gated,
         "rms_norm": part.norm == "rms",
+        "layernorm_embedding": part.norm_embeddings,
     }
     if part.positions == "rotary":  # 0: all features of a head, in neighbouring pairs
         shape |= {"rotary_dim": 0, "rotary_interleave": True}
@@ -129,7 +130,9 @@ def _shape(specs: Any, part: recipe.Encoder | recipe.Decoder) -> dict[str, Any]:
 
 def _fill_embedding(side: Any, spec: Any, embedding: TokenEmbedding, rows: int) -> None:
     spec.weight = _array(embedding.table.weight)
-    side.scale_embeddings = True  # by the square root of the width, as ours
+    side.scale_embeddings = embedding.scale != 1.0  # by the square root of the width, as ours
+    if embedding.norm is not None:
+        _fill_norm(side.layernorm_embedding, embedding.norm)
     if not hasattr(side, "position_encodings"):
         return
     # Without a table it would compute its own sinusoids.

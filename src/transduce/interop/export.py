@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -16,16 +17,21 @@ from transduce.hub.locate import in_hub_cache
 from transduce.interop import ctranslate2, onnx
 from transduce.interop import quantize as native
 from transduce.interop.engine import FILES
+from transduce.interop.huggingface import export as huggingface
+from transduce.interop.imports.huggingface import read_origin
 from transduce.interop.measure import measure_in_subprocess
-from transduce.interop.parity import REPORT, Parity, compare
+from transduce.interop.parity import REPORT, NotCompared, Parity, compare
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.folder import WEIGHTS
-from transduce.tasks.transduce import Transducer, load
+from transduce.tasks.transduce import Model, Transducer, load
 
-EXPORTS = (*FILES, "native")
+EXPORTS = (*FILES, "huggingface", "native")
+MEASURE_THERE = "transduce.interop.huggingface.measure"
 HEAVY = (".bin", ".onnx", ".safetensors")
-Exported = tuple[Path, Parity]
+Exported = tuple[Path, Parity | NotCompared]
+MARKS = {**FILES, "huggingface": huggingface.MODEL}
+"""The file that identifies an export of each kind; a native one has our own weights."""
 
 
 def export_folder(
@@ -48,10 +54,18 @@ def export_folder(
     """
     if to not in EXPORTS:
         raise ModelError(f"there is no export to {to}; there are {', '.join(EXPORTS)}")
-    if quantize is not None and to == "onnx":
-        raise ModelError("weights are not quantized for onnx: leave --quantize out")
+    if quantize is not None and to in ("onnx", "huggingface"):
+        raise ModelError(f"weights are not quantized for {to}: leave --quantize out")
     model = load(model_folder)
     model.recipe = with_overrides(model.recipe, overrides, ("data.folder",))
+    if folder is None and in_hub_cache(model_folder):
+        raise ModelError(
+            "the model is in the cache of the Hugging Face hub, which is not written to; give the "
+            "folder of the export with --output"
+        )
+    place = folder or model_folder / (quantize or to if to == "native" else to)
+    if to == "huggingface" and not isinstance(model, Transducer):
+        return _put_in_place(place, to, overwrite, lambda part: _uncompared(model, part))
     if not isinstance(model, Transducer):
         raise ModelError(
             f"{model_folder} is a model of the task {model.recipe.task}; only the task transduce "
@@ -61,21 +75,19 @@ def export_folder(
         raise ModelError(
             f"{model_folder} is a speech model; only models with text sources can be exported"
         )
-    if folder is None and in_hub_cache(model_folder):
-        raise ModelError(
-            "the model is in the cache of the Hugging Face hub, which is not written to; give the "
-            "folder of the export with --output"
-        )
-    place = folder or model_folder / (quantize or to if to == "native" else to)
+    why = _why_not_compared(model, to, files)
+    if why:
+        return _put_in_place(place, to, overwrite, lambda part: _uncompared(model, part, why))
     _check_place(place, to, overwrite)
     pairs, data = _pairs(model, files, limit)
-    make_folder(place.parent)
-    with temporary_folder(place.parent) as work:
-        part = work / "export"
+
+    def convert(part: Path) -> Parity:
         if to == "onnx":
             onnx.export(model, part)
         elif to == "native":
             native.export(model, part, quantize)
+        elif to == "huggingface":
+            huggingface.export(model, part)
         else:
             ctranslate2.export(model, part, quantize)
         parity = _compared(model_folder, part, model, pairs, to, quantize, data)
@@ -83,6 +95,20 @@ def export_folder(
             raise ModelError(
                 f"the export is not kept, as {'; '.join(parity.faults)} (--allow-mismatch keeps it)"
             )
+        return parity
+
+    return _put_in_place(place, to, overwrite, convert)
+
+
+def _put_in_place(
+    place: Path, to: str, overwrite: bool, convert: Callable[[Path], Parity | NotCompared]
+) -> Exported:
+    """Convert in a temporary folder, and only then replace what was there."""
+    _check_place(place, to, overwrite)
+    make_folder(place.parent)
+    with temporary_folder(place.parent) as work:
+        part = work / "export"
+        parity = convert(part)
         parity.write(part)
         list_files(part, *strangers(part))
         _check_place(place, to, overwrite)  # again, as comparing may have taken long
@@ -90,6 +116,25 @@ def export_folder(
             place.replace(work / "before")
         part.replace(place)
     return place, parity
+
+
+def _why_not_compared(model: Model, to: str, files: tuple[Path | None, Path | None]) -> str:
+    """Why an export is not compared with the model; empty: it is."""
+    if to != "huggingface":
+        return ""
+    if importlib.util.find_spec("transformers") is None:
+        return "transformers is not installed here: pip install 'transduce[huggingface]'"
+    imported = model.origin is not None and read_origin(model.origin.folder) is not None
+    if imported and files == (None, None):
+        return "an imported model has no validation set: give pairs with --source and --target"
+    return ""
+
+
+def _uncompared(model: Model, part: Path, why: str = "") -> NotCompared:
+    huggingface.export(model, part)
+    return NotCompared(
+        "huggingface", why or f"models of task: {model.recipe.task} are not compared"
+    )
 
 
 def _compared(
@@ -105,8 +150,13 @@ def _compared(
     sources = [item.source for item in items]
     with tempfile.TemporaryDirectory() as scratch:
         before = measure_in_subprocess(model_folder, None, pairs, sources, Path(scratch))
-        named = None if engine == "native" else engine
-        after = measure_in_subprocess(exported, named, pairs, sources, Path(scratch))
+        if engine == "huggingface":
+            after = measure_in_subprocess(
+                exported, str(model_folder), pairs, sources, Path(scratch), MEASURE_THERE
+            )
+        else:
+            named = None if engine == "native" else engine
+            after = measure_in_subprocess(exported, named, pairs, sources, Path(scratch))
     size = sum(file.stat().st_size for file in exported.iterdir() if file.suffix in HEAVY)
     return compare(
         before,
@@ -115,7 +165,7 @@ def _compared(
         list(model.recipe.metrics),
         engine=engine,
         quantize=quantize,
-        own_search=engine == "ctranslate2",
+        own_search=engine in ("ctranslate2", "huggingface"),
         pairs=len(pairs),
         data=data,
         beam=model.recipe.decode.beam,
@@ -125,7 +175,7 @@ def _compared(
 
 def _check_place(place: Path, engine: str, overwrite: bool) -> None:
     """Raise ModelError if the folder holds anything but an older, unchanged export."""
-    known = place / FILES.get(engine, WEIGHTS)
+    known = place / MARKS.get(engine, WEIGHTS)
     if place.is_dir() and any(place.iterdir()) and not known.is_file():
         raise ModelError(f"{place} holds files that are not an export; give another --output")
     if (place / WEIGHTS).is_file() and not (place / REPORT).is_file():

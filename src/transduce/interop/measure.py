@@ -41,15 +41,21 @@ class Measurement:
 
 
 def measure_in_subprocess(
-    folder: Path, engine: str | None, pairs: Sequence[Pair], sources: Sequence[str], scratch: Path
+    folder: Path,
+    engine: str | None,
+    pairs: Sequence[Pair],
+    sources: Sequence[str],
+    scratch: Path,
+    module: str = __name__,
 ) -> Measurement:
-    """`measure_here` in another process; `scratch` is a folder for its inputs and results."""
+    """`measure_here`, or that of another module, in another process; `scratch` is a folder for its
+    inputs and results."""
     request_path, result_path = scratch / "request.json", scratch / "result.json"
     request_path.write_text(
         json.dumps([[p.source for p in pairs], [p.target for p in pairs], list(sources)]), "utf-8"
     )
     result_path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", __name__, folder, engine or "", request_path, result_path]
+    command = [sys.executable, "-m", module, folder, engine or "", request_path, result_path]
     ended = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["it was killed"])[-1]

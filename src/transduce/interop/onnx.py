@@ -195,7 +195,7 @@ class Front(nn.Module):
 
     def __init__(self, embedding: TokenEmbedding, rows: int) -> None:
         super().__init__()
-        self.table, self.scale = embedding.table, embedding.scale
+        self.table, self.scale, self.norm = embedding.table, embedding.scale, embedding.norm
         # Without positions zeros are added, so that every step has the same inputs.
         self.combine = "add" if embedding.positions is None else embedding.positions.combine
         self.register_buffer("table_TD", table(embedding, rows))
@@ -203,9 +203,11 @@ class Front(nn.Module):
     def forward(self, tokens_BT: Tensor, position_T: Tensor) -> Tensor:
         x_BTD: Tensor = self.table(tokens_BT) * self.scale
         if self.combine == "add":
-            return x_BTD + self.table_TD[position_T]
-        position_BTD = self.table_TD[position_T].expand(x_BTD.shape[0], -1, -1)
-        return torch.cat((x_BTD, position_BTD), dim=-1)
+            x_BTD = x_BTD + self.table_TD[position_T]
+        else:
+            position_BTD = self.table_TD[position_T].expand(x_BTD.shape[0], -1, -1)
+            x_BTD = torch.cat((x_BTD, position_BTD), dim=-1)
+        return x_BTD if self.norm is None else _normed(self.norm, x_BTD)
 
 
 class RotaryTable(nn.Module):

@@ -74,6 +74,19 @@ class Parity:
         write_text(folder / "PARITY.md", text + "".join(f"- {line}\n" for line in self.lines()))
 
 
+@dataclass(frozen=True)
+class NotCompared:
+    """An export that was not run, and why."""
+
+    engine: str
+    why: str
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / REPORT, {**asdict(self), "compared": False})
+        text = f"# Exported to {self.engine}\n\nNot compared with the model: {self.why}.\n"
+        write_text(folder / "PARITY.md", text)
+
+
 def compare(
     before: Measurement,
     after: Measurement,

@@ -40,6 +40,7 @@ from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, width_of_content
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
+from transduce.nn.transformer import build_norm
 
 BLOCK = {
     "heads",
@@ -153,7 +154,13 @@ def build_embedding(
 ) -> TokenEmbedding:
     """The look-up table below an encoder or a decoder, with the positions that it asks for."""
     places = build_positions(part, width)
-    return TokenEmbedding(vocabulary, width_of_content(places, width), places, dropout)
+    inner = width_of_content(places, width)
+    if not isinstance(part, recipe.TransformerEncoder | recipe.TransformerDecoder):
+        return TokenEmbedding(vocabulary, inner, places, dropout)
+    norm = build_norm(part.norm, width) if part.norm_embeddings else None
+    return TokenEmbedding(
+        vocabulary, inner, places, dropout, scaled=part.scale_embeddings, norm=norm
+    )
 
 
 def build_positions(part: recipe.Encoder | recipe.Decoder, width: int) -> Positioned | None:

@@ -61,6 +61,12 @@ class _Transformer(Section):
         1024,
         description="maximum length for learned positions; half the period of fourier positions",
     )
+    scale_embeddings: bool = Field(
+        True, description="multiply token embeddings by the square root of the width"
+    )
+    norm_embeddings: bool = Field(
+        False, description="norm of the embeddings with their positions (as in BART)"
+    )
 
     @property
     def kept_heads(self) -> list[int]:

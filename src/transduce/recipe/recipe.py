@@ -173,6 +173,20 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_embeddings(self) -> Self:
+        """Encoders of audio and of labellers have embeddings of their own kinds."""
+        if self.task == "transduce" and self.audio is None:
+            return self
+        for key, usual in (("norm_embeddings", False), ("scale_embeddings", True)):
+            if getattr(self.model.encoder, key, usual) != usual:
+                raise InvalidValue(
+                    f"model.encoder.{key}",
+                    f"is {str(not usual).lower()}, which only an encoder of text in task: "
+                    f"transduce has; leave it out",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_tags(self) -> Self:
         """Tags go before a source: taggers and language models have no place for them."""
         if self.task != "continue" and TASK_RULES[self.task].labels != "words":

@@ -51,8 +51,9 @@ class Compiled:
         first = stack[0].sublayers[0].attention
         self.embedding, self.width = embedding, first.width
         positions = embedding.positions
-        # Concatenated positions are added by torch.
-        self.embeds = positions is None or positions.combine == "add"
+        # Concatenated positions, and a norm of the embeddings, are left to torch.
+        added = positions is None or positions.combine == "add"
+        self.embeds = added and embedding.norm is None
         self.added = Rows(positions.positions if positions is not None and self.embeds else None)
         self.tokens = embedding.table.num_embeddings
         self.turns = Rows(first.rotary)

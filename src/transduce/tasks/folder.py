@@ -52,6 +52,7 @@ RUN_FILES = (
     "log.jsonl",
     "tensorboard",
     "metrics.json",
+    "import*",
     "*.hypotheses.txt",
     CARD,
     CARD_BESIDE,
@@ -202,10 +203,20 @@ def discard_run(path: Path) -> None:
             found.unlink()
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether a folder is one of Hugging Face."""
+    return (path / "config.json").is_file() and not (path / RECIPE).is_file()
+
+
 def missing_weights_message(path: Path) -> str:
     """The error message for a folder without weights."""
     if not path.exists():
         return f"there is no folder {path}; `transduce train` makes one under runs/"
+    if is_foreign(path):
+        return (
+            f"{path} is a folder of Hugging Face, not of transduce: import it with `transduce "
+            f"import {path} --output FOLDER`"
+        )
     if (path / "parity.json").exists():  # as every export to another engine
         return (
             f"{path} is an export for another engine; run it with `transduce run {path}`, or from "

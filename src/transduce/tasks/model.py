@@ -73,6 +73,8 @@ class Model:
         self.frozen = False
         """Whether the weights are known not to change; see `freeze`."""
         self.origin: Origin | None = None
+        self.imported: dict[str, Any] | None = None
+        """Of a model being imported: what its folder keeps for an export, as JSON values."""
         self._lenses: list[RunLens] = []
         self._adapters: AdapterChoice | None = None
         self.changed = ""

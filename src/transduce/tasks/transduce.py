@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from transduce.data.text.tags import with_tags
+from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
@@ -39,6 +41,7 @@ from transduce.tasks.folder import (
     ModelDefinition,
     check_format,
     check_sums,
+    is_foreign,
     missing_weights_message,
     read_definition,
 )
@@ -75,6 +78,30 @@ class Transducer(GenerativeModel, task="transduce"):
     @classmethod
     def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
         return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
+
+    def run(
+        self,
+        sources: Sequence[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        prefix: str | Sequence[str] | None = None,
+        **settings: Any,
+    ) -> list[Output]:
+        """One output per source, in order; see `GenerativeModel.run` for the settings.
+
+        source_language, target_language: others than the model's own two, for an imported model
+        with a token for each language.
+        """
+        if source_language is not None:
+            checked = check_sources(sources)
+            sources = in_language(checked, self.source_tokens, source_language, "source")
+        if target_language is not None:
+            given = [prefix or ""] if isinstance(prefix, str | None) else list(prefix)
+            in_language(["x"], self.target_tokens, target_language, "target")
+            given = [with_tags(text, [target_language]) for text in given]
+            prefix = given[0] if isinstance(prefix, str | None) else given
+        return super().run(sources, prefix=prefix, **settings)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
@@ -352,7 +379,7 @@ def load(
     HardwareError for an unknown device.
     """
     path, place = resolve_model(folder), pick_device(device)
-    if not (path / WEIGHTS).is_file():
+    if not (path / WEIGHTS).is_file() or is_foreign(path):
         raise ModelError(missing_weights_message(path))
     check_format(path)
     definition = read_definition(path)

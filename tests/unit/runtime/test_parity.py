@@ -55,6 +55,13 @@ TRANSFORMERS = [
         ("layer", "rms"), ("pre", "post"), ACTIVATIONS, POSITIONS
     )
 ]
+# Embeddings as BART, M2M100 and others have them.
+TRANSFORMERS += [
+    {"norm": norm, "norm_embeddings": normed, "scale_embeddings": scaled, **positions}
+    for norm, (normed, scaled), positions in product(
+        ("layer", "rms"), ((True, True), (True, False), (False, False)), POSITIONS[1:3]
+    )
+]
 ALONE = [*TRANSFORMERS[::5], *({"kind": "recurrent", "cell": cell} for cell in CELLS)]
 RECURRENT = [
     {"kind": "recurrent", "cell": cell, "attention": score, **rest}

@@ -65,6 +65,12 @@ def run(
         ),
     ] = None,
     tag: Tag = None,
+    source_language: Annotated[
+        str | None, typer.Option(help="Of the sources, where the model has a token for each.")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(help="Of the outputs, where the model has a token for each.")
+    ] = None,
     prefix: Prefix = "",
     include: Include = None,
     exclude: Exclude = None,
@@ -169,6 +175,8 @@ def run(
         lm_weight=lm_weight,
         ctc_weight=ctc_weight,
     )
+    languages = {"source_language": source_language, "target_language": target_language}
+    given |= {name: value for name, value in languages.items() if value is not None}
     if isinstance(transducer, AudioInputModel):
         constraints = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
         given |= {name: value for name, value in constraints.items() if value}

@@ -24,6 +24,8 @@ LONGEST_SUBWORD = 16  # otherwise whole phrases become one subword in scripts wi
 # A text may contain the name of a special token, as web pages do: "<s>". Splitting it after the
 # first bracket keeps it text; otherwise a user could end a sentence from within.
 PATTERNS = (r"<(?=(?:pad|unk|s|/s)>)", r"[\s\S]", r"\s+")
+# Of tokenizers of others, which are safe too.
+FOREIGN_PATTERNS = (r"^ +", r" +$", r" {2,}", r"\n")
 _SPELT_SPECIAL = Regex(PATTERNS[0])
 JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
@@ -242,9 +244,9 @@ def check_patterns(part: Any) -> None:
     """
     if isinstance(part, dict):
         pattern = part.get("Regex")
-        if isinstance(pattern, str) and pattern not in PATTERNS:
+        if isinstance(pattern, str) and pattern not in (*PATTERNS, *FOREIGN_PATTERNS):
             raise TokensError(
-                f"it has the regular expression {pattern[:40]!r}, which transduce does not write; "
+                f"it has the regular expression {pattern[:40]!r}, which transduce does not know; "
                 f"train the tokens with transduce"
             )
     if isinstance(part, dict | list):

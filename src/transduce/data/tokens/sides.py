@@ -50,7 +50,7 @@ def train_tokens(
                 needed,
                 texts(share_of(settings), sides[-1]),
             )
-        loaded = Tokens.load(locate(settings.file, data.folder))
+        loaded = Tokens.load(locate(settings.file, data.folder), foreign=True)
         for tag in needed:
             if tag not in loaded.tags:
                 raise TokensError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,8 @@ from tokenizers import Tokenizer
 
 from transduce import recipe
 from transduce.data.text.tags import without_tags
+from transduce.data.tokens.charsmap import Charsmap
+from transduce.data.tokens.foreign import prefix_of, read_foreign
 from transduce.data.tokens.learn import (
     BEGIN,
     END,
@@ -56,7 +59,8 @@ class Tokens:
         tokenizer.encode_special_tokens = True
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+        self._whole = tokenizer
+        self._tokenizer, self._charsmap = _without_charsmap(tokenizer)
         self.level = level_of(tokenizer)
         self.form = form_of_texts(tokenizer)
         """The Unicode form of texts, if tokens have another one."""
@@ -72,6 +76,8 @@ class Tokens:
             if number >= len(SPECIALS) and token.special
         }
         """Ids of the tags that a source may begin with, such as <fre>, one token each."""
+        self.prefix = prefix_of(json.loads(tokenizer.to_str()))
+        """Ids that all texts begin with, unless they begin with tags: the token of a language."""
 
     @classmethod
     def train(
@@ -93,10 +99,12 @@ class Tokens:
         return cls(learn(settings, texts, tags, written))
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokens:
-        """Tokens from a file that `save` wrote. Raises TokensError."""
+    def load(cls, path: str | Path, *, foreign: bool = False) -> Tokens:
+        """Tokens from a file that `save` wrote; `foreign`: or a SentencePiece model, or a
+        tokenizer.json of Hugging Face. Raises TokensError."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_foreign(Path(path)) if foreign else None
+            text = text or Path(path).read_text(encoding="utf-8")
         except FileNotFoundError:
             raise TokensError(f"there is no tokens file {path}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -128,20 +136,28 @@ class Tokens:
 
     def to_json(self) -> str:
         """The whole tokenizer as JSON, as `save` writes it."""
-        return str(self._tokenizer.to_str(pretty=True))
+        return str(self._whole.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens."""
         return self.encode_batch([text])[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, in parallel; tags that they begin with are one id each."""
+    def encode_batch(self, texts: Sequence[str], *, prefixed: bool = True) -> list[list[int]]:
+        """The ids of many texts, in parallel; tags that they begin with are one id each.
+
+        prefixed: with `prefix` before those that begin with no tags; parts of a text have none.
+        """
         if not texts:
             return []
         if self.tags:
             parted = [without_tags(text, self.tags) for text in texts]
             rest = self._encode_plain([text for _, text in parted])
             heads = [[self.tags[tag] for tag in tags] for tags, _ in parted]
+            if prefixed and self.prefix:
+                heads = [
+                    head or (self.prefix if ids else [])
+                    for head, ids in zip(heads, rest, strict=True)
+                ]
             return [head + ids for head, ids in zip(heads, rest, strict=True)]
         return self._encode_plain(texts)
 
@@ -149,7 +165,7 @@ class Tokens:
         if self.level in ("character", "byte"):
             return [self._one_by_one(text) for text in texts]
         try:
-            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            found = self._tokenizer.encode_batch_fast(self._mapped(texts), add_special_tokens=False)
         except TypeError:
             raise TokensError(HALF_CHARACTER) from None
         return [encoding.ids for encoding in found]
@@ -213,7 +229,14 @@ class Tokens:
     def normalized(self, text: str) -> str:
         """The text after normalisation (lower case and so on), before it is split."""
         normalizer = self._tokenizer.normalizer
+        (text,) = self._mapped([text])
         return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def _mapped(self, texts: Sequence[str]) -> list[str]:
+        """Texts after SentencePiece's rules, where the tokenizer has some."""
+        if self._charsmap is None:
+            return list(texts)
+        return [self._charsmap.normalize(text) for text in texts]
 
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
         """The characters (for words and symbols: the words) that are out of vocabulary."""
@@ -221,6 +244,7 @@ class Tokens:
         whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
         while some := [without_tags(text, self.tags)[1] for text in islice(remaining, 1024)]:
+            some = self._mapped(some)
             try:
                 encodings = self._tokenizer.encode_batch(some, add_special_tokens=False)
             except TypeError:
@@ -268,6 +292,23 @@ class Tokens:
             return str(piece)
         whole = str(piece).replace(JOINER, "")  # for example a label, which is shown unchanged
         return whole if self.form is None else normalize(self.form, whole)
+
+
+def _without_charsmap(tokenizer: Tokenizer) -> tuple[Tokenizer, Charsmap | None]:
+    """A tokenizer without the rules of SentencePiece that it begins with, and these."""
+    parts = json.loads(tokenizer.to_str())
+    normalizer = parts["normalizer"] or {}
+    steps = normalizer.get("normalizers") or [normalizer]
+    if not steps or steps[0].get("type") != "Precompiled":
+        return tokenizer, None
+    try:
+        rules = Charsmap(base64.b64decode(steps[0]["precompiled_charsmap"]))
+    except ValueError as error:
+        raise TokensError(str(error)) from None
+    rest = {"type": "Sequence", "normalizers": steps[1:]} if steps[1:] else None
+    other = Tokenizer.from_str(json.dumps({**parts, "normalizer": rest}))
+    other.encode_special_tokens = True
+    return other, rules
 
 
 class _TextCache(dict[int, str]):

@@ -17,7 +17,7 @@ Phrases = str | Sequence[str] | Sequence[Sequence[str]] | None
 def prefixes_of(given: str | Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """Prefix constraints: the ids that each output begins with, one for all or one per source."""
     if not given:
-        return [[]] * count
+        return [list(tokens.prefix)] * count
     texts = [given] * count if isinstance(given, str) else list(given)
     _check_count("prefix", texts, count)
     for text in texts:
@@ -68,7 +68,9 @@ def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:
         return None
     for text in only:
         _check_text("only", text)
-    found = {number for ids in tokens.encode_batch(list(only)) for number in ids} - {UNKNOWN}
+    found = {
+        number for ids in tokens.encode_batch(list(only), prefixed=False) for number in ids
+    } - {UNKNOWN}
     if not found:
         raise ModelError("only has no token of this model's vocabulary; give other texts")
     return sorted(found)
@@ -76,7 +78,8 @@ def allowed(only: Sequence[str] | None, tokens: Tokens) -> list[int] | None:
 
 def _encoded(name: str, listed: list[list[str]], tokens: Tokens) -> dict[str, list[int]]:
     phrases = list(dict.fromkeys(phrase for of_one in listed for phrase in of_one))
-    known = dict(zip(phrases, tokens.encode_batch(phrases), strict=True))
+    found = tokens.encode_batch(phrases, prefixed=name == "prefix")
+    known = dict(zip(phrases, found, strict=True))
     for phrase, ids in known.items():
         if len(ids) > MAX_TOKENS:
             raise ModelError(

@@ -6,13 +6,14 @@ import importlib
 from pathlib import Path
 from typing import Protocol
 
-from transduce.checksums import list_files
 from transduce.errors import ModelError
+from transduce.interop.imports.huggingface import write_origin
+from transduce.interop.imports.languages import set_languages
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
-FORMATS: tuple[str, ...] = ()
+FORMATS: tuple[str, ...] = ("encoder_decoders",)
 
 
 class Format(Protocol):
@@ -26,7 +27,10 @@ class Format(Protocol):
         ...
 
     def read(self, source: Path) -> Model:
-        """The model. Raises ModelError, with the reason, for what we have no equal of."""
+        """The model; its `imported` is kept in the folder, as import.json, where it is set.
+
+        Raises ModelError, with the reason, for what we have no equal of.
+        """
         ...
 
 
@@ -41,19 +45,24 @@ def find_format(source: Path) -> Format:
     raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")
 
 
-def import_model(source: Path, output: Path) -> tuple[Model, str]:
+def import_model(
+    source: Path, output: Path, languages: tuple[str | None, str | None] = (None, None)
+) -> tuple[Model, str]:
     """Write the model of another toolkit as a model folder; the model, and what it was.
 
-    Raises ModelError where there is something already, and for what cannot be imported.
+    languages: of source and target by default, for a model with a token for each language. Raises
+    ModelError where there is something already, and for what cannot be imported.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ModelError(f"{output} is not empty; give another --output")
     found = find_format(source)
     model = found.read(source)
+    set_languages(model, *languages)
     make_folder(output.parent)
     with temporary_folder(output.parent) as work:
         model.save(work / "model")
-        list_files(work / "model")
+        if model.imported is not None:
+            write_origin(work / "model", model.imported, source)
         if output.is_dir():
             output.rmdir()
         (work / "model").replace(output)

@@ -28,6 +28,7 @@ from transduce.models.word_embedding import WordEmbedding
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, build_positions, width_of_content
+from transduce.nn.transformer import build_norm
 
 
 def Transformer(
@@ -49,6 +50,8 @@ def Transformer(
     positions: str = "sinusoidal",
     combine: str = "add",
     max_positions: int = 1024,
+    scale_embeddings: bool = True,
+    norm_embeddings: bool = False,
 ) -> EncoderDecoder:
     """A Transformer encoder-decoder (Vaswani et al. 2017) with newly drawn weights.
 
@@ -65,7 +68,8 @@ def Transformer(
     norm_position: "pre" (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or the paper's
     "post". positions: "sinusoidal", "fourier", "learned" (at most `max_positions`), "rotary" (Su et
     al. 2021, https://arxiv.org/abs/2104.09864) or "none". combine: "add" positions to the
-    embeddings, or "concatenate" them, half of the width each.
+    embeddings, or "concatenate" them, half of the width each. scale_embeddings: by the square root
+    of the width. norm_embeddings: a norm of the embeddings with their positions, as in BART.
 
     Raises ValueError, in one sentence, for numbers that do not fit together.
     """
@@ -83,6 +87,8 @@ def Transformer(
         positions=positions,
         combine=combine,
         max_positions=max_positions,
+        scale_embeddings=scale_embeddings,
+        norm_embeddings=norm_embeddings,
     )
     check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -109,6 +115,8 @@ class Numbers(TypedDict, total=False):
     positions: str
     combine: str
     max_positions: int
+    scale_embeddings: bool
+    norm_embeddings: bool
 
 
 def TransformerLanguageModel(
@@ -150,6 +158,11 @@ def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Numbers]) 
 def _labeller(vocabulary: int, labels: int, pooling: str | None, shape: Shape) -> Labeller:
     check_vocabularies(vocabulary=vocabulary)
     check_sizes(labels=labels)
+    if shape.norm_embeddings or not shape.scale_embeddings:
+        raise ValueError(
+            "norm_embeddings and scale_embeddings are for encoder-decoders and language models; "
+            "leave them out."
+        )
     positions = shape.positional()
     inner = width_of_content(positions, shape.width)
     front = WordEmbedding(vocabulary, inner, positions, shape.dropout)
@@ -173,6 +186,8 @@ class Shape:
     positions: str = "sinusoidal"
     combine: str = "add"
     max_positions: int = 1024
+    scale_embeddings: bool = True
+    norm_embeddings: bool = False
 
     def __post_init__(self) -> None:
         check_width(self.width)
@@ -200,7 +215,10 @@ class Shape:
     def embedding(self, vocabulary: int) -> TokenEmbedding:
         positions = self.positional()
         inner = width_of_content(positions, self.width)
-        return TokenEmbedding(vocabulary, inner, positions, self.dropout)
+        norm = build_norm(self.norm, self.width) if self.norm_embeddings else None
+        return TokenEmbedding(
+            vocabulary, inner, positions, self.dropout, scaled=self.scale_embeddings, norm=norm
+        )
 
     def encoder(self) -> TransformerEncoder:
         return TransformerEncoder(layers=self.layers, **self._blocks())

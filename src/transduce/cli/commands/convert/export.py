@@ -15,14 +15,15 @@ def export(
     overrides: DataOverrides = None,
     *,
     to: Annotated[
-        str, typer.Option(help="ctranslate2, onnx, or native: transduce itself, quantized.")
+        str,
+        typer.Option(help="ctranslate2, onnx, huggingface, or native: transduce, quantized."),
     ],
     quantize: Annotated[
         str | None,
         typer.Option(help="int8 or bfloat16; for ctranslate2 also int8_float32 or float16."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx or MODEL/int8.")
+        Path | None, typer.Option(help="Default: MODEL/ctranslate2, MODEL/onnx, MODEL/int8, ...")
     ] = None,
     source: Annotated[
         Path | None,
@@ -50,6 +51,7 @@ def export(
         print(f"The adapter is in {export_peft(model, output)}, in PEFT's own files.")
         return
     from transduce.interop.export import export_folder
+    from transduce.interop.parity import NotCompared
 
     place, parity = export_folder(
         model,
@@ -62,7 +64,13 @@ def export(
         overrides=overrides or [],
         overwrite=overwrite,
     )
-    print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
-    for line in parity.lines():
-        print(f"  {line}")
-    print(f'The export is in {place}. Try:\n  transduce run {place} "..."')
+    if isinstance(parity, NotCompared):
+        print(f"Not compared with the model: {parity.why}.")
+    else:
+        print(f"Compared on {parity.pairs:,} pairs of {parity.data}:")
+        for line in parity.lines():
+            print(f"  {line}")
+    if to == "huggingface":
+        print(f"The export is in {place}; its README.md says how transformers loads it.")
+    else:
+        print(f'The export is in {place}. Try:\n  transduce run {place} "..."')

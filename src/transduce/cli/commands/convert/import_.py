@@ -14,11 +14,17 @@ def import_(
     ],
     *,
     output: Annotated[Path, typer.Option(help="The model folder to write.")],
+    source_language: Annotated[
+        str | None, typer.Option(help="Of a model of many languages: what it translates from.")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(help="What it translates to; `run` may choose others.")
+    ] = None,
 ) -> None:
     """Import a model of another toolkit."""
     from transduce.interop.imports.registry import import_model
 
-    model, kind = import_model(source, output)
+    model, kind = import_model(source, output, (source_language, target_language))
     parameters = sum(weight.numel() for weight in model.network.parameters())
     print(f"{source}: {kind}, {parameters:,} parameters.")
     print(f'The model is in {output}. Try:\n  transduce run {output} "..."')

@@ -1,0 +1,133 @@
+"""A model folder of Hugging Face: its configuration, its weights, and what an export needs again.
+
+Nothing of a folder is ever run: safetensors hold numbers alone, and pytorch_model.bin is read by
+torch's restricted unpickler (weights_only), which builds tensors and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.checksums import list_files, listed
+from transduce.errors import ModelError
+from transduce.storage import make_folder, read_tensors, write_json, write_tensors
+
+CONFIG = "config.json"
+ORIGIN = "import.json"
+"""In a model folder that was imported: what the model was, for an export of the same weights."""
+ORIGIN_TENSORS = "import.safetensors"
+KEPT_FILES = "import"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a file. Raises ModelError where it is missing or no JSON object."""
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path.parent} has no {path.name}; download the folder again") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); download it again") from None
+    if not isinstance(values, dict):
+        raise ModelError(f"{path} is not a JSON object; download it again")
+    return values
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a folder of Hugging Face. Raises ModelError."""
+    return read_json(folder / CONFIG)
+
+
+def model_type(source: Path) -> str:
+    """The `model_type` of a folder of Hugging Face, such as "marian"; empty for anything else."""
+    try:
+        return str(read_config(source).get("model_type", "")) if source.is_dir() else ""
+    except ModelError:
+        return ""
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder by their names there, on the CPU, in the precision they are stored
+    in.
+
+    Of model.safetensors, its shards (model.safetensors.index.json), or pytorch_model.bin and its
+    shards, in this order. Raises ModelError and CheckpointError.
+    """
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            return _read_shards(index)
+        if (folder / name).is_file():
+            return _read_file(folder / name)
+    raise ModelError(
+        f"{folder} has no weights: no model.safetensors, no pytorch_model.bin, no index of shards; "
+        f"download them too"
+    )
+
+
+def _read_shards(index: Path) -> dict[str, Tensor]:
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise ModelError(f"{index} has no weight_map; download it again")
+    weights: dict[str, Tensor] = {}
+    for shard in sorted({str(name) for name in places.values()}):
+        if Path(shard).name != shard:
+            raise ModelError(f"{index} names the shard {shard!r}, which is outside of its folder")
+        weights |= _read_file(index.parent / shard)
+    if missing := sorted(set(places) - set(weights)):
+        raise ModelError(f"{missing[0]} is in {index}, but in no shard; download the shards again")
+    return weights
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".safetensors":
+        return read_tensors(path)[0]
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ModelError(f"the shard {path} is missing; download it too") from None
+    except Exception as error:  # of many kinds, by what is wrong with the file
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{path} is not read: a pickle may run code, and torch's restricted reader does not "
+            f"take this one ({reason[:120]}); convert it to safetensors where it comes from"
+        ) from None
+    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
+        raise ModelError(f"{path} does not hold the weights of one model, by name")
+    return {str(name): tensor.detach() for name, tensor in found.items()}
+
+
+def write_origin(folder: Path, origin: dict[str, Any], source: Path | None = None) -> None:
+    """Keep in a model folder what an imported model was: its format, configuration and ids.
+
+    The tensors of `origin["tensors"]`, which the network has no place for, go to a file of their
+    own; the `origin["files"]` of the source are copied.
+    """
+    tensors = origin.get("tensors") or {}
+    if tensors:
+        with listed(folder / ORIGIN_TENSORS) as announce:
+            write_tensors(folder / ORIGIN_TENSORS, tensors, {}, announce=announce)
+    if source is not None and origin.get("files"):
+        make_folder(folder / KEPT_FILES)
+        for name in origin["files"]:
+            shutil.copyfile(source / name, folder / KEPT_FILES / name)
+        list_files(folder, *(folder / KEPT_FILES / name for name in origin["files"]))
+    with listed(folder / ORIGIN) as announce:
+        plain = {key: value for key, value in origin.items() if key != "tensors"}
+        write_json(folder / ORIGIN, plain, announce)
+
+
+def read_origin_tensors(folder: Path) -> dict[str, Tensor]:
+    """The tensors that `write_origin` kept."""
+    path = folder / ORIGIN_TENSORS
+    return read_tensors(path)[0] if path.is_file() else {}
+
+
+def read_origin(folder: Path) -> dict[str, Any] | None:
+    """What `write_origin` kept; None in the folder of a model that was not imported."""
+    return read_json(folder / ORIGIN) if (folder / ORIGIN).is_file() else None
