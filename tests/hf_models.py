@@ -31,7 +31,9 @@ SIZES = {
 }
 
 
-def learn_sentencepiece(path: Path, kind: str, size: int, texts: list[str] | None = None) -> None:
+def learn_sentencepiece(
+    path: Path, kind: str, size: int, texts: list[str] | None = None, rules: str = "nmt_nfkc"
+) -> None:
     import sentencepiece
 
     written = io.BytesIO()
@@ -40,6 +42,7 @@ def learn_sentencepiece(path: Path, kind: str, size: int, texts: list[str] | Non
         model_writer=written,
         vocab_size=size,
         model_type=kind,
+        normalization_rule_name=rules,
         hard_vocab_limit=False,
         minloglevel=2,
         num_threads=1,

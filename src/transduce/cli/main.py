@@ -19,6 +19,7 @@ from transduce.cli.commands.compare import compare
 from transduce.cli.commands.convert.back_translate import back_translate
 from transduce.cli.commands.convert.export import export
 from transduce.cli.commands.convert.import_ import import_
+from transduce.cli.commands.convert.merge import merge
 from transduce.cli.commands.convert.publish import publish
 from transduce.cli.commands.demo import demo
 from transduce.cli.commands.evaluate import evaluate
@@ -56,6 +57,7 @@ for command in (
     import_,
     export,
     publish,
+    merge,
     serve,
     align,
     check,

@@ -64,7 +64,7 @@ def resolve_model(place: str | Path) -> Path:
     HF_TOKEN. Raises ModelError.
     """
     if not is_hub_address(place):
-        return Path(place)
+        return Path(place).expanduser()
     address = parse_address(str(place))
     hub = load_hub()
     try:

@@ -40,6 +40,9 @@ def front_matter(model: Model, metrics: dict[str, Any]) -> list[str]:
     head: dict[str, Any] = {}
     if languages := languages_of(recipe):
         head["language"] = languages
+    started = metrics.get("training", {}).get("start") if _is_mapping(metrics) else None
+    if isinstance(started, dict) and isinstance(started.get("from"), str):
+        head |= _base_model(started)
     head |= {
         "license": "unknown",
         "library_name": "transduce",
@@ -51,6 +54,19 @@ def front_matter(model: Model, metrics: dict[str, Any]) -> list[str]:
         head["model-index"] = [{"name": recipe.name, "results": results}]
     text = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, default_flow_style=False)
     return ["---", *text.rstrip().splitlines(), "---", ""]
+
+
+def _is_mapping(metrics: dict[str, Any]) -> bool:
+    return isinstance(metrics.get("training"), dict)
+
+
+def _base_model(started: dict[str, Any]) -> dict[str, str]:
+    """The model that training started from: on the hub by its address there, else by its name."""
+    address = str(started["from"])
+    named = address.removeprefix("hf://").partition("@")[0]
+    base = named if address.startswith("hf://") else str(started.get("name", named))
+    relation = "adapter" if "adapter" in started else "finetune"
+    return {"base_model": base, "base_model_relation": relation}
 
 
 def languages_of(recipe: Recipe) -> list[str]:

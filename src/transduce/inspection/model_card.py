@@ -73,6 +73,7 @@ def card_text(model: Model, folder: Path, place: str) -> str:
         f"{_corpus(recipe.data.valid)}",
         *_training(metrics.get("training", {})),
         "",
+        *_started(metrics.get("training", {})),
         "## How good it is",
         "",
         *_scores(metrics),
@@ -144,6 +145,28 @@ def _training(facts: dict[str, Any]) -> list[str]:
             f"- {facts['steps']:,} updates in {facts['seconds'] / 60:.1f} minutes on "
             f"{facts['device']} ({facts['precision']}), best at update {facts['best_step']:,}"
         ]
+    except STRANGE:
+        return []
+
+
+def _started(facts: dict[str, Any]) -> list[str]:
+    """The model that training started from, and what it trained of it."""
+    try:
+        start = facts["start"]
+        how = f"an adapter ({start['adapter']})" if "adapter" in start else "fine-tuned"
+        lines = [
+            "## What it started from",
+            "",
+            f"It is {how}: training started from the model {start['name']} (`{start['from']}`, "
+            f"SHA-256 of its weights {start['fingerprint'][:12]}) and trained "
+            f"{start['trained_parameters']:,} parameters.",
+            "",
+            "| part | parameters | loaded | trained |",
+            "| --- | --- | --- | --- |",
+        ]
+        keys = ("part", "parameters", "loaded", "trained")
+        lines += [f"| {' | '.join(str(row[key]) for key in keys)} |" for row in start["parts"]]
+        return [*lines, ""]
     except STRANGE:
         return []
 

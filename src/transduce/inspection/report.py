@@ -57,6 +57,7 @@ def report_page(model: Model, folder: Path, evaluation: Evaluation | None = None
         *_slices(metrics, evaluation),
         *_curves(log),
         *_examples(model, evaluation),
+        *_started(metrics),
         section("Data", *_data(model, metrics)),
         section("Time, energy and environment", *_environment(metrics)),
         section("Recipe", _folded("Every key", dump_recipe(recipe))),
@@ -249,6 +250,20 @@ def _data(model: Model, metrics: dict[str, Any]) -> list[Markup]:
     sizes = [len(tokens) for tokens in (model.source_tokens, model.target_tokens)]
     made.append(paragraph(f"Vocabulary: {sizes[0]:,} source and {sizes[1]:,} target tokens."))
     return made
+
+
+def _started(metrics: dict[str, Any]) -> list[Markup]:
+    """The model that training started from, and what it trained of it."""
+    with suppress(*STRANGE):
+        start = metrics["training"]["start"]
+        keys = ("part", "parameters", "loaded", "trained")
+        rows = [[row[key] for key in keys] for row in start["parts"]]
+        said = (
+            f"{start['name']} ({start['from']}), SHA-256 of its weights "
+            f"{start['fingerprint'][:12]}; {start['trained_parameters']:,} parameters were trained."
+        )
+        return [section("Started from", paragraph(said), table(list(keys), rows, text=1))]
+    return []
 
 
 def _has_training(metrics: dict[str, Any]) -> bool:

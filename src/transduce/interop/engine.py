@@ -9,6 +9,7 @@ import torch
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
 from transduce.interop import ctranslate2, onnx
+from transduce.interop.adapters import open_adapter
 from transduce.interop.ctranslate2_translator import Translator
 from transduce.interop.onnx_session import Session
 from transduce.tasks.folder import WEIGHTS, check_sums, read_definition
@@ -21,19 +22,32 @@ FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
 
 
 def open_model(
-    folder: Path, engine: str | None = None, device: str = "auto", precision: str = "auto"
+    folder: Path,
+    engine: str | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    *,
+    adapter: Path | None = None,
+    base: Path | None = None,
 ) -> Model:
     """The model in a folder, run by an engine; by default by transduce itself, unless the folder is
     an export.
 
-    An export is searched in the folder and in its subfolder of the engine's name. Raises
-    ModelError.
+    An export is searched in the folder and in its subfolder of the engine's name. adapter: one that
+    the model uses, ours or PEFT's. base: as in `load`. Raises ModelError.
     """
     if engine is None:
         exported = next((name for name, file in FILES.items() if (folder / file).is_file()), None)
         if exported is None or (folder / WEIGHTS).is_file():
-            return load(folder, device, precision)
+            model = load(folder, device, precision, base=base)
+            if adapter is not None:
+                model.use_adapter(model.add_adapter(open_adapter(adapter, model)))
+            return model
         engine = exported
+    if adapter is not None or base is not None:
+        raise ModelError(
+            f"{engine} takes no adapters; merge it first (`transduce merge`), then export the model"
+        )
     if precision != "auto":
         raise ModelError(
             f"an export has its precision already; leave --precision out, or quantize in "

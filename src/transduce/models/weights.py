@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -33,3 +35,13 @@ def set_weights(network: TrainableNetwork, weights: dict[str, Tensor], path: Pat
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(weights[name])
+
+
+def fingerprint_of(weights: Mapping[str, Tensor]) -> str:
+    """A SHA-256 sum of weights by name, shape and value, whatever file they are in."""
+    digest = sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

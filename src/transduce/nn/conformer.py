@@ -39,10 +39,10 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
         """x_BSD normalised by the statistics of the batch in training, else by running
-        statistics.
+        statistics; so it is while its weight is frozen, and these stay as they are.
         """
         mean_D, variance_D = self.running_mean_D, self.running_variance_D
-        if self.training:
+        if self.training and self.weight.requires_grad:
             mean_D, variance_D = self._statistics(x_BSD, real_BS)
         scale_D = self.weight * (variance_D + self.eps).rsqrt()
         return ((x_BSD - mean_D) * scale_D + self.bias).to(x_BSD.dtype)

@@ -118,6 +118,10 @@ class _Linear(torch.autograd.Function):
         grad = gradients[0]
         sums_F = GRADIENT_SUMS.get(grad) if y_NF is None else None
         grad_NF = grad.to(x_ND.dtype).flatten(0, -2).contiguous()
+        if not any(ctx.needs_input_grad[1:3]):  # a frozen layer
+            grad_NF = grad_NF if y_NF is None else relu_backward(grad_NF, y_NF)
+            by_x_ND = (grad_NF @ cast_FD).to(x_dtype)
+            return by_x_ND.view(*grad.shape[:-1], -1), None, None, None
         if grad_NF.is_cuda:
             if sums_F is None:
                 grad_NF, sums_F = _gated_column_sums(grad_NF, y_NF)

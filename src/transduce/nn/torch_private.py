@@ -7,7 +7,8 @@ is one; nothing else of the package knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -175,3 +176,16 @@ def kept_tensors(module: nn.Module) -> list[Tensor]:
     computed = module._non_persistent_buffers_set
     kept = (buffer for name, buffer in module._buffers.items() if name not in computed)
     return [tensor for tensor in (*module._parameters.values(), *kept) if tensor is not None]
+
+
+@contextmanager
+def with_weights(weights: Sequence[tuple[nn.Module, Tensor]]) -> Iterator[None]:
+    """Within, modules have other tensors as their `weight`, through which gradients flow."""
+    own = [module._parameters["weight"] for module, _ in weights]
+    try:
+        for module, weight in weights:
+            module._parameters["weight"] = weight  # type: ignore[assignment]
+        yield
+    finally:
+        for (module, _), parameter in zip(weights, own, strict=True):
+            module._parameters["weight"] = parameter

@@ -16,14 +16,17 @@ from transduce.recipe.corpus import (
 )
 from transduce.recipe.data import Data, Tokens, TokensOfSides
 from transduce.recipe.explain import nearest
+from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.keys import Key, SectionKeys, sections
 from transduce.recipe.model import (
+    Characters,
     ConformerEncoder,
     ConvolutionalDecoder,
     ConvolutionalEncoder,
     Decoder,
     Encoder,
     Model,
+    NGrams,
     PooledEncoder,
     TransformerDecoder,
     TransformerEncoder,
@@ -41,9 +44,9 @@ from transduce.recipe.recipe import Recipe
 from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder
 from transduce.recipe.section import InvalidValue, Section
 from transduce.recipe.training import Average, Decode, MetricName, Train, Validation
-from transduce.recipe.words import Characters, NGrams
 
 __all__ = [
+    "Adapter",
     "Audio",
     "Average",
     "Characters",
@@ -73,6 +76,7 @@ __all__ = [
     "RecurrentEncoder",
     "Section",
     "SectionKeys",
+    "Start",
     "Text",
     "Tokens",
     "TokensOfSides",

@@ -41,7 +41,11 @@ class Tokens(Section):
         description="BPE-dropout, subword regularization (after Provilkov et al. 2020): share of "
         "subwords that are split at random, anew in each epoch",
     )
-    file: File | None = Field(None, description="load this vocabulary file instead of training one")
+    file: File | None = Field(
+        None,
+        description="load this vocabulary file instead of training one: that of a model folder, a "
+        "SentencePiece model (.model), or a tokenizer.json of Hugging Face",
+    )
 
     @model_validator(mode="after")
     def _check_bpe_dropout(self) -> Self:

@@ -174,6 +174,8 @@ def _elsewhere(key: str, prefix: str) -> str:
     """A suggestion: the same key in a section below this one, otherwise anywhere."""
     same = [dotted for dotted in dict.fromkeys(dotted_keys()) if dotted.endswith(f".{key}")]
     below = [dotted for dotted in same if dotted.startswith(prefix)] or same
+    depth = min((dotted.count(".") for dotted in below), default=0)
+    below = [dotted for dotted in below if dotted.count(".") == depth]
     found = below or [OTHER_NAMES[key]] if key in OTHER_NAMES else below
     if not found:
         return "; `transduce recipes --keys` lists them all"

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from transduce.recipe.fine_tuning import Adapter, Start
 from transduce.recipe.section import InvalidValue, Section, Share
 
 
@@ -114,6 +115,35 @@ class Train(Section):
         15.0,
         description="minutes between two checkpoints to resume from; each validation saves one too",
     )
+    start: Start | None = Field(
+        None, description="fine-tuning: the trained model to start from; null: random weights"
+    )
+    adapter: Adapter | None = Field(
+        None, description="adapters: train small matrices beside the frozen weights; null: off"
+    )
+
+    @model_validator(mode="after")
+    def _check_adapter(self) -> Self:
+        if self.adapter is None:
+            return self
+        if self.start is None:
+            raise InvalidValue("adapter", "needs a trained model beneath it: give train.start.from")
+        if self.fsdp:
+            raise InvalidValue(
+                "fsdp", "is true, but adapters are too small to shard; leave it out with adapter"
+            )
+        for key, value in (
+            ("parts", self.start.parts),
+            ("freeze", self.start.freeze),
+            ("tokens", None if self.start.tokens == "keep" else self.start.tokens),
+        ):
+            if value:
+                raise InvalidValue(
+                    f"start.{key}",
+                    f"is {value}, but an adapter keeps the whole model beneath it as it is; leave "
+                    f"it out, or leave out train.adapter",
+                )
+        return self
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> Self:

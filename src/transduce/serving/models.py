@@ -10,6 +10,7 @@ from pathlib import Path
 from transduce.data.tokens.languages import language_pair
 from transduce.errors import ModelError
 from transduce.hub.locate import is_hub_address, parse_address, resolve_model
+from transduce.interop.adapters import open_adapter
 from transduce.interop.engine import open_model
 from transduce.tasks import AudioInputModel
 from transduce.tasks.model import Model
@@ -93,19 +94,39 @@ def _code(code: str, shorten: bool = False) -> str:
     return plain.partition("_")[0] if shorten else plain
 
 
-def open_models(specs: Sequence[str], device: str = "auto", precision: str = "auto") -> Catalogue:
+def open_models(
+    specs: Sequence[str],
+    device: str = "auto",
+    precision: str = "auto",
+    adapters: Sequence[str] = (),
+) -> Catalogue:
     """Load models: FOLDER, NAME=FOLDER or, with the languages as its name, en-de=FOLDER.
 
-    Raises ModelError.
+    adapters: of these models, in the same form. Each is a model of its own name that shares the
+    weights that it does not change. Raises ModelError.
     """
-    parsed = [parse_spec(spec) for spec in specs]
-    Catalogue([Served(name, None, "") for name, _, _ in parsed])  # type: ignore[arg-type]  # names
-    return Catalogue(
-        [
-            Served.of(name, open_model(folder, None, device, precision).freeze(), pair)
-            for name, folder, pair in parsed
-        ]
-    )
+    parsed, added = [parse_spec(spec) for spec in specs], [parse_spec(spec) for spec in adapters]
+    names = [name for name, _, _ in [*parsed, *added]]
+    Catalogue([Served(name, None, "") for name in names])  # type: ignore[arg-type]  # names
+    served = [
+        Served.of(name, open_model(folder, None, device, precision).freeze(), pair)
+        for name, folder, pair in parsed
+    ]
+    bases = [one.model for one in served]
+    made = [Served.of(name, _adapted(folder, bases), pair) for name, folder, pair in added]
+    return Catalogue([*served, *made])
+
+
+def _adapted(folder: Path, bases: Sequence[Model]) -> Model:
+    """A model with an adapter: the first of the served ones that it was trained on."""
+    problem = None
+    for base in bases:
+        if base.engine is None:
+            try:
+                return base.with_adapter(open_adapter(folder, base)).freeze()
+            except ModelError as error:
+                problem = problem or error
+    raise problem or ModelError(f"{folder} is an adapter, and no served model can take it")
 
 
 def parse_spec(spec: str) -> tuple[str, Path, tuple[str, str] | None]:

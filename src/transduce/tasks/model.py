@@ -26,6 +26,8 @@ from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
+from transduce.tasks.adapters.choice import AdapterChoice, adapted_copy
+from transduce.tasks.adapters.folder import Adapter, read_adapter
 from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
 
 Change = Callable[[Any], Any]
@@ -74,6 +76,7 @@ class Model:
         self.imported: dict[str, Any] | None = None
         """Of a model being imported: what its folder keeps for an export, as JSON values."""
         self._lenses: list[RunLens] = []
+        self._adapters: AdapterChoice | None = None
         self.changed = ""
         """The name of the function that changed the network after it was built; empty: none."""
         self.workers = 1
@@ -252,6 +255,57 @@ class Model:
             self._unsupported(f"support precision {precision}; leave it out")
         self.precision = precision
         return self
+
+    # -------------------------------------------------------------------------- adapters
+
+    @property
+    def adapters(self) -> AdapterChoice:
+        """The adapters that were added, and the one in use."""
+        self._refuse_engine("take adapters")
+        if self._adapters is None or self._adapters.network is not self.network:
+            self._adapters = AdapterChoice(self.network)
+        return self._adapters
+
+    def add_adapter(self, adapter: str | Path | Adapter, name: str | None = None) -> str:
+        """Read an adapter of this model; returns its name, by default that of its folder.
+
+        Raises ModelError where it was trained on another model.
+        """
+        name = self.adapters.add(adapter, name)
+        self._weights_changed()
+        return name
+
+    def use_adapter(self, name: str | None) -> Self:
+        """Use an adapter that was added; None: the model without any."""
+        self.adapters.use(name)
+        self._weights_changed()
+        return self
+
+    @contextmanager
+    def adapter(self, adapter: str | Path | Adapter) -> Iterator[Self]:
+        """Use an adapter for a while: `with model.adapter(folder): model.run(...)`."""
+        before = self.adapters.used
+        name = next((n for n in self.adapters.known if n == str(adapter)), None)
+        self.use_adapter(name or self.add_adapter(adapter))
+        try:
+            yield self
+        finally:
+            self.use_adapter(before)
+
+    def with_adapter(self, adapter: str | Path | Adapter) -> Self:
+        """Another model: this one with an adapter; weights that it leaves alone are shared."""
+        self._refuse_engine("take adapters")
+        read = adapter if isinstance(adapter, Adapter) else read_adapter(Path(adapter))
+        with self.adapters.base():
+            network = adapted_copy(self.network, read)
+        made = type(self)(self.recipe, network, self.source_tokens, self.target_tokens)
+        made.take_facts(self.facts())
+        made.frozen, made.origin, made.changed = self.frozen, self.origin, self.changed
+        made.workers = self.workers
+        return made.compute_in(self.precision)
+
+    def _weights_changed(self) -> None:
+        """Called where weights were replaced: copies that search made are out of date."""
 
     # ------------------------------------------------------------------------------ disk
 

@@ -49,6 +49,9 @@ class SearchCopies(Model):
         self._drop_copies()
         return super().load_weights(path)
 
+    def _weights_changed(self) -> None:
+        self._drop_copies()
+
     def _drop_copies(self) -> None:
         """Drop the copies of the network that search made: weights or device have changed."""
         self._fast: CudaSearch | None = None

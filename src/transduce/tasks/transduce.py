@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from transduce.data.text.tags import with_tags
+from transduce.data.tokens.language_tokens import in_language
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.batch.decode import Bounds
@@ -34,8 +35,10 @@ from transduce.recipe.max_positions import max_length_of, max_source_length
 from transduce.runtime.c_transformer import steps_of
 from transduce.runtime.packed_weight import has_bfloat16
 from transduce.tasks import AudioClassifier, Model, SpeechModel
+from transduce.tasks.adapters.folder import find_base, is_adapter, read_adapter
 from transduce.tasks.folder import (
     WEIGHTS,
+    ModelDefinition,
     check_format,
     check_sums,
     is_foreign,
@@ -43,7 +46,6 @@ from transduce.tasks.folder import (
     read_definition,
 )
 from transduce.tasks.generate import GenerativeModel, Ids
-from transduce.tasks.languages import in_language
 from transduce.tasks.model import Change, Origin, check_sources, inference
 from transduce.tasks.model_size import check_weights
 from transduce.tasks.source_limit import encode_truncated, truncation_warnings
@@ -368,12 +370,14 @@ def load(
     precision: str = "auto",
     *,
     change: Change | None = None,
+    base: str | Path | None = None,
 ) -> Model:
     """Load the trained model of a folder that `transduce train` wrote, or of the Hugging Face hub:
     hf://user/name or hf://user/name@revision.
 
     precision: as in compute_in; auto for a quantized export is its precision, on a CPU that has
-    it. change: the function that changed the network before training, if any.
+    it. change: the function that changed the network before training, if any. base: of an adapter,
+    the folder of the model that it was trained on, where that has moved.
 
     Raises ModelError for a missing or wrong file, CheckpointError for damaged weights,
     HardwareError for an unknown device.
@@ -383,6 +387,10 @@ def load(
         raise ModelError(missing_weights_message(path))
     check_format(path)
     definition = read_definition(path)
+    if is_adapter(path):
+        return _load_adapted(path, definition, base, device, precision, change)
+    if base is not None:
+        raise ModelError(f"{path} is a whole model, not an adapter: leave out base")
     check_weights(kind_of(definition.recipe), *definition, (path / WEIGHTS).stat().st_size)
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced: keep the RNG state
         model = create(*definition)
@@ -395,3 +403,25 @@ def load(
     if precision == "auto" and place.type == "cpu" and (stored != "bfloat16" or has_bfloat16()):
         precision = stored
     return model.to(place).compute_in(precision)
+
+
+def _load_adapted(
+    path: Path,
+    definition: ModelDefinition,
+    base: str | Path | None,
+    device: str,
+    precision: str,
+    change: Change | None,
+) -> Model:
+    """The model beneath an adapter, with it; `use_adapter(None)` gives that model back."""
+    adapter = read_adapter(path)
+    beneath = find_base(adapter, base)
+    model = load(beneath, device, precision, change=change)
+    for ours, theirs in zip(
+        definition[1:], (model.source_tokens, model.target_tokens), strict=True
+    ):
+        if ours.to_json() != theirs.to_json():
+            raise ModelError(f"the adapter {path} has other vocabularies than {beneath}")
+    model.use_adapter(model.add_adapter(adapter))
+    model.recipe, model.origin = definition.recipe, Origin(path, definition.recipe.data)
+    return model

@@ -15,12 +15,13 @@ from transduce.hardware import pick_precision, seed_everything
 from transduce.models.weights import set_weights, weights_of
 from transduce.nn.checkpointing import set_checkpointing
 from transduce.recipe import Recipe, dump_recipe
-from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.model import Change
 from transduce.tasks.transduce import Model, create
 from transduce.training.distillation import DistilledUpdate, load_teacher
 from transduce.training.distributed.fsdp import ShardedUpdate, fill, sharded
 from transduce.training.distributed.processes import Processes
+from transduce.training.fine_tuning.start import StartModel
+from transduce.training.fine_tuning.tuning import Tuning
 from transduce.training.log_window import LogWindow
 from transduce.training.memory.auto_batch import fitting_budget, longest_pair
 from transduce.training.optimizer import (
@@ -64,6 +65,7 @@ class Run:
         prepared: Prepared,
         ranks: Processes | None = None,
         change: Change | None = None,
+        start: StartModel | None = None,
     ) -> None:
         seed_everything(recipe.seed)
         self.recipe, self.folder = recipe, folder
@@ -77,19 +79,22 @@ class Run:
         self.model.survey(prepared.train.corpus)
         valid = self.model.adopt(prepared.valid, prepared.valid_sources)
         self.prepared = replace(prepared, valid=valid)
+        self.tuning = Tuning(self.model, start)
         self.sharded = recipe.train.fsdp and self.ranks.count > 1
         # With FSDP, the model is a full copy for validation; decoding with shards is not possible,
         # as ranks decode different numbers of tokens.
-        self.network = (
-            sharded(self.model.network, self.device, self.ranks)
-            if self.sharded
-            else self.model.to(self.device).network
-        )
-        self.optimizer = build_optimizer(self.network, recipe.train)
+        if self.sharded:
+            self.network = sharded(self.model.network, self.device, self.ranks)
+        else:
+            self.model.to(self.device)
+            self.network = self.tuning.network.to(self.device)
+        self.optimizer = build_optimizer(self.network, recipe.train, self.tuning.factors)
         ema = recipe.train.ema
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
-        self.state = TrainingState(corpus=self.prepared.extent, changed=self.model.changed)
+        self.state = TrainingState(
+            corpus=self.prepared.extent, changed=self.model.changed, start=self.tuning.facts
+        )
         self._corpus_before = self.state.corpus
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
@@ -118,7 +123,7 @@ class Run:
     def about(self) -> list[str]:
         """Messages before training starts: about its end, its learning rate, and its processes."""
         settings, count = self.recipe.train, self.ranks.count
-        messages = []
+        messages = [] if self.state.step else self.tuning.about()
         if (end := self._end()) is not None:
             messages.append(
                 f"This run is finished, at update {self.state.step:,}: to train it "
@@ -158,6 +163,7 @@ class Run:
         self._saved_at = self.state.seconds
         self.stored.read()
         self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
+        self.tuning.facts = self.state.start
 
     def run(self, progress: Progress) -> Trained:
         """Update and validate until the recipe's end, early stopping or an interrupt."""
@@ -311,7 +317,7 @@ class Run:
         return validate(self.model, self.recipe, self.prepared, budget, self.ranks)
 
     def _store(self, value: float) -> None:
-        if not self.stored.offer(self.model, value) and value != self.stored.value:
+        if not self.stored.offer(self.tuning, value) and value != self.stored.value:
             self.progress.print_line(
                 f"The model in {self.folder} is kept: it has {self.stored.metric} "
                 f"{self.stored.value:.4g}, which is better."
@@ -325,13 +331,15 @@ class Run:
         if self.sharded:
             fill(self.model.to(self.device).network, average or weights_of(self.network))
             return None
-        if average is None:
+        self.tuning.show(average)
+        if average is None or self.tuning.adapted is not None:
             return None
         current = {name: w.clone() for name, w in weights_of(self.network).items()}
         set_weights(self.network, average, self.folder)
         return current
 
     def _swap_back(self, current: dict[str, Tensor] | None) -> None:
+        self.tuning.hide()
         if current is not None:
             set_weights(self.network, current, self.folder)
         if self.sharded:
@@ -346,7 +354,8 @@ class Run:
         state.kept = choose(state.kept, state.step, value, average, metric)
         kept_now = any(step == state.step for step, _ in state.kept)
         if kept_now and self.ranks.first:
-            self.checkpoints.write(state.step, weights_of(self.model.network))
+            averaged = None if self.average is None else self.average.weights
+            self.checkpoints.write(state.step, self.tuning.kept(averaged))
 
     # ------------------------------------------------------------------------ save and end
 
@@ -378,7 +387,7 @@ class Run:
         state, metric = self.state, self.recipe.validation.metric
         self.model.to(self.device)
         if self.recipe.train.average is not None and len(state.kept) > 1:
-            set_weights(self.model.network, self.checkpoints.mean(state.kept), self.folder)
+            self.tuning.show_mean(self.checkpoints.mean(state.kept), self.folder)
             value = self._measure()[metric]
             assert state.best is not None
             better = is_better(metric, value, state.best)
@@ -392,5 +401,5 @@ class Run:
         if self.stored.value is not None:
             state.best = self.stored.value
         self.ranks.barrier()
-        self.model.load_weights(self.folder / WEIGHTS)
+        self.tuning.show_best(self.folder)
         self.model.network.eval()

@@ -7,7 +7,7 @@ al. 2025, https://arxiv.org/abs/2502.16982.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -34,44 +34,53 @@ class Muon(torch.optim.Optimizer):
         others: torch.optim.AdamW,
         lr: float,
         weight_decay: float,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
-        named = list(matrices)
+        """factors: of the learning rate, by parameter; `others` has its own."""
+        named, factors = list(matrices), factors or {}
         self.blocks = {parameter: _blocks(name, parameter) for name, parameter in named}
-        group = {"params": [parameter for _, parameter in named], "lr": lr}
-        super().__init__([group], {"weight_decay": weight_decay})
-        self.others = others
+        groups = [
+            {
+                "params": [p for name, p in named if factors.get(name, 1.0) == factor],
+                "lr": lr,
+                "factor": factor,
+            }
+            for factor in dict.fromkeys([1.0, *factors.values()])
+        ]
+        super().__init__(groups, {"weight_decay": weight_decay})
+        self.own, self.others = len(groups), others
         # One list of groups and one state, for the learning rate and for checkpoints.
         self.param_groups += others.param_groups
         others.state = self.state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        group = self.param_groups[0]
         kept = 1.0 if self.found_inf is None else self.found_inf == 0
-        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            state = self.state[parameter]
-            if "momentum" not in state:
-                state["momentum"] = torch.zeros_like(parameter)
-            past = torch.lerp(state["momentum"], parameter.grad, 1 - MOMENTUM)
-            nesterov = torch.lerp(parameter.grad, past, MOMENTUM)
-            if isinstance(kept, Tensor):
-                past = torch.where(kept, past, state["momentum"])
-                nesterov = torch.where(kept, nesterov, torch.zeros_like(nesterov))
-            state["momentum"].copy_(past)
-            decay = group["lr"] * group["weight_decay"]
-            parameter.mul_(1 - decay * kept if isinstance(kept, Tensor) else 1 - decay)
-            count = self.blocks[parameter]
-            for own, update in zip(parameter.chunk(count), nesterov.chunk(count), strict=True):
-                by_shape.setdefault(tuple(own.shape), []).append((own, update))
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float]]] = {}
+        for group in self.param_groups[: self.own]:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                past = torch.lerp(state["momentum"], parameter.grad, 1 - MOMENTUM)
+                nesterov = torch.lerp(parameter.grad, past, MOMENTUM)
+                if isinstance(kept, Tensor):
+                    past = torch.where(kept, past, state["momentum"])
+                    nesterov = torch.where(kept, nesterov, torch.zeros_like(nesterov))
+                state["momentum"].copy_(past)
+                decay = group["lr"] * group["weight_decay"]
+                parameter.mul_(1 - decay * kept if isinstance(kept, Tensor) else 1 - decay)
+                count = self.blocks[parameter]
+                for own, update in zip(parameter.chunk(count), nesterov.chunk(count), strict=True):
+                    alike = by_shape.setdefault(tuple(own.shape), [])
+                    alike.append((own, update, group["lr"]))
         # Matrices of the same shape together: a few large products in place of many small ones.
-        for shape, pairs in by_shape.items():
-            updates = orthogonalize(torch.stack([update for _, update in pairs]))
-            rate = group["lr"] * RMS * max(shape) ** 0.5
-            for (own, _), update in zip(pairs, updates, strict=True):
-                own.sub_(update.to(own.dtype), alpha=rate)
+        for shape, triples in by_shape.items():
+            updates = orthogonalize(torch.stack([update for _, update, _ in triples]))
+            for (own, _, lr), update in zip(triples, updates, strict=True):
+                own.sub_(update.to(own.dtype), alpha=lr * RMS * max(shape) ** 0.5)
         if self.found_inf is not None:
             self.others.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.others.step()

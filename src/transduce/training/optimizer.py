@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -12,24 +13,38 @@ from transduce.recipe import Train
 from transduce.training.muon import Muon, hidden_matrices
 
 
-def build_optimizer(network: nn.Module, settings: Train) -> torch.optim.Optimizer:
-    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019); or Muon."""
+def build_optimizer(
+    network: nn.Module, settings: Train, factors: Mapping[str, float] | None = None
+) -> torch.optim.Optimizer:
+    """AdamW with weight decay for matrices only (Loshchilov and Hutter 2019); or Muon.
+
+    Frozen parameters are left out. factors: of the learning rate, by parameter.
+    """
+    factors = factors or {}
+    parameters = [(n, p) for n, p in network.named_parameters() if p.requires_grad]
     if settings.optimizer == "muon":
         matrices = list(hidden_matrices(network))
         inside = {id(parameter) for _, parameter in matrices}
-        others = [p for p in network.parameters() if p.requires_grad and id(p) not in inside]
-        return Muon(matrices, _adamw(others, settings), settings.lr, settings.weight_decay)
-    return _adamw([p for p in network.parameters() if p.requires_grad], settings)
+        others = [(n, p) for n, p in parameters if id(p) not in inside]
+        adamw = _adamw(others, settings, factors)
+        return Muon(matrices, adamw, settings.lr, settings.weight_decay, factors)
+    return _adamw(parameters, settings, factors)
 
 
-def _adamw(parameters: list[nn.Parameter], settings: Train) -> torch.optim.AdamW:
-    groups = [
-        {
-            "params": [p for p in parameters if p.ndim >= 2],
-            "weight_decay": settings.weight_decay,
-        },
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+def _adamw(
+    parameters: list[tuple[str, nn.Parameter]], settings: Train, factors: Mapping[str, float]
+) -> torch.optim.AdamW:
+    groups = []
+    for factor in dict.fromkeys([1.0, *factors.values()]):
+        some = [p for n, p in parameters if factors.get(n, 1.0) == factor]
+        groups += [
+            {
+                "params": [p for p in some if p.ndim >= 2],
+                "weight_decay": settings.weight_decay,
+                "factor": factor,
+            },
+            {"params": [p for p in some if p.ndim < 2], "weight_decay": 0.0, "factor": factor},
+        ]
     return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
 
 
@@ -56,7 +71,7 @@ def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("factor", 1.0)
 
 
 class MovingAverage:

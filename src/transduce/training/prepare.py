@@ -29,11 +29,13 @@ from transduce.errors import DataError
 from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
-from transduce.recipe import Corpus, Data, Recipe
+from transduce.recipe import Corpus, Recipe
 from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
+from transduce.training.fine_tuning.start import StartModel, kept_tokens
+from transduce.training.fine_tuning.vocabulary import start_tokens
 
 MOST_NAMED = 10
 
@@ -62,8 +64,15 @@ class Prepared:
         return f"{len(corpus):,} pairs with {corpus.target_ids.size:,} target tokens"
 
 
-def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Processes) -> Prepared:
-    """Read, tokenise and batch the data. To resume, the tokenizers of the run's folder are used.
+def prepare(
+    recipe: Recipe,
+    folder: Path | None,
+    print_line: Print,
+    ranks: Processes,
+    start: StartModel | None = None,
+) -> Prepared:
+    """Read, tokenise and batch the data. To resume, the tokenizers of the run's folder are used;
+    those of a start model as train.start asks.
 
     Of several processes the first trains the tokenizers, and one on each machine fills the cache.
     """
@@ -74,7 +83,7 @@ def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Proce
             check_files(corpus, data.folder)
             check_kind(corpus, recipe)
     check_bleu(recipe, recipe.metrics, [])
-    tokens = _shared_tokens(data, folder, print_line, ranks)
+    tokens = _shared_tokens(recipe, folder, print_line, ranks, start)
     if rules.labels != "none" and len(tokens[1]) < len(SPECIALS) + 2:
         raise DataError(
             f"{corpus_name(data.train)} has only one label, so there is nothing to learn; give "
@@ -114,6 +123,10 @@ def prepare(recipe: Recipe, folder: Path | None, print_line: Print, ranks: Proce
         mix = mix_of(data, train.numbers)
         for sentence in [] if mix is None else mix.sentences():
             print_line(f"  {sentence}")
+        unknown = report.source_unknown + report.target_unknown
+        kept = start is not None and kept_tokens(recipe, start.recipe) == "keep"
+        if kept and unknown and recipe.train.adapter is None:
+            print_line("  train.start.tokens: extend adds new tokens to the vocabulary.")
     valid, report = ranks.in_turn(partial(encode, data.valid))
     _print_corpus(print_line, "Validation", valid, report)
     batches = _batches(train, recipe)
@@ -154,20 +167,30 @@ def _batches(corpus: Encoded | Stream, recipe: Recipe) -> Batches:
 
 
 def _shared_tokens(
-    data: Data, folder: Path | None, print_line: Print, ranks: Processes
+    recipe: Recipe,
+    folder: Path | None,
+    print_line: Print,
+    ranks: Processes,
+    start: StartModel | None,
 ) -> tuple[Tokens, Tokens]:
     if ranks.count == 1:
-        return _tokens(data, folder, print_line)
-    made = [tokens.to_json() for tokens in _tokens(data, folder, print_line)] if ranks.first else []
+        return _tokens(recipe, folder, print_line, start)
+    made = []
+    if ranks.first:
+        made = [tokens.to_json() for tokens in _tokens(recipe, folder, print_line, start)]
     source, target = json.loads(ranks.exchange(json.dumps(made).encode())[0])
     return Tokens.from_json(source), Tokens.from_json(target)
 
 
-def _tokens(data: Data, folder: Path | None, print_line: Print) -> tuple[Tokens, Tokens]:
+def _tokens(
+    recipe: Recipe, folder: Path | None, print_line: Print, start: StartModel | None
+) -> tuple[Tokens, Tokens]:
+    if start is not None:
+        return start_tokens(recipe, start, print_line)
     if folder is None:
-        return train_tokens(data, print_line)
+        return train_tokens(recipe.data, print_line)
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
-    return (source, source) if data.tokens.both is not None else (source, target)
+    return (source, source) if recipe.data.tokens.both is not None else (source, target)
 
 
 def _print_corpus(print_line: Print, name: str, corpus: Encoded, report: Report) -> None:

@@ -124,6 +124,10 @@ class Progress:
             )
             self.print_line("  ".join(parts.values()))
 
+    def started(self, facts: Mapping[str, Any]) -> None:
+        """Log the model that training starts from."""
+        self._log.write("start", {"step": 0, **facts})
+
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:
         """Log a validation. The time since the last update does not count as training time."""
         self.pace.pause()
@@ -235,6 +239,9 @@ class NoProgress(Progress):
         pass
 
     def log(self, record: Mapping[str, Any]) -> None:
+        pass
+
+    def started(self, facts: Mapping[str, Any]) -> None:
         pass
 
     def validation(self, step: int, values: Mapping[str, float], best: bool) -> None:

@@ -17,8 +17,9 @@ SHOWN = 20  # validation pairs that are decoded for it
 def write_run_report(model: Model, folder: Path, items: Sequence[Item]) -> str:
     """Write report.html; gives a sentence back where it could not be: the run is worth more."""
     try:
-        # The weights in the folder are the best ones, those in memory the last.
-        best = model if model.changed else load(folder, str(model.device))
+        # An adapter's base may be gone by now; the model in memory has the same weights.
+        at_hand = model.changed or model.recipe.train.adapter is not None
+        best = model if at_hand else load(folder, str(model.device))
         some = list(items[:SHOWN])
         found = None
         if some and model.recipe.metrics:

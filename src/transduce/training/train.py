@@ -30,12 +30,14 @@ from transduce.tasks.model import Change
 from transduce.tasks.model_size import check_trainable
 from transduce.tasks.transduce import kind_of
 from transduce.training.distributed.processes import Processes, join
+from transduce.training.fine_tuning.start import open_start, take_over
+from transduce.training.fine_tuning.tuning import check_patterns
 from transduce.training.loop import Run, Trained
 from transduce.training.memory.auto_batch import free_memory
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state
-from transduce.training.run_directory.resume import check_changes
+from transduce.training.run_directory.resume import check_changes, run_recipe
 from transduce.training.run_report import write_run_report
 from transduce.training.trackers import check_packages, tracker_makers
 
@@ -80,6 +82,16 @@ def _train(
 ) -> Trained:
     # Rank 0 decides for all: others may see an older version of a shared folder.
     saved, finished = ranks.broadcast([has_state(folder), _is_finished(folder)])
+    start = None
+    if recipe.train.start is not None and not (resume and saved):
+        start = open_start(recipe.train.start)
+        recipe = take_over(recipe, start.recipe)
+        if start.folder.resolve() == folder.resolve():
+            raise TrainingError(
+                f"{folder} is the model that training starts from; choose another --output"
+            )
+        if change is None:  # it may name parts as it likes
+            check_patterns(recipe)
     _check_folder(folder, recipe, saved, finished, resume, overwrite)
     check_packages(recipe.train.log_to)
     device = ranks.device(recipe.train.device)  # fail before an hour of tokenising, not after it
@@ -99,10 +111,13 @@ def _train(
             )
         if resume and (trouble := recover_state(folder)) is not None:
             print_line(f"warning: {trouble}.")
-        for key in check_changes(recipe, folder) if resume else ():
+    if resume and recipe.train.start is not None:
+        recipe = take_over(recipe, run_recipe(folder, ranks))
+    if resume and ranks.first:
+        for key in check_changes(recipe, folder):
             print_line(f"Resuming with a changed recipe: {key}.")
-    prepared = prepare(recipe, folder if resume else None, print_line, ranks)
-    run = Run(recipe, folder, prepared, ranks, change)
+    prepared = prepare(recipe, folder if resume else None, print_line, ranks, start)
+    run = Run(recipe, folder, prepared, ranks, change, start)
     if resume:
         run.resume()
     elif started and ranks.first:  # only now that the new run can start
@@ -126,6 +141,8 @@ def _train(
         trackers=tracker_makers(recipe, folder, run.state.step > 0),
     )
     with shown as progress:
+        if run.tuning.facts and not run.state.step:
+            progress.started(run.tuning.report()["start"])
         trained = run.run(progress)
     if ranks.first and not trained.interrupted:
         _write_metrics(run, print_line)
@@ -199,6 +216,7 @@ def _write_metrics(run: Run, print_line: Print) -> None:
         "processes": run.ranks.count,
         "precision": str(run.precision).removeprefix("torch."),
         "torch": torch.__version__,
+        **run.tuning.report(),
         "data": {
             name: _counts(corpus)
             for name, corpus in (

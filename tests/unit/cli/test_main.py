@@ -10,7 +10,18 @@ from command_line import Transduce, sentence
 
 COMMANDS = [
     *("demo", "train", "run", "batch", "back-translate", "score", "look", "prompts", "evaluate"),
-    *("compare", "ablate", "import", "export", "publish", "serve", "align", "check", "recipes"),
+    *(
+        "compare",
+        "ablate",
+        "import",
+        "export",
+        "publish",
+        "merge",
+        "serve",
+        "align",
+        "check",
+        "recipes",
+    ),
     "corpus",
 ]
 

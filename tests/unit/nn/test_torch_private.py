@@ -131,3 +131,16 @@ def test_kept_tensors() -> None:
     assert {id(tensor) for tensor in kept} == {
         id(tensor) for tensor in module.state_dict(keep_vars=True).values()
     }
+
+
+def test_with_weights() -> None:
+    module, other = nn.Linear(2, 2), torch.ones(2, 2, requires_grad=True)
+    own = module.weight
+    with private.with_weights([(module, other)]):
+        module(torch.ones(1, 2)).sum().backward()
+    assert module.weight is own
+    assert own.grad is None
+    assert torch.equal(other.grad, torch.ones(2, 2))
+    with pytest.raises(RuntimeError), private.with_weights([(module, other)]):
+        module(torch.ones(1, 3))
+    assert module.weight is own

@@ -79,6 +79,13 @@ TRANSFORMERS += [
         ("layer", "rms"), ((True, True), (True, False), (False, False)), POSITIONS[1:3]
     )
 ]
+# Embeddings as BART, M2M100 and others have them.
+TRANSFORMERS += [
+    {"norm": norm, "norm_embeddings": normed, "scale_embeddings": scaled, **positions}
+    for norm, (normed, scaled), positions in product(
+        ("layer", "rms"), ((True, True), (True, False), (False, False)), POSITIONS[1:3]
+    )
+]
 ALONE = [*TRANSFORMERS[::5], *({"kind": "recurrent", "cell": cell} for cell in CELLS)]
 RECURRENT = [
     {"kind": "recurrent", "cell": cell, "attention": score, **rest}

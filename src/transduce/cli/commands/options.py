@@ -82,7 +82,12 @@ EnsembleOption = Annotated[
         parser=model_folder,
     ),
 ]
-
+AdapterOption = Annotated[
+    Path | None, typer.Option("--adapter", help="An adapter of the model: its folder, or PEFT's.")
+]
+Base = Annotated[
+    Path | None, typer.Option(help="Of an adapter: the model that it was trained on, if moved.")
+]
 Tag = Annotated[
     list[str] | None, typer.Option(help="Tag of each source, such as its language; repeatable.")
 ]

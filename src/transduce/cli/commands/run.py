@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    AdapterOption,
+    Base,
     Beam,
     CoveragePenalty,
     CtcWeight,
@@ -108,6 +110,8 @@ def run(
         Path | None, typer.Option(help="Folder for srt, vtt or textgrid files, one per recording.")
     ] = None,
     overwrite: Overwrite = False,
+    adapter: AdapterOption = None,
+    base: Base = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -129,7 +133,7 @@ def run(
     from transduce.tasks.transduce import load
 
     place = str(pick_device(device))
-    transducer = open_model(model, engine, device, precision)
+    transducer = open_model(model, engine, device, precision, adapter=adapter, base=base)
     transducer.workers = processes
     check_tags(transducer, tag or [])
     tagged = conllu_input(sources, file)

@@ -20,6 +20,13 @@ def serve(
             "en-de=FOLDER; a folder may be hf://user/name@revision.",
         ),
     ],
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An adapter of one of the models, served under its own name: NAME=FOLDER; "
+            "repeatable."
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0: all of this machine.")
     ] = "127.0.0.1",
@@ -43,7 +50,7 @@ def serve(
     ] = 2.0,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
-    """Serve models over HTTP, for clients of LibreTranslate too."""
+    """Serve models over HTTP, for many clients."""
     from transduce.interop.optional_packages import load_package
 
     for package in ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_client"):
@@ -67,7 +74,7 @@ def serve(
     if warning := unprotected(host, settings):
         print(f"transduce: {warning}", file=sys.stderr)
     listening = listen(host, port)
-    engine = Engine(open_models(models, device, precision), settings.limits)
+    engine = Engine(open_models(models, device, precision, adapter or []), settings.limits)
     keep_loaded()
     print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
     serve_until_stopped(build_app(engine, settings), listening)

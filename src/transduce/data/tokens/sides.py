@@ -37,26 +37,9 @@ def train_tokens(
         return drawn[settings.sample]
 
     tags = tags_of(data.train, data.folder)
-    is_audio = audio_of(data.train) is not None
-
-    def of_side(pair: Pair, side: str) -> str:
-        if side == "target":
-            return pair.target
-        return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
 
     def texts(share: float, *sides: str) -> Iterable[str]:
-        if is_audio:  # with one vocabulary, transcripts are the targets
-            sides = sides[-1:]
-
-        def start() -> Iterator[str]:
-            # Not every n-th pair: interleaved corpora would be left out by it.
-            draw = random.Random(1).random
-            for pair in read_pairs(data.train, data.folder):
-                if share >= 1.0 or draw() < share:
-                    for side in sides:
-                        yield of_side(pair, side)
-
-        return _Texts(start)
+        return side_texts(data, *sides, share=share)
 
     def make(settings: recipe.Tokens, *sides: str) -> Tokens:
         needed = tags if "source" in sides else []
@@ -83,6 +66,28 @@ def train_tokens(
     assert sides.source is not None  # checked by the recipe
     assert sides.target is not None
     return make(sides.source, "source"), make(sides.target, "target")
+
+
+def side_texts(data: recipe.Data, *sides: str, share: float = 1.0) -> Iterable[str]:
+    """The training texts of sides, or a random share of them, without tags."""
+    is_audio = audio_of(data.train) is not None
+    if is_audio:  # with one vocabulary, transcripts are the targets
+        sides = sides[-1:]
+
+    def of_side(pair: Pair, side: str) -> str:
+        if side == "target":
+            return pair.target
+        return pair.transcript if is_audio else without_tags(pair.source, pair.tags)[1]
+
+    def start() -> Iterator[str]:
+        # Not every n-th pair: interleaved corpora would be left out by it.
+        draw = random.Random(1).random
+        for pair in read_pairs(data.train, data.folder):
+            if share >= 1.0 or draw() < share:
+                for side in sides:
+                    yield of_side(pair, side)
+
+    return _Texts(start)
 
 
 class _Texts:

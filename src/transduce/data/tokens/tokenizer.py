@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 
 from transduce import recipe
 from transduce.data.text.tags import without_tags
+from transduce.data.tokens.charsmap import Charsmap
 from transduce.data.tokens.foreign import prefix_of, read_foreign
 from transduce.data.tokens.learn import (
     BEGIN,
@@ -58,7 +60,8 @@ class Tokens:
         tokenizer.encode_special_tokens = True
         tokenizer.no_padding()
         tokenizer.no_truncation()
-        self._tokenizer = tokenizer
+        self._whole = tokenizer
+        self._tokenizer, self._charsmap = _without_charsmap(tokenizer)
         self.level = level_of(tokenizer)
         self.form = form_of_texts(tokenizer)
         """The Unicode form of texts, if tokens have another one."""
@@ -141,7 +144,7 @@ class Tokens:
 
     def to_json(self) -> str:
         """The whole tokenizer as JSON, as `save` writes it."""
-        return str(self._tokenizer.to_str(pretty=True))
+        return str(self._whole.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens."""
@@ -170,7 +173,7 @@ class Tokens:
         if self.level in ("character", "byte"):
             return [self._one_by_one(text) for text in texts]
         try:
-            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            found = self._tokenizer.encode_batch_fast(self._mapped(texts), add_special_tokens=False)
         except TypeError:
             raise TokensError(HALF_CHARACTER) from None
         return [encoding.ids for encoding in found]
@@ -234,7 +237,14 @@ class Tokens:
     def normalized(self, text: str) -> str:
         """The text after normalisation (lower case and so on), before it is split."""
         normalizer = self._tokenizer.normalizer
+        (text,) = self._mapped([text])
         return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def _mapped(self, texts: Sequence[str]) -> list[str]:
+        """Texts after SentencePiece's rules, where the tokenizer has some."""
+        if self._charsmap is None:
+            return list(texts)
+        return [self._charsmap.normalize(text) for text in texts]
 
     def unknowns(self, texts: Iterable[str]) -> Counter[str]:
         """The characters (for words and symbols: the words) that are out of vocabulary."""
@@ -242,6 +252,7 @@ class Tokens:
         whole = self.level in ("word", "symbol", "label")
         remaining = iter(texts)
         while some := [without_tags(text, self.tags)[1] for text in islice(remaining, 1024)]:
+            some = self._mapped(some)
             try:
                 encodings = self._tokenizer.encode_batch(some, add_special_tokens=False)
             except TypeError:
@@ -289,6 +300,23 @@ class Tokens:
             return str(piece)
         whole = str(piece).replace(JOINER, "")  # for example a label, which is shown unchanged
         return whole if self.form is None else normalize(self.form, whole)
+
+
+def _without_charsmap(tokenizer: Tokenizer) -> tuple[Tokenizer, Charsmap | None]:
+    """A tokenizer without the rules of SentencePiece that it begins with, and these."""
+    parts = json.loads(tokenizer.to_str())
+    normalizer = parts["normalizer"] or {}
+    steps = normalizer.get("normalizers") or [normalizer]
+    if not steps or steps[0].get("type") != "Precompiled":
+        return tokenizer, None
+    try:
+        rules = Charsmap(base64.b64decode(steps[0]["precompiled_charsmap"]))
+    except ValueError as error:
+        raise TokensError(str(error)) from None
+    rest = {"type": "Sequence", "normalizers": steps[1:]} if steps[1:] else None
+    other = Tokenizer.from_str(json.dumps({**parts, "normalizer": rest}))
+    other.encode_special_tokens = True
+    return other, rules
 
 
 class _TextCache(dict[int, str]):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transduce.data.tokens.tokenizer import END
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.interop.huggingface.ids import Renumbered, Shifted
 from transduce.interop.imports.huggingface import read_config, read_origin
 from transduce.interop.measure import WARMING, Measurement
@@ -44,6 +44,10 @@ def measure(
     ids = ids_there(model_folder, definition)
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(exported).float().eval()
+    languages = (read_origin(model_folder) or {}).get("languages")
+    if languages and definition.source_tokens.prefix:
+        (language,) = definition.source_tokens.pieces(definition.source_tokens.prefix)
+        tokenizer.src_lang = language[1:-1]
     start = int(read_config(exported)["decoder_start_token_id"])
     with torch.inference_mode():
         found = []
@@ -59,9 +63,15 @@ def measure(
             log_probs_TV = logits_1TV[0].float().log_softmax(dim=-1)
             found.append(log_probs_TV[torch.arange(len(written)), written].tolist())
         decode = definition.recipe.decode
+        search: dict[str, Any] = {}
+        if isinstance(ids, Renumbered):  # an export of our own says so in its own settings
+            never = set(ids.theirs([PAD, BEGIN])) - {ids.end}
+            search["suppress_tokens"] = sorted(never)
+        if first := definition.target_tokens.prefix:
+            search["forced_bos_token_id"] = ids.theirs(first)[0]
 
         def run(some: list[str], beam: int) -> list[list[int]]:
-            return _generate(transformers, model, tokenizer, some, beam, decode)
+            return _generate(transformers, model, tokenizer, some, beam, decode, search)
 
         greedy = run(sources, 1)
         run(sources[:WARMING], decode.beam)
@@ -80,7 +90,13 @@ def measure(
 
 
 def _generate(
-    transformers: Any, model: Any, tokenizer: Any, sources: Sequence[str], beam: int, decode: Any
+    transformers: Any,
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    beam: int,
+    decode: Any,
+    search: dict[str, Any],
 ) -> list[list[int]]:
     """The ids of each output up to its END; empty sources give empty outputs, as ours."""
     rows: list[list[int]] = [[] for _ in sources]
@@ -99,6 +115,7 @@ def _generate(
             do_sample=False,
             max_length=max(limits) + 1,
             logits_processor=ending,
+            **search,
         ).tolist()
         for place, row in zip(some, found, strict=True):
             written = row[1:]

@@ -129,9 +129,13 @@ def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> 
             f"Mel bands from {low} to {high} Hz are not possible: at {rate} samples a second "
             f"choose limits that rise within 0 and {nyquist} Hz."
         )
-    edges_M2 = torch.linspace(mel(low), mel(high), bands + 2, dtype=torch.float64)
-    left_M, centre_M, right_M = edges_M2[:-2], edges_M2[1:-1], edges_M2[2:]
     hertz_C1 = torch.arange(padded // 2, dtype=torch.float64)[:, None] * rate / padded
+    # The device is given, as torch forgets that of a `with torch.device(...)` for linspace where
+    # transformers has loaded a model before.
+    edges_M2 = torch.linspace(
+        mel(low), mel(high), bands + 2, dtype=torch.float64, device=hertz_C1.device
+    )
+    left_M, centre_M, right_M = edges_M2[:-2], edges_M2[1:-1], edges_M2[2:]
     mel_C1 = 1127.0 * torch.log1p(hertz_C1 / 700.0)
     rising_CM = (mel_C1 - left_M) / (centre_M - left_M)
     falling_CM = (right_M - mel_C1) / (right_M - centre_M)

@@ -161,6 +161,8 @@ def _state_bytes(update: Update) -> int:
     """Memory of gradients and AdamW's two moments, as far as they do not exist yet."""
     missing = 0
     for parameter in update.network.parameters():
+        if not parameter.requires_grad:
+            continue
         size = parameter.numel() * parameter.element_size()
         missing += size * ((parameter.grad is None) + 2 * (parameter not in update.optimizer.state))
     return missing

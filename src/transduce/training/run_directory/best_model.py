@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from transduce.checksums import fits
 from transduce.errors import CheckpointError
 from transduce.evaluation.metrics import HIGHER_IS_BETTER
 from transduce.storage import read_tensors
 from transduce.tasks.folder import WEIGHTS
-from transduce.tasks.model import Model
 from transduce.training.distributed.processes import Processes
 
 
@@ -23,6 +24,12 @@ def badness(metric: str, value: float) -> float:
 
 def is_better(metric: str, value: float, than: float) -> bool:
     return badness(metric, value) < badness(metric, than)
+
+
+class Saves(Protocol):
+    """What can write weights into a folder: a model, or an adapter."""
+
+    def save_weights(self, folder: Path, facts: Mapping[str, Any]) -> None: ...
 
 
 class BestModel:
@@ -48,7 +55,7 @@ class BestModel:
                 self.value = None
         self.value = self.ranks.broadcast(self.value)
 
-    def offer(self, model: Model, value: float) -> bool:
+    def offer(self, model: Saves, value: float) -> bool:
         """Save a model unless the folder has one as good; returns whether it was saved."""
         if self.value is not None and not is_better(self.metric, value, self.value):
             return False

@@ -62,6 +62,8 @@ class TrainingState:
     """The size of the training corpus, in words; empty if unknown."""
     changed: str = ""
     """The function that changed the network after it was built, by name; empty: none."""
+    start: dict[str, Any] = field(default_factory=dict)
+    """Of fine-tuning: the model it started from and what was loaded of it."""
 
 
 def save_state(

@@ -7,6 +7,7 @@ from typing import Any
 
 from transduce.errors import TrainingError
 from transduce.recipe import Recipe, parse_recipe
+from transduce.training.distributed.processes import Processes
 from transduce.training.run_directory.checkpoint import saved_recipe
 
 # Keys that may change without making the checkpoint meaningless.
@@ -30,7 +31,14 @@ FREE = (
     "train.checkpoint_activations",
     "train.device",
     "train.fsdp",
+    "train.start.from",  # the checkpoint has its weights
 )
+
+
+def run_recipe(folder: Path, ranks: Processes) -> Recipe:
+    """The recipe that the run in a folder was started with, as rank 0 reads it."""
+    text = ranks.broadcast(saved_recipe(folder) if ranks.first else "")
+    return parse_recipe(text, "the state's recipe", folder)
 
 
 def check_changes(recipe: Recipe, folder: Path) -> list[str]:

@@ -41,7 +41,15 @@ def export(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Export a model to another engine, or quantize it."""
+    """Export a model to another engine, or quantize it.
+
+    An adapter becomes PEFT's own files (--to peft).
+    """
+    if to == "peft":
+        from transduce.interop.adapters import export_peft
+
+        print(f"The adapter is in {export_peft(model, output)}, in PEFT's own files.")
+        return
     from transduce.interop.export import export_folder
     from transduce.interop.parity import NotCompared
 

@@ -1,0 +1,1 @@
+"""Adapters of trained models: their folders, and models that use them."""

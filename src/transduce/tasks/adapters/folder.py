@@ -1,0 +1,181 @@
+"""The folder of an adapter: a model folder whose weights are the adapter's alone.
+
+The facts of model.safetensors name the model beneath it (its folder and the fingerprint of its
+weights). Recipe and vocabularies lie beside it as in every model folder.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from transduce.checksums import listed
+from transduce.errors import ModelError
+from transduce.models import TrainableNetwork
+from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
+from transduce.models.weights import fingerprint_of, weights_of
+from transduce.storage import read_tensor_facts, read_tensors, write_tensors
+from transduce.tasks.folder import WEIGHTS, check_format, check_sums, format_fact
+
+FACT = "adapter"
+WHOLE = "whole/"
+PARTS = ("A", "B", "magnitude")
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model beneath an adapter."""
+
+    folder: str
+    """Its folder when the adapter was trained; absolute."""
+    beside: str
+    """The same, relative to the adapter's folder: both may be moved together."""
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter that was read from a folder."""
+
+    folder: Path
+    state: AdapterState
+    base: Base | None = None
+    """None: the file does not say (PEFT's own files)."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a model folder holds an adapter, not a whole model."""
+    return FACT in read_tensor_facts(folder / WEIGHTS)
+
+
+def write_adapter(
+    folder: Path, state: AdapterState, base: Base, facts: Mapping[str, Any] | None = None
+) -> None:
+    """Write the weights of an adapter into its folder, with metadata."""
+    tensors: dict[str, Tensor] = {f"{WHOLE}{name}": value for name, value in state.whole.items()}
+    for name, one in state.low_rank.items():
+        for part, value in zip(PARTS, (one.A_RD, one.B_FR, one.magnitude_F), strict=True):
+            if value is not None:
+                tensors[f"{name}.{part}"] = value
+    about = {
+        "scales": {name: one.scale for name, one in state.low_rank.items()},
+        "base": {"folder": base.folder, "beside": base.beside, "fingerprint": base.fingerprint},
+    }
+    ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with listed(folder / WEIGHTS) as announce:
+        whole = {**format_fact(), FACT: about, **(facts or {})}
+        write_tensors(folder / WEIGHTS, ready, whole, announce=announce)
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter of a folder that training wrote. Raises ModelError, CheckpointError."""
+    if (folder / "adapter_config.json").is_file() and not (folder / WEIGHTS).is_file():
+        raise ModelError(
+            f"{folder} is an adapter of PEFT; read it with transduce.interop.peft.read_peft, or "
+            f"with `transduce run MODEL --adapter {folder}`"
+        )
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"{folder} is not the folder of an adapter: it has no {WEIGHTS}")
+    check_format(folder)
+    tensors, facts = read_tensors(folder / WEIGHTS)
+    check_sums(folder, WEIGHTS)
+    about = facts.get(FACT)
+    if about is None:
+        raise ModelError(f"{folder} is a whole model, not an adapter; use it as a model")
+    try:
+        low_rank = {
+            str(name): LowRankWeights(
+                tensors[f"{name}.A"],
+                tensors[f"{name}.B"],
+                _finite(scale),
+                tensors.get(f"{name}.magnitude"),
+            )
+            for name, scale in about["scales"].items()
+        }
+        base = Base(*(str(about["base"][key]) for key in ("folder", "beside", "fingerprint")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(
+            f"the adapter in {folder} cannot be used: its metadata are damaged ({error}); restore "
+            f"it from a copy"
+        ) from None
+    whole = {
+        name.removeprefix(WHOLE): value for name, value in tensors.items() if name.startswith(WHOLE)
+    }
+    return Adapter(folder, AdapterState(low_rank, whole), base)
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError("a scale is not finite")
+    return float(value)
+
+
+def base_of(folder: Path, beneath: Path, fingerprint: str) -> Base:
+    """What the adapter in `folder` says of the model in `beneath`."""
+    place = beneath.resolve()
+    return Base(str(place), os.path.relpath(place, folder.resolve()), fingerprint)
+
+
+def find_base(adapter: Adapter, given: str | Path | None) -> Path:
+    """The folder of the model beneath an adapter: the given one, or where it was.
+
+    Raises ModelError where it is not there any more.
+    """
+    if given is not None:
+        return Path(given)
+    assert adapter.base is not None
+    places = [Path(adapter.base.folder), adapter.folder.resolve() / adapter.base.beside]
+    for place in places:
+        if (place / WEIGHTS).is_file():
+            return place
+    raise ModelError(
+        f"the adapter {adapter.folder} was trained on the model {adapter.base.folder}, which is "
+        f"not there any more; say where it is: --base FOLDER, or "
+        f"transduce.load({str(adapter.folder)!r}, base=FOLDER)"
+    )
+
+
+def check_base(adapter: Adapter, network: TrainableNetwork, where: str) -> None:
+    """Raise ModelError where an adapter does not belong to a network's weights.
+
+    PEFT's own files do not name these: names and shapes are compared, nothing else can be.
+    """
+    weights = weights_of(network)
+    places = adaptable(network)
+    for name, one in adapter.state.low_rank.items():
+        if name not in places:
+            raise ModelError(f"the adapter {adapter.folder} is for {name}, which {where} has not")
+        outputs, inputs = places[name].of(weights).shape
+        rank = one.A_RD.shape[0]
+        shapes: list[tuple[Tensor, tuple[int, ...]]]
+        shapes = [(one.A_RD, (rank, inputs)), (one.B_FR, (outputs, rank))]
+        shapes += [] if one.magnitude_F is None else [(one.magnitude_F, (outputs,))]
+        for tensor, shape in shapes:
+            if tuple(tensor.shape) != shape:
+                raise ModelError(
+                    f"the adapter {adapter.folder} does not fit {where}: {name} needs "
+                    f"{_shape(shape)}, the adapter has {_shape(tuple(tensor.shape))}"
+                )
+    for name, value in adapter.state.whole.items():
+        if name not in weights or weights[name].shape != value.shape:
+            raise ModelError(f"the adapter {adapter.folder} does not fit {where}: {name} differs")
+    if adapter.base is not None and fingerprint_of(weights) != adapter.base.fingerprint:
+        raise ModelError(
+            f"the adapter {adapter.folder} was trained on other weights than those of {where}: "
+            f"their fingerprints differ; give the model that it was trained on (it was "
+            f"{adapter.base.folder})"
+        )
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

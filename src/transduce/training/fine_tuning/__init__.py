@@ -1,0 +1,1 @@
+"""Fine-tuning: training that starts from a trained model, frozen parts, adapters."""
