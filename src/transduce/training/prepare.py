@@ -116,9 +116,9 @@ def prepare(
         print_line("Training pairs are streamed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
-        if recipe.model.ctc_weight and isinstance(train, AudioCorpus):
+        if recipe.model.ctc_weight and recipe.audio and isinstance(train, AudioCorpus):
             what = "with too few frames for their transcript in CTC: only attention learns them"
-            report.warnings += warning_of(train.too_fast(), what, [])
+            report.warnings += warning_of(train.too_fast(recipe.audio.subsampling), what, [])
         _print_corpus(print_line, "Training", train, report)
         mix = mix_of(data, train.numbers)
         for sentence in [] if mix is None else mix.sentences():

@@ -32,7 +32,6 @@ from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
 from transduce.errors import DataError
 from transduce.recipe import Audio, Corpus
-from transduce.recipe.audio import SUBSAMPLING
 
 FORMAT = 2  # format version: increase when the content of a cache file changes
 AT_ONCE = 32  # recordings in memory at a time while the file is written
@@ -88,9 +87,12 @@ class AudioCorpus(Encoded):
             row[: end - start] = self.source_ids[start:end]
         return padded, ends - starts
 
-    def too_fast(self) -> int:
-        """The number of sources with fewer encoder frames than CTC needs for their transcripts."""
-        states = np.maximum(self.lengths[0] // SUBSAMPLING, 1)
+    def too_fast(self, subsampling: int = 4) -> int:
+        """The number of sources with fewer encoder states than CTC needs for their transcripts.
+
+        subsampling: frames per encoder state.
+        """
+        states = np.maximum(self.lengths[0] // subsampling, 1)
         return int((np.diff(self.transcript_offsets) > states).sum())
 
 

@@ -1,0 +1,103 @@
+"""The shape of a Whisper model, and its recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transduce.errors import ModelError, RecipeError
+from transduce.recipe import Recipe, read_recipe
+from transduce.tasks.transduce import NO_DATA
+
+FRAMES_A_STATE = 2
+FRAMES_A_SECOND = 100
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a Whisper model."""
+
+    width: int
+    mel_bands: int
+    vocabulary: int
+    """Tokens that Whisper has; we have two more."""
+    encoder_layers: int
+    encoder_heads: int
+    encoder_feed_forward: int
+    encoder_positions: int
+    decoder_layers: int
+    decoder_heads: int
+    decoder_feed_forward: int
+    decoder_positions: int
+    tied: bool = True
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What Whisper's files say about decoding, in our ids."""
+
+    suppress: Sequence[int] = ()
+    suppress_first: Sequence[int] = ()
+    alignment_heads: Sequence[tuple[int, int]] = ()
+
+
+def recipe_of(shape: Shape, generation: Generation, name: str) -> Recipe:
+    """The recipe whose network has this shape. Raises ModelError where there is none."""
+    frames = shape.encoder_positions * FRAMES_A_STATE
+
+    def part(layers: int, heads: int, hidden: int, positions: int) -> dict[str, Any]:
+        return {
+            "kind": "transformer",
+            "layers": layers,
+            "heads": heads,
+            "feed_forward": hidden,
+            "activation": "gelu",
+            "positions": "learned",
+            "max_positions": positions,
+        }
+
+    values = {
+        "name": name,
+        "data": {
+            **NO_DATA,
+            "tokens": {"both": {"size": shape.vocabulary + 2}},
+            "max_length": frames,
+        },
+        "audio": {
+            "features": "whisper",
+            "mel_bands": shape.mel_bands,
+            "pad_to": frames / FRAMES_A_SECOND,
+            "spec_augment": None,
+            "prompt": {
+                "suppress": list(generation.suppress),
+                "suppress_first": list(generation.suppress_first),
+                "alignment_heads": [list(pair) for pair in generation.alignment_heads],
+            },
+        },
+        "model": {
+            "width": shape.width,
+            "dropout": 0.0,
+            "tie_embeddings": "target" if shape.tied else "none",
+            "encoder": part(
+                shape.encoder_layers,
+                shape.encoder_heads,
+                shape.encoder_feed_forward,
+                shape.encoder_positions,
+            ),
+            "decoder": {
+                "scale_embeddings": False,
+                **part(
+                    shape.decoder_layers,
+                    shape.decoder_heads,
+                    shape.decoder_feed_forward,
+                    shape.decoder_positions,
+                ),
+            },
+        },
+        "metrics": ["wer", "cer"],
+    }
+    try:
+        return read_recipe(values)
+    except RecipeError as error:
+        raise ModelError(f"this Whisper has a shape that we have no equal of: {error}") from None
