@@ -182,6 +182,8 @@ class SpeechEncoderDecoder(EncoderDecoder):
         super().__init__(front, encoder, decoder, head)  # type: ignore[arg-type]
         self.ctc = ctc
         self.ctc_weight = ctc_weight
+        self.unscored: tuple[int, int] | None = None
+        """Tokens from … to (not included) that are given, as a prompt is, and so not learned."""
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None) -> Memory:
         """The memory of a batch of waveforms; lengths_B is on the CPU."""
@@ -220,7 +222,11 @@ class SpeechEncoderDecoder(EncoderDecoder):
         """
         memory = self.encode(source_BS, lengths_B, tags_BG)
         features_BTD = self.decoder(target_BT[:, :-1], memory)
-        loss = self.head.loss(features_BTD, target_BT[:, 1:], smoothing, r_drop)
+        wanted_BT = target_BT[:, 1:]
+        if self.unscored is not None:
+            first, end = self.unscored
+            wanted_BT = wanted_BT.masked_fill((wanted_BT >= first) & (wanted_BT < end), PAD)
+        loss = self.head.loss(features_BTD, wanted_BT, smoothing, r_drop)
         if self.ctc is None:
             return loss
         if transcript_BT is None or transcript_lengths_B is None:

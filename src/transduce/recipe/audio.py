@@ -36,13 +36,24 @@ TokenId = Annotated[int, Field(ge=0)]
 class Prompt(Section):
     """Whisper's prompt: outputs begin with tokens for language, task and timestamps."""
 
+    language: str | None = Field(
+        None,
+        description="language of the recordings, such as en, where `run` is given none; null: "
+        "detected; training needs one",
+    )
+    task: Literal["transcribe", "translate"] = Field(
+        "transcribe", description="transcribe, or translate to English"
+    )
+    multilingual: bool = Field(
+        True, description="whether the prompt has language and task; false: English only"
+    )
     suppress: list[TokenId] = Field(
         [], description="tokens that are never chosen (ids of this model's vocabulary)"
     )
     suppress_first: list[TokenId] = Field(
         [], description="tokens that are not chosen as the first of an output"
     )
-    alignment_heads: list[tuple[TokenId, TokenId]] = Field(
+    alignment_heads: list[Annotated[list[TokenId], Field(min_length=2, max_length=2)]] = Field(
         [],
         description="cross-attention heads that give word timestamps, each as layer and head; "
         "empty: those of the upper half of the layers",

@@ -13,7 +13,7 @@ from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
-FORMATS: tuple[str, ...] = ("encoder_decoders",)
+FORMATS: tuple[str, ...] = ("whisper_huggingface", "whisper_ctranslate2", "encoder_decoders")
 
 
 class Format(Protocol):

@@ -12,6 +12,7 @@ from transduce.tasks.transduce import NO_DATA
 
 FRAMES_A_STATE = 2
 FRAMES_A_SECOND = 100
+ENGLISH = 51864  # tokens of the models for English alone; the others have more
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Generation:
     suppress: Sequence[int] = ()
     suppress_first: Sequence[int] = ()
     alignment_heads: Sequence[tuple[int, int]] = ()
+    multilingual: bool = True
 
 
 def recipe_of(shape: Shape, generation: Generation, name: str) -> Recipe:
@@ -70,6 +72,7 @@ def recipe_of(shape: Shape, generation: Generation, name: str) -> Recipe:
             "pad_to": frames / FRAMES_A_SECOND,
             "spec_augment": None,
             "prompt": {
+                "multilingual": generation.multilingual,
                 "suppress": list(generation.suppress),
                 "suppress_first": list(generation.suppress_first),
                 "alignment_heads": [list(pair) for pair in generation.alignment_heads],

@@ -105,9 +105,7 @@ def whisper_tokenizer(tokens: Tokens, order: list[int]) -> dict[str, Any]:
     parts["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [_template(name, 0) for name in around],
-        "pair": [
-            _template(name, 0) for name in around[:-1]
-        ]
+        "pair": [_template(name, 0) for name in around[:-1]]
         + [{"Sequence": {"id": "B", "type_id": 1}}, _template(END_NAME, 1)],
         "special_tokens": {
             name: {"id": name, "ids": [ids[name]], "tokens": [name]}

@@ -54,7 +54,10 @@ def from_huggingface(get: Get, shape: Shape, order: Sequence[int]) -> Weights:
             name = ATTENTIONS[attention][0]
             parts = [get(f"{theirs}.{name}.{one}_proj.weight", D, D) for one in "qkv"]
             query, value = (get(f"{theirs}.{name}.{one}_proj.bias", D) for one in "qv")
-            into, out_of = f"{block}.{attention}.in_projection", f"{block}.{attention}.out_projection"
+            into, out_of = (
+                f"{block}.{attention}.in_projection",
+                f"{block}.{attention}.out_projection",
+            )
             found[f"{into}.weight"] = torch.cat(parts)
             found[f"{into}.bias"] = torch.cat((query, torch.zeros_like(query), value))
             found[f"{out_of}.weight"] = get(f"{theirs}.{name}.out_proj.weight", D, D)
@@ -91,7 +94,10 @@ def to_huggingface(weights: Weights, shape: Shape, order: Sequence[int]) -> Weig
         block, theirs = f"{side}.blocks.{number}", f"model.{side}.layers.{number}"
         for attention in attentions:
             name = ATTENTIONS[attention][0]
-            into, out_of = f"{block}.{attention}.in_projection", f"{block}.{attention}.out_projection"
+            into, out_of = (
+                f"{block}.{attention}.in_projection",
+                f"{block}.{attention}.out_projection",
+            )
             for one, weight, bias in zip(
                 "qkv",
                 weights[f"{into}.weight"].chunk(3),
@@ -151,11 +157,11 @@ def to_ctranslate2(weights: Weights, shape: Shape, order: Sequence[int]) -> Weig
     for side in ("encoder", "decoder"):
         found[f"{side}/layer_norm/gamma"] = weights[f"{side}.norm.weight"]
         found[f"{side}/layer_norm/beta"] = weights[f"{side}.norm.bias"]
-    for product, theirs, _, _ in _products(shape):
+    for product, parts, _, _ in _products(shape):
         for end in ("weight", "bias"):
-            sizes = [count for _, count in theirs]
-            parts = weights[f"{product}.{end}"].split(sizes)
-            for (name, _), part in zip(theirs, parts, strict=True):
+            sizes = [count for _, count in parts]
+            split = torch.split(weights[f"{product}.{end}"], sizes)
+            for (name, _), part in zip(parts, split, strict=True):
                 found[f"{name}/{end}"] = part
     for norm, name in _norms(shape):
         found[f"{name}/gamma"] = weights[f"{norm}.weight"]
@@ -222,5 +228,8 @@ def _norms(shape: Shape) -> Iterator[tuple[str, str]]:
     for side, number, attentions, _ in layers_of(shape):
         block, layer = f"{side}.blocks.{number}", f"{side}/layer_{number}"
         for attention in attentions:
-            yield f"{block}.{attention}_residual.norm", f"{layer}/{ATTENTIONS[attention][1]}/layer_norm"
+            yield (
+                f"{block}.{attention}_residual.norm",
+                f"{layer}/{ATTENTIONS[attention][1]}/layer_norm",
+            )
         yield f"{block}.feed_forward_residual.norm", f"{layer}/ffn/layer_norm"
