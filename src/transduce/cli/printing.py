@@ -93,8 +93,8 @@ def print_recordings(
     written: dict[Path, str] = {}
     if isinstance(model, SpeechModel):
         settings = {"times": kind != "text", **settings}
-    unlike = isinstance(model, SpeechModel) and not isinstance(model, WhisperModel)
-    if kind != "text" and unlike and not model.has_same_ctc:
+    prompted = isinstance(model, WhisperModel)
+    if kind != "text" and isinstance(model, SpeechModel) and not (prompted or model.has_same_ctc):
         by_attention = (
             "word timestamps come from attention, and are left out where attention is not "
             "monotonic; a model with CTC on its output tokens (model.ctc_weight and "

@@ -98,6 +98,7 @@ def recipe_of(shape: Shape, generation: Generation, name: str) -> Recipe:
                 ),
             },
         },
+        "decode": {"patience": 1.0},
         "metrics": ["wer", "cer"],
     }
     try:

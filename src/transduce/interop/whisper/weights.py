@@ -132,13 +132,13 @@ def from_ctranslate2(get: Get, shape: Shape, order: Sequence[int]) -> Weights:
         None if shape.tied else get("decoder/projection/weight", shape.vocabulary, D),
         order,
     )
-    for ours, theirs, rows, columns in _products(shape):
-        for end, size in (("weight", (rows, columns)), ("bias", (rows,))):
-            parts = [get(f"{name}/{end}", count, *size[1:]) for name, count in theirs]
-            found[f"{ours}.{end}"] = torch.cat(parts)
-    for ours, theirs in _norms(shape):
-        found[f"{ours}.weight"] = get(f"{theirs}/gamma", D)
-        found[f"{ours}.bias"] = get(f"{theirs}/beta", D)
+    for product, pieces, columns in _products(shape):
+        for end, size in (("weight", (columns,)), ("bias", ())):
+            parts = [get(f"{name}/{end}", count, *size) for name, count in pieces]
+            found[f"{product}.{end}"] = torch.cat(parts)
+    for norm, name in _norms(shape):
+        found[f"{norm}.weight"] = get(f"{name}/gamma", D)
+        found[f"{norm}.bias"] = get(f"{name}/beta", D)
     return found
 
 
@@ -157,7 +157,7 @@ def to_ctranslate2(weights: Weights, shape: Shape, order: Sequence[int]) -> Weig
     for side in ("encoder", "decoder"):
         found[f"{side}/layer_norm/gamma"] = weights[f"{side}.norm.weight"]
         found[f"{side}/layer_norm/beta"] = weights[f"{side}.norm.bias"]
-    for product, parts, _, _ in _products(shape):
+    for product, parts, _ in _products(shape):
         for end in ("weight", "bias"):
             sizes = [count for _, count in parts]
             split = torch.split(weights[f"{product}.{end}"], sizes)
@@ -207,8 +207,8 @@ def in_their_order(ours_VD: Tensor, order: Sequence[int]) -> Tensor:
     return theirs_VD
 
 
-def _products(shape: Shape) -> Iterator[tuple[str, list[tuple[str, int]], int, int]]:
-    """Each linear layer: our name, CTranslate2's names with their rows, all rows, columns."""
+def _products(shape: Shape) -> Iterator[tuple[str, list[tuple[str, int]], int]]:
+    """Each linear layer: our name, CTranslate2's names with their rows, columns."""
     D = shape.width
     for side, number, attentions, hidden in layers_of(shape):
         block, layer = f"{side}.blocks.{number}", f"{side}/layer_{number}"
@@ -217,11 +217,11 @@ def _products(shape: Shape) -> Iterator[tuple[str, list[tuple[str, int]], int, i
             parts = [(f"{theirs}/linear_0", 3 * D)]
             if attention == "cross_attention":  # queries come from elsewhere than keys and values
                 parts = [(f"{theirs}/linear_0", D), (f"{theirs}/linear_1", 2 * D)]
-            yield f"{into}.in_projection", parts, 3 * D, D
-            yield f"{into}.out_projection", [(f"{theirs}/linear_{len(parts)}", D)], D, D
+            yield f"{into}.in_projection", parts, D
+            yield f"{into}.out_projection", [(f"{theirs}/linear_{len(parts)}", D)], D
         for ours, rows, columns in (("expand", hidden, D), ("contract", D, hidden)):
             name = f"{layer}/ffn/{FEED_FORWARD[ours][1]}"
-            yield f"{block}.feed_forward.{ours}", [(name, rows)], rows, columns
+            yield f"{block}.feed_forward.{ours}", [(name, rows)], columns
 
 
 def _norms(shape: Shape) -> Iterator[tuple[str, str]]:
