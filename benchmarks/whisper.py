@@ -122,14 +122,20 @@ def wer(asked: argparse.Namespace, files: list[tuple[Path, str]]) -> dict[str, A
     for name in SYSTEMS:
         texts = [normalize(row[name]["text"]) for row in rows]
         found = jiwer.process_words([references[n] for n in scored], [texts[n] for n in scored])
+        # Numbers may be cut into words in several ways: "1127" and "11 27".
+        joined = [text.replace(" ", "") for text in texts]
+        wanted = [text.replace(" ", "") for text in references]
+        letters = jiwer.cer([wanted[n] for n in scored], [joined[n] for n in scored])
         values[name] = {
+            "cer_without_spaces": round(100 * letters, 2),
             "wer": round(100 * found.wer, 2),
             "errors": found.substitutions + found.deletions + found.insertions,
             "words": found.substitutions + found.deletions + found.hits,
         }
         print(
             f"{name:15} WER {values[name]['wer']:6.2f}  ({values[name]['errors']} errors in "
-            f"{values[name]['words']} words)"
+            f"{values[name]['words']} words; CER without spaces "
+            f"{values[name]['cer_without_spaces']:.2f})"
         )
     same = sum(row[SYSTEMS[0]]["text"] == row[SYSTEMS[1]]["text"] for row in rows)
     values["equal_outputs"] = same

@@ -91,19 +91,19 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
             if "norm" in name and name.endswith("weight"):
                 parameter.add_(1.0)
     told = model.generation_config
-    values: dict[str, Any] = dict(
-        is_multilingual=True,
-        lang_to_id={f"<|{code}|>": named[f"<|{code}|>"] for code in LANGUAGES},
-        task_to_id={task: named[f"<|{task}|>"] for task in ("transcribe", "translate")},
-        no_timestamps_token_id=named["<|notimestamps|>"],
-        prev_sot_token_id=named["<|startofprev|>"],
-        suppress_tokens=[5, 9, *(named[name] for name in SPECIAL[1:-1])],
-        begin_suppress_tokens=[3, named["<|endoftext|>"]],
-        alignment_heads=[[1, 0], [2, 3]],
-        max_initial_timestamp_index=50,
-        max_length=24,
-        forced_decoder_ids=None,
-    )
+    values: dict[str, Any] = {
+        "is_multilingual": True,
+        "lang_to_id": {f"<|{code}|>": named[f"<|{code}|>"] for code in LANGUAGES},
+        "task_to_id": {task: named[f"<|{task}|>"] for task in ("transcribe", "translate")},
+        "no_timestamps_token_id": named["<|notimestamps|>"],
+        "prev_sot_token_id": named["<|startofprev|>"],
+        "suppress_tokens": [5, 9, *(named[name] for name in SPECIAL[1:-1])],
+        "begin_suppress_tokens": [3, named["<|endoftext|>"]],
+        "alignment_heads": [[1, 0], [2, 3]],
+        "max_initial_timestamp_index": 50,
+        "max_length": 24,
+        "forced_decoder_ids": None,
+    }
     for name, value in values.items():
         setattr(told, name, value)
     model.save_pretrained(folder)
@@ -129,3 +129,34 @@ def noises(count: int, seed: int = 4, longest: float = SECONDS) -> list[np.ndarr
         wave = loud * (tone + 0.3 * draw.standard_normal(length))
         found.append(np.clip(wave * 20_000, -32768, 32767).astype(np.int16))
     return found
+
+
+def our_model(seed: int = 2, **prompt: Any) -> Any:
+    """The same shape with random weights, as an import makes it, without transformers."""
+    from transduce.interop.whisper.shape import Generation, Shape, recipe_of
+    from transduce.interop.whisper.tokens import our_tokens
+    from transduce.tasks.transduce import create
+
+    parts = tokenizer_json()
+    size = max(ids(parts).values()) + 1
+    shape = Shape(32, 80, size, 2, 2, 48, POSITIONS, 3, 4, 64, 40)
+    tokens, _ = our_tokens(parts, size)
+    specials = list(range(274, 274 + len(SPECIAL) - 2 - 1))
+    generation = Generation([9, 13, *specials], [3, 7], [(1, 0), (2, 3)])
+    recipe = recipe_of(shape, generation, "whisper-tiny")
+    assert recipe.audio is not None
+    assert recipe.audio.prompt is not None
+    told = recipe.audio.prompt.model_copy(update=prompt)
+    recipe = recipe.model_copy(update={"audio": recipe.audio.model_copy(update={"prompt": told})})
+    torch.manual_seed(seed)
+    model = create(recipe, tokens, tokens)
+    model.network.eval()
+    with torch.no_grad():
+        for name, parameter in model.network.named_parameters():
+            wide = {"embedding.table": 0.5, "decoder.embedding.positions": 1.5}
+            parameter.normal_(std=next((w for one, w in wide.items() if one in name), 0.25))
+            if "norm" in name and name.endswith("weight"):
+                parameter.add_(1.0)
+        model.network.head.bias.zero_()
+        model.network.head.bias[:2] = -100.0
+    return model

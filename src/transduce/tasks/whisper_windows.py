@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -165,7 +166,7 @@ class Windows:
         if heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
             found, done = [], seconds
         offset = one.start + one.done / self.rate
-        shown = self._shown(one, output, found, offset)
+        shown = self._shown(one, output, found, (offset, done))
         if self.observer is not None and not one.recording.whole and shown.text:
             text = " " * any(before.text for before in one.recording.outputs) + shown.text
             if one.number in self.observer.watched:
@@ -176,9 +177,15 @@ class Windows:
         one.done += round(max(done, SHORTEST) * self.rate)
 
     def _shown(
-        self, one: Progress, output: Output, found: Sequence[Segment], offset: float
+        self,
+        one: Progress,
+        output: Output,
+        found: Sequence[Segment],
+        place: tuple[float, float],
     ) -> Output:
+        """place: where the window begins in its file, and how many seconds of it are done."""
         model = self.model
+        offset, done = place
         ids = [number for segment in found for number in segment.ids]
         confidence = geometric_mean(output.log_probability, len(output.ids) + 1)
         if not output.ids and not output.text and output.score == float("-inf"):
@@ -192,8 +199,15 @@ class Windows:
             )
             for segment in found
         ]
+        attention = output.attention
+        if attention is not None:  # rows of what is shown, and END
+            places = [
+                n for n, one_id in enumerate(output.ids) if model.prompt_tokens.text([one_id])
+            ]
+            attention = attention[:, :, [*places[: len(ids)], attention.shape[2] - 1]]
         shown = replace(
             output,
+            attention=attention,
             text=model.target_tokens.decode(ids).strip(),
             tokens=model.target_tokens.pieces([*ids, END]),
             ids=ids,
@@ -204,16 +218,17 @@ class Windows:
         )
         if not self.times or not ids:
             return shown
-        timed = self._times(one, ids)
+        timed = self._times(one, ids, done)
         probabilities = [geometric_mean(value, 1) for value in timed.log_probabilities]
         words = list(self._words(one, ids, timed, offset))
         return replace(shown, words=words, probabilities=probabilities)
 
-    def _times(self, one: Progress, ids: list[int]) -> TokenTimes:
+    def _times(self, one: Progress, ids: list[int], done: float) -> TokenTimes:
+        """When tokens are said; the text is of the part that is done."""
         model, wave = self.model, self._window(one)
         memory = model.memory_of(wave)
         way = replace(self.way, language=one.language, timestamps=False)
-        states = -(-len(wave) // (self.rate // STATES_A_SECOND))
+        states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
         heads = model.prompt_settings.alignment_heads
         return token_times(model.network, memory, states, model._tokens_of(way), ids, heads)
 

@@ -30,6 +30,7 @@ from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Recipe
+from transduce.recipe.max_positions import max_length_of
 from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment
@@ -105,7 +106,8 @@ def prepare(
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
         if recipe.audio is not None:
             cache_folder = default_cache_folder()
-            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder)
+            room = max_length_of(recipe.model.decoder)
+            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, room)
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream

@@ -7,6 +7,7 @@ over time and averaged; a path that moves along tokens and time has the largest 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ def token_times(
     layers = len(network.decoder.blocks)  # type: ignore[arg-type]
     chosen = heads or [(layer, -1) for layer in range(layers // 2, layers)]
     device = memory.states_BSD.device
+    memory = replace(memory, states_BSD=memory.states_BSD.to(network.head.bias.dtype))
     target_1T = torch.tensor([[*prompt, *ids]], device=device)
     names = sorted({CROSS.format(layer) for layer, _ in chosen})
     with Lens(network, *names) as lens:

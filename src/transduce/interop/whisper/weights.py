@@ -17,7 +17,9 @@ Weights = dict[str, Tensor]
 Get = Callable[..., Tensor]
 """A tensor by its name; Raises ModelError where it is missing or of another shape."""
 
-NEVER = -1e9  # the bias of tokens that Whisper does not have: probability 0
+# The bias of tokens that Whisper does not have. Their probability is 0 in float32; a lower bias
+# would weigh in label smoothing.
+NEVER = -100.0
 
 # Ours, Hugging Face's and CTranslate2's names of what a layer has.
 ATTENTIONS = {

@@ -8,6 +8,7 @@ Radford et al. 2022, https://arxiv.org/abs/2212.04356.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,14 @@ WINDOW = 400  # samples of a frame
 HOP = 160
 LEAST = 1e-10  # of an energy, before the logarithm
 RANGE = 8.0  # powers of ten below the loudest value of a recording
+
+
+class Tables(NamedTuple):
+    window_A: Tensor
+    filters_CM: Tensor
+
+    def to(self, device: torch.device) -> Tables:
+        return Tables(*(table.to(device, non_blocking=True) for table in self))
 
 
 class WhisperMel(nn.Module):
@@ -30,16 +39,17 @@ class WhisperMel(nn.Module):
     length, and beyond its end there is silence.
     """
 
-    window_A: Tensor
-    filters_CM: Tensor
-
     def __init__(self, bands: int = 80, pad_to: float | None = 30.0, rate: int = 16_000) -> None:
         super().__init__()
         self.rate, self.bands = rate, bands
         self.frame, self.hop = WINDOW, HOP
         self.samples = None if pad_to is None else round(pad_to * rate)
-        self.register_buffer("window_A", torch.hann_window(WINDOW), persistent=False)
-        self.register_buffer("filters_CM", slaney_filters(rate, WINDOW, bands), persistent=False)
+        # No buffers: they stay in float32, whatever the network is converted to.
+        self._tables = Tables(torch.hann_window(WINDOW), slaney_filters(rate, WINDOW, bands))
+
+    @property
+    def window_A(self) -> Tensor:
+        return self._tables.window_A
 
     def count_frames(self, lengths_B: Tensor) -> Tensor:
         """The number of frames of waveforms of these lengths, in samples."""
@@ -59,7 +69,8 @@ class WhisperMel(nn.Module):
         frames_B = self.count_frames(lengths_B)
         half = WINDOW // 2
         with torch.autocast(samples_BW.device.type, enabled=False):
-            samples_BW = samples_BW.to(self.window_A.dtype)
+            tables = self._tables.to(samples_BW.device)
+            samples_BW = samples_BW.float()
             real_BW = torch.arange(W, device=samples_BW.device) < lengths_B[:, None]
             samples_BW = samples_BW.masked_fill(~real_BW, 0.0)
             if self.samples is None:
@@ -71,11 +82,11 @@ class WhisperMel(nn.Module):
                 samples_BW = F.pad(samples_BW[:, : self.samples], (0, max(0, self.samples - W)))
                 padded_BW = F.pad(samples_BW, (half, half), mode="reflect")
             spectrum_BCT = torch.stft(
-                padded_BW, WINDOW, HOP, window=self.window_A, center=False, return_complex=True
+                padded_BW, WINDOW, HOP, window=tables.window_A, center=False, return_complex=True
             )
             longest = self.count_frames(torch.tensor(W))
             power_BTC = spectrum_BCT.abs().square().mT[:, : int(longest)]
-            log_BTM = (power_BTC @ self.filters_CM).clamp(min=LEAST).log10()
+            log_BTM = (power_BTC @ tables.filters_CM).clamp(min=LEAST).log10()
         beyond_BT1 = (torch.arange(log_BTM.shape[1], device=log_BTM.device) >= frames_B[:, None])[
             ..., None
         ]
@@ -103,7 +114,7 @@ class WhisperConvolutions(nn.Module):
     def forward(self, mel_BTM: Tensor, frames_B: Tensor) -> tuple[Tensor, Tensor]:
         """Features [B, T, M] to vectors [B, S, D] and lengths_B."""
         T = mel_BTM.shape[1]
-        x_BDT = F.gelu(self.first(mel_BTM.mT.to(self.first.weight.dtype)))
+        x_BDT = F.gelu(self.first(mel_BTM.mT))
         # What the second sees beyond a row's end is zero, as it is at the end of a batch.
         beyond_BT = torch.arange(T, device=x_BDT.device) >= frames_B[:, None]
         x_BDT = x_BDT.masked_fill(beyond_BT[:, None], 0.0)
