@@ -106,6 +106,7 @@ def huggingface_folder(folder: Path, seed: int = 1, bands: int = 80) -> Any:
     }
     for name, value in values.items():
         setattr(told, name, value)
+    told._from_model_config = False  # else it would be made anew of config.json
     model.save_pretrained(folder)
     told.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(parts), "utf-8")

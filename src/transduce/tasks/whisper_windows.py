@@ -220,7 +220,7 @@ class Windows:
             return shown
         timed = self._times(one, ids, done)
         probabilities = [geometric_mean(value, 1) for value in timed.log_probabilities]
-        words = list(self._words(one, ids, timed, offset))
+        words = list(self._words(one, ids, timed, found, offset))
         return replace(shown, words=words, probabilities=probabilities)
 
     def _times(self, one: Progress, ids: list[int], done: float) -> TokenTimes:
@@ -233,13 +233,23 @@ class Windows:
         return token_times(model.network, memory, states, model._tokens_of(way), ids, heads)
 
     def _words(
-        self, one: Progress, ids: list[int], timed: TokenTimes, offset: float
+        self,
+        one: Progress,
+        ids: list[int],
+        timed: TokenTimes,
+        found: Sequence[Segment],
+        offset: float,
     ) -> Iterator[TimedWord]:
+        """Each word, within the times of its segment."""
+        own = [segment for segment in found for _ in segment.ids]
         for start, end in word_spans(self.model.target_tokens, ids, one.language):
+            first, last = own[start].start, own[start].end
+            begins = min(max(timed.starts[start] / STATES_A_SECOND, first), last)
+            ends = min(max(timed.starts[end] / STATES_A_SECOND, begins), last)
             yield TimedWord(
                 self.model.target_tokens.decode(ids[start:end]).strip(),
-                offset + timed.starts[start] / STATES_A_SECOND,
-                offset + timed.starts[end] / STATES_A_SECOND,
+                offset + begins,
+                offset + ends,
                 geometric_mean(sum(timed.log_probabilities[start:end]), end - start),
             )
 

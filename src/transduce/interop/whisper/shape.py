@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transduce.errors import ModelError, RecipeError
-from transduce.recipe import Recipe, read_recipe
+from transduce.recipe import Recipe, TransformerDecoder, TransformerEncoder, read_recipe
 from transduce.tasks.transduce import NO_DATA
 
 FRAMES_A_STATE = 2
@@ -105,3 +105,55 @@ def recipe_of(shape: Shape, generation: Generation, name: str) -> Recipe:
         return read_recipe(values)
     except RecipeError as error:
         raise ModelError(f"this Whisper has a shape that we have no equal of: {error}") from None
+
+
+def shape_of(recipe: Recipe, vocabulary: int) -> Shape:
+    """The shape of a recipe's network. Raises ModelError where it is not Whisper's."""
+    audio, model = recipe.audio, recipe.model
+    encoder, decoder = model.encoder, model.decoder
+    if (
+        audio is None
+        or audio.prompt is None
+        or audio.pad_to is None
+        or not isinstance(encoder, TransformerEncoder)
+        or not isinstance(decoder, TransformerDecoder)
+    ):
+        raise ModelError(
+            "only a speech model of Whisper's shape is exported: audio.features: whisper with "
+            "pad_to and prompt, Transformer encoder and decoder"
+        )
+    for name, part in (("encoder", encoder), ("decoder", decoder)):
+        for key, wanted in FIXED.items():
+            if getattr(part, key) != wanted:
+                raise ModelError(
+                    f"model.{name}.{key} is {getattr(part, key)}, in Whisper it is {wanted}: this "
+                    f"model cannot be exported"
+                )
+        if part.is_pruned:
+            raise ModelError(f"heads of the {name} were pruned, which Whisper's formats cannot say")
+    if decoder.scale_embeddings:
+        raise ModelError("model.decoder.scale_embeddings is true, in Whisper it is false")
+    return Shape(
+        width=model.width,
+        mel_bands=audio.mel_bands,
+        vocabulary=vocabulary,
+        encoder_layers=encoder.layers,
+        encoder_heads=encoder.heads,
+        encoder_feed_forward=encoder.feed_forward,
+        encoder_positions=encoder.max_positions,
+        decoder_layers=decoder.layers,
+        decoder_heads=decoder.heads,
+        decoder_feed_forward=decoder.feed_forward,
+        decoder_positions=decoder.max_positions,
+        tied=model.tie_embeddings == "target",
+    )
+
+
+FIXED = {
+    "activation": "gelu",
+    "norm": "layer",
+    "norm_position": "pre",
+    "positions": "learned",
+    "combine": "add",
+    "norm_embeddings": False,
+}
