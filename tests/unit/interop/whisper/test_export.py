@@ -76,7 +76,9 @@ def test_a_model_of_ours_is_used_by_ctranslate2(tmp_path: Path) -> None:
         segment = AudioSegment.of("wave", wave)
         (output,) = model.decode_windows([segment], beam=1, max_length=20)
     order = original_order(named["<|startoftranscript|>"], named["<|endoftext|>"], len(named) + 270)
-    assert found.sequences_ids[0][:10] == [order[number - 2] for number in output.ids[:10]]
+    theirs = found.sequences_ids[0]
+    assert len(theirs) > 4
+    assert theirs == [order[number - 2] for number in output.ids[: len(theirs)]]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])
