@@ -26,9 +26,10 @@ SCRATCH = [
     "audio={features: whisper, mel_bands: 24, spec_augment: null}",
     "model.encoder={kind: transformer, layers: 1, heads: 2, feed_forward: 64, activation: gelu}",
     "model.decoder.activation=gelu",
-    "train.steps=60",
-    "train.warmup=10",
-    "validation={every: 60, limit: 4, metric: loss}",
+    "train.steps=25",
+    "train.warmup=5",
+    "train.log_every=5",
+    "validation={every: 25, limit: 2, metric: loss}",
 ]
 
 
@@ -36,12 +37,12 @@ def test_whisper_features_are_trained_from_scratch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_in(tmp_path / "cache")))
-    write_tones(tmp_path, {"train": 60, "valid": 6, "test": 2})
+    write_tones(tmp_path, {"train": 40, "valid": 3, "test": 2})
     recipe = load_recipe(tmp_path / "tones.yaml", SCRATCH)
     train(recipe, tmp_path / "run")
     log = read_log(tmp_path / "run" / "log.jsonl")
     losses = [row["loss"] for row in log if "lr" in row]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     model = load(tmp_path / "run")
     assert isinstance(model, SpeechTransducer)
     (output,) = model.run([next((tmp_path / "sounds").iterdir())], times=True)

