@@ -48,7 +48,7 @@ def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransduc
     place, wanted = 0, []
     while len(LONG) - place > 0.1 * RATE:
         window = AudioSegment.of("window", LONG[place : place + size])
-        with model._caching(), model.prompted(tokens.prompt("de", "transcribe", True)):
+        with model.caching(), model.prompted(tokens.prompt("de", "transcribe", True)):
             (found,) = model.decode_windows([window], beam=2)
         ids = found.ids
         is_time = [tokens.is_time(number) for number in ids]
@@ -113,7 +113,7 @@ def test_suppressed_tokens_never_come(model: WhisperTransducer) -> None:
     settings, tokens = model.prompt_settings, model.prompt_tokens
     for timestamps in (False, True):
         segments = [AudioSegment.of(f"{n}", wave) for n, wave in enumerate(WAVES)]
-        with model._caching(), model.prompted(tokens.prompt("en", "transcribe", timestamps)):
+        with model.caching(), model.prompted(tokens.prompt("en", "transcribe", timestamps)):
             outputs = model.decode_windows(segments, sample=True, seed=3)
         for output in outputs:
             assert not set(output.ids) & {*settings.suppress, tokens.no_timestamps}
@@ -145,7 +145,7 @@ def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:
     outputs = run(model, WAVES, timestamps=False, max_length=12, **asked)
     prompt = model.prompt_tokens.prompt("de", "transcribe", False)
     for wave, output in zip(WAVES, outputs, strict=True):
-        with model._caching(), model.prompted(prompt):
+        with model.caching(), model.prompted(prompt):
             (whole,) = model.decode_windows([AudioSegment.of("a", wave)], beam=1, max_length=12)
             (values,) = model._log_probabilities([wave], [whole.ids])
         assert sum(values) == pytest.approx(whole.log_probability, abs=1e-3)

@@ -78,7 +78,7 @@ def test_greedy_output_is_that_of_transformers(both: Both, timestamps: bool) -> 
     ours = both.ours
     segments = [AudioSegment.of(f"wave {n}", wave) for n, wave in enumerate(WAVES)]
     prompt = ours.prompt_tokens.prompt("de", "translate", timestamps)
-    with ours._caching(), ours.prompted(prompt):
+    with ours.caching(), ours.prompted(prompt):
         outputs = ours.decode_windows(segments, beam=1, max_length=19)
     for output, features in zip(outputs, both.features, strict=True):
         wanted = both.theirs.generate(

@@ -72,7 +72,7 @@ def test_a_model_of_ours_is_used_by_ctranslate2(tmp_path: Path) -> None:
     prompt = [named[f"<|{name}|>"] for name in names]
     (found,) = whisper.generate(features, [prompt], beam_size=1, max_length=len(prompt) + 10)
     begins = model.prompt_tokens.prompt("de", "transcribe", False)
-    with model._caching(), model.prompted(begins):
+    with model.caching(), model.prompted(begins):
         segment = AudioSegment.of("wave", wave)
         (output,) = model.decode_windows([segment], beam=1, max_length=20)
     order = original_order(named["<|startoftranscript|>"], named["<|endoftext|>"], len(named) + 270)

@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import torch
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.audio.segment import parse_place, place_of
-from transduce.data.tokens.tokenizer import END
+from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
 from transduce.decoding.whisper.segments import Segment, split_at_times
 from transduce.decoding.whisper.steps import Heard
 from transduce.decoding.whisper.word_times import TokenTimes, token_times, word_spans
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.recipe.audio import Audio, Prompt
 from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
+from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
-
-if TYPE_CHECKING:
-    from transduce.tasks.whisper import WhisperModel
 
 AT_ONCE = {"cpu": 8}  # windows that are decoded together; on other devices MANY
 MANY = 64
@@ -61,12 +66,48 @@ class Progress:
     language_probability: float | None = None
 
 
+class Model(Protocol):
+    """What is needed of a WhisperModel here."""
+
+    network: SpeechEncoderDecoder
+    target_tokens: Tokens
+
+    @property
+    def audio(self) -> Audio: ...
+
+    @property
+    def longest(self) -> float: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def prompt_tokens(self) -> PromptTokens: ...
+
+    @property
+    def prompt_settings(self) -> Prompt: ...
+
+    def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]: ...
+
+    def prompted(
+        self, prompt: tuple[int, ...], *others: GenerativeModel
+    ) -> AbstractContextManager[None]: ...
+
+    def caching(self) -> AbstractContextManager[object]: ...
+
+    def listen(self, waves: Sequence[Wave]) -> list[Heard]: ...
+
+    def memory_of(self, wave: Wave) -> Memory: ...
+
+    def decode_windows(self, segments: Sequence[str], **asked: Any) -> list[Output]: ...
+
+
 class Windows:
     """Transcribes recordings in rounds: one window of each, several at a time."""
 
     def __init__(
         self,
-        model: WhisperModel,
+        model: Model,
         way: Way,
         times: bool,
         previous_text: bool,
@@ -86,7 +127,7 @@ class Windows:
         at_once = AT_ONCE.get(self.model.device.type, MANY)
         while waiting:
             for start in range(0, len(waiting), at_once):
-                with self.model._caching():
+                with self.model.caching():
                     self._round(waiting[start : start + at_once])
             gone = set() if self.observer is None else set(self.observer.cancelled())
             waiting = [one for one in waiting if self._has_more(one) and one.number not in gone]
@@ -133,7 +174,7 @@ class Windows:
         found: dict[tuple[int, ...], list[int]] = {}
         for place, one in enumerate(some):
             way = replace(self.way, language=one.language)
-            prompt = self.model._tokens_of(way, one.before[-PREVIOUS:])
+            prompt = self.model.prompt_of(way, one.before[-PREVIOUS:])
             found.setdefault(prompt, []).append(place)
         yield from found.items()
 
@@ -230,7 +271,7 @@ class Windows:
         way = replace(self.way, language=one.language, timestamps=False)
         states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
         heads = model.prompt_settings.alignment_heads
-        return token_times(model.network, memory, states, model._tokens_of(way), ids, heads)
+        return token_times(model.network, memory, states, model.prompt_of(way), ids, heads)
 
     def _words(
         self,

@@ -37,7 +37,7 @@ from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import RunObserver
 from transduce.tasks.speech import SpeechModel
-from transduce.tasks.whisper_windows import Progress, Way, Windows
+from transduce.tasks.whisper.windows import Progress, Way, Windows
 
 NO_TAGS = "Whisper has no tags: give language and task instead"
 
@@ -153,11 +153,11 @@ class WhisperModel(SpeechModel):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         found: dict[int, Score] = {}
         before = [len(lens) for lens in self._lenses]
-        with self._caching():
+        with self.caching():
             languages = self._languages(recordings, way)
             for own in dict.fromkeys(languages):
                 places = [n for n, one in enumerate(languages) if one == own]
-                with self.prompted(self._tokens_of(replace(way, language=own))):
+                with self.prompted(self.prompt_of(replace(way, language=own))):
                     scores = super(SpeechModel, self).score(
                         [recordings[n].source for n in places], [texts[n] for n in places], **asked
                     )
@@ -180,10 +180,10 @@ class WhisperModel(SpeechModel):
         """Stream the output of one source of at most 30 s as it is generated."""
         way = self._way(language, task, timestamps=False)
         recordings = self._whole(self.split_recordings([source], rate, tags))
-        with self._caching():
+        with self.caching():
             (found,) = self._languages(recordings, way)
             with self.prompted(
-                self._tokens_of(replace(way, language=found)), *settings.get("ensemble", ())
+                self.prompt_of(replace(way, language=found)), *settings.get("ensemble", ())
             ):
                 yield from super(SpeechModel, self).stream(recordings[0].source, **settings)
 
@@ -195,7 +195,7 @@ class WhisperModel(SpeechModel):
         for recording in recordings:
             if recording.error:
                 raise DataError(recording.error)
-        with self._caching():
+        with self.caching():
             return [heard.languages for heard in self._heard(recordings)]
 
     # ------------------------------------------------------------------------ the prompt
@@ -214,7 +214,7 @@ class WhisperModel(SpeechModel):
                 model._prompt = prompt_before
 
     @contextmanager
-    def _caching(self) -> Iterator[EncoderCache]:
+    def caching(self) -> Iterator[EncoderCache]:
         """Within, each recording is encoded once."""
         with inference(self):
             self._check_packed()
@@ -234,7 +234,7 @@ class WhisperModel(SpeechModel):
         self.prompt_tokens.check_language(way.language)
         return way
 
-    def _tokens_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]:
+    def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]:
         return self.prompt_tokens.prompt(way.language, way.task, way.timestamps, previous)
 
     def _language_of(self, tags: Sequence[str], language: str | None) -> str | None:
