@@ -163,7 +163,8 @@ def test_no_private_name_of_torch_is_used_outside_of_its_module() -> None:
         for path in FILES
         if path.name != "torch_private.py"
         for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
-        if private.search(line)
+        # Names in quotes are those that files have, of pickles that are only read.
+        if private.search(re.sub(r'"torch\.[^"]*"', "", line))
     ]
     assert found == [], "torch may change these: put a function into nn/torch_private.py"
 

@@ -87,12 +87,14 @@ def print_recordings(
     from transduce.decoding.speech.subtitles import ENDINGS
     from transduce.storage import check_free
     from transduce.tasks import SpeechModel
+    from transduce.tasks.whisper import WhisperModel
 
     failed, number = 0, 0
     written: dict[Path, str] = {}
     if isinstance(model, SpeechModel):
         settings = {"times": kind != "text", **settings}
-    if kind != "text" and isinstance(model, SpeechModel) and not model.has_same_ctc:
+    prompted = isinstance(model, WhisperModel)
+    if kind != "text" and isinstance(model, SpeechModel) and not (prompted or model.has_same_ctc):
         by_attention = (
             "word timestamps come from attention, and are left out where attention is not "
             "monotonic; a model with CTC on its output tokens (model.ctc_weight and "
@@ -113,6 +115,9 @@ def print_recordings(
             if output.warning:
                 about = "" if source in output.warning else f"{source}: "
                 print(f"transduce: {about}{output.warning}", file=sys.stderr)
+            if kind != "json" and output.language_probability is not None:
+                heard = f"{output.language} (probability {output.language_probability:.2f})"
+                print(f"transduce: {source}: the language is {heard}", file=sys.stderr)
             if kind in ENDINGS:
                 if not output.failed:
                     _write_transcript(model, output, source, kind, folder, written)

@@ -56,6 +56,10 @@ class Output:
     """For audio with times=True: word (or phone) timestamps."""
     failed: bool = False
     """Whether the source could not be used; `warning` says why."""
+    language: str = ""
+    """The language of the audio, of a model that knows several, such as en."""
+    language_probability: float | None = None
+    """Of a language that was detected."""
 
     def to_json(self) -> dict[str, Any]:
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
@@ -75,6 +79,10 @@ class Output:
         for name, timed in (("segments", self.segments), ("words", self.words)):
             if timed:
                 values[name] = [one.to_json() for one in timed]
+        if self.language:
+            values["language"] = self.language
+        if self.language_probability is not None:
+            values["language_probability"] = round(self.language_probability, 4)
         if self.alternatives:
             values["nbest"] = [{"text": o.text, "score": o.score} for o in self.alternatives]
         if self.warning:

@@ -22,7 +22,14 @@ WHOLE = (
 )
 FLAGS = ("sample", "unknown", "geometric", "scores")
 OTHERS = ("only", "mbr")
-FROM_RECIPE = ("beam", "length_penalty", "coverage_penalty", "no_repeat_ngram", "ctc_weight")
+FROM_RECIPE = (
+    "beam",
+    "length_penalty",
+    "coverage_penalty",
+    "patience",
+    "no_repeat_ngram",
+    "ctc_weight",
+)
 OPTIONAL = (*FROM_RECIPE, "max_length")
 UTILITIES = ("chrf", "bleu")
 # Larger values would never finish.
@@ -44,6 +51,8 @@ class Settings:
     nbest: int = 1
     length_penalty: float | None = None
     coverage_penalty: float | None = None
+    patience: float | None = None
+    """Beam search stops after patience x beam finished hypotheses; None: not by their number."""
     groups: int = 1
     diversity: float = 0.5
     sample: bool = False
@@ -97,6 +106,7 @@ class Settings:
         for name in ("no_repeat_ngram", "min_length", "coverage_penalty", "diversity", "lm_weight"):
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (off) or more")
+        _require(self.patience is None or self.patience > 0, "patience", self.patience, "above 0")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")

@@ -21,15 +21,17 @@ from transduce.interop.huggingface import export as huggingface
 from transduce.interop.imports.huggingface import read_origin
 from transduce.interop.measure import measure_in_subprocess
 from transduce.interop.parity import REPORT, NotCompared, Parity, compare
+from transduce.interop.whisper.put_in_place import Compared, export_whisper
 from transduce.recipe import Corpus, ParallelFiles, with_overrides
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.folder import WEIGHTS
 from transduce.tasks.transduce import Model, Transducer, load
+from transduce.tasks.whisper import WhisperModel
 
 EXPORTS = (*FILES, "huggingface", "native")
 MEASURE_THERE = "transduce.interop.huggingface.measure"
 HEAVY = (".bin", ".onnx", ".safetensors")
-Exported = tuple[Path, Parity | NotCompared]
+Exported = tuple[Path, Parity | NotCompared | Compared]
 MARKS = {**FILES, "huggingface": huggingface.MODEL}
 """The file that identifies an export of each kind; a native one has our own weights."""
 
@@ -64,6 +66,8 @@ def export_folder(
             "folder of the export with --output"
         )
     place = folder or model_folder / (quantize or to if to == "native" else to)
+    if isinstance(model, WhisperModel):
+        return export_whisper(model, to, place, quantize, overwrite)
     if to == "huggingface" and not isinstance(model, Transducer):
         return _put_in_place(place, to, overwrite, lambda part: _uncompared(model, part))
     if not isinstance(model, Transducer):

@@ -40,6 +40,7 @@ from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, width_of_content
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
+from transduce.nn.speech.whisper import WhisperMel
 from transduce.nn.transformer import build_norm
 
 BLOCK = {
@@ -188,8 +189,14 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
     """The front end of waveforms; raises ModelError for more mel bands than there can be."""
     assert settings.encoder is not None  # the recipe holds this
     places = build_positions(settings.encoder, settings.width)
+    mel: LogMel | WhisperMel
     try:
-        mel = LogMel(audio.sample_rate, audio.mel_bands, frame_ms=audio.window, hop_ms=audio.hop)
+        if audio.features == "whisper":
+            mel = WhisperMel(audio.mel_bands, audio.pad_to, audio.sample_rate)
+        else:
+            mel = LogMel(
+                audio.sample_rate, audio.mel_bands, frame_ms=audio.window, hop_ms=audio.hop
+            )
     except ValueError as error:
         raise ModelError(f"audio.mel_bands is {audio.mel_bands}: {error}") from None
     augment = audio.spec_augment
@@ -203,6 +210,7 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
         speed_perturbation=audio.speed_perturbation,
         spec_augment=None if augment is None else SpecAugment(**augment.model_dump()),
         tags=tags,
+        scaled=audio.features != "whisper",
     )
 
 

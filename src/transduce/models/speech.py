@@ -25,15 +25,17 @@ from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_u
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.speed_perturbation import perturb_speed
-from transduce.nn.speech.subsampling import FACTOR, REACH, Subsampling
+from transduce.nn.speech.subsampling import REACH, Subsampling
+from transduce.nn.speech.whisper import WhisperConvolutions, WhisperMel
 
 
 class SpeechFrontEnd(nn.Module):
-    """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4."""
+    """Samples to vectors: log-mel features, normalised, in training augmented, subsampled by 4; or
+    by 2, as Whisper's, which are not normalised."""
 
     def __init__(
         self,
-        mel: LogMel,
+        mel: LogMel | WhisperMel,
         width: int,
         positions: Positioned | None = None,
         *,
@@ -43,12 +45,15 @@ class SpeechFrontEnd(nn.Module):
         speed_perturbation: Sequence[float] = (),
         spec_augment: SpecAugment | None = None,
         tags: int = 0,
+        scaled: bool = True,
     ) -> None:
-        """normalize: by the mean and variance of each "utterance", or "global" ones.
+        """normalize: by the mean and variance of each "utterance", or "global" ones; not for
+        Whisper's features.
 
         channels: of the subsampling's convolutions; None: the width. speed_perturbation: speeds
         of which one is drawn for each waveform in training. tags: how many there are that a
-        source may have, such as languages.
+        source may have, such as languages. scaled: vectors are multiplied by √width, as embeddings
+        are.
         """
         super().__init__()
         if normalize not in ("utterance", "global"):
@@ -58,8 +63,12 @@ class SpeechFrontEnd(nn.Module):
         self.norm = GlobalNorm(mel.bands) if normalize == "global" else None
         self.speeds = speed_perturbation
         self.augment = spec_augment
-        self.subsampling = Subsampling(mel.bands, width, channels)
-        self.scale = math.sqrt(width)
+        self.subsampling: Subsampling | WhisperConvolutions
+        if isinstance(mel, WhisperMel):
+            self.subsampling = WhisperConvolutions(mel.bands, width)
+        else:
+            self.subsampling = Subsampling(mel.bands, width, channels)
+        self.scale = math.sqrt(width) if scaled else 1.0
         self.positions = positions
         self.dropout = dropout
         # A vector a tag, added to every frame's: as the dialect vectors of Li et al. 2018,
@@ -92,10 +101,12 @@ class SpeechFrontEnd(nn.Module):
         if self.training and self.speeds:
             samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
         mel_BTM, there_B = self.mel(samples_BW, lengths_B.to(samples_BW.device, non_blocking=True))
-        if self.norm is None:
-            mel_BTM = normalise_utterances(mel_BTM, there_B)
-        else:
+        if isinstance(self.subsampling, WhisperConvolutions):
+            mel_BTM = mel_BTM.to(self.subsampling.first.weight.dtype)
+        if self.norm is not None:
             mel_BTM = self.norm(mel_BTM, there_B)
+        elif isinstance(self.mel, LogMel):
+            mel_BTM = normalise_utterances(mel_BTM, there_B)
         if self.augment is not None:
             mel_BTM = self.augment(mel_BTM, there_B)
         x_BSD, _ = self.subsampling(mel_BTM, there_B)
@@ -125,7 +136,9 @@ class SpeechFrontEnd(nn.Module):
 
     def seconds_of(self, state: float) -> float:
         """Where a vector begins: each has an even share of time, amid what it sees."""
-        step = FACTOR * self.mel.hop
+        step = self.subsampling.factor * self.mel.hop
+        if self.subsampling.centred:
+            return state * step / self.rate
         seen = (REACH - 1) * self.mel.hop + self.mel.frame
         return (state * step + (seen - step) / 2) / self.rate
 
@@ -171,6 +184,8 @@ class SpeechEncoderDecoder(EncoderDecoder):
         super().__init__(front, encoder, decoder, head)  # type: ignore[arg-type]
         self.ctc = ctc
         self.ctc_weight = ctc_weight
+        self.unscored: tuple[int, int] | None = None
+        """Tokens from … to (not included) that are given, as a prompt is, and so not learned."""
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None) -> Memory:
         """The memory of a batch of waveforms; lengths_B is on the CPU."""
@@ -209,7 +224,11 @@ class SpeechEncoderDecoder(EncoderDecoder):
         """
         memory = self.encode(source_BS, lengths_B, tags_BG)
         features_BTD = self.decoder(target_BT[:, :-1], memory)
-        loss = self.head.loss(features_BTD, target_BT[:, 1:], smoothing, r_drop)
+        wanted_BT = target_BT[:, 1:]
+        if self.unscored is not None:
+            first, end = self.unscored
+            wanted_BT = wanted_BT.masked_fill((wanted_BT >= first) & (wanted_BT < end), PAD)
+        loss = self.head.loss(features_BTD, wanted_BT, smoothing, r_drop)
         if self.ctc is None:
             return loss
         if transcript_BT is None or transcript_lengths_B is None:

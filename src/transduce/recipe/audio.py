@@ -1,4 +1,4 @@
-"""The `audio` section of a recipe: sample rate, log-mel features, augmentation."""
+"""The `audio` section of a recipe: sample rate, log-mel features, augmentation, prompts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from transduce.recipe.section import InvalidValue, Section, Share
 
 MIN_MEL_BANDS = 7  # two convolutions of kernel 3 and stride 2 need at least these
-SUBSAMPLING = 4  # frames per encoder state
+SUBSAMPLING = {"kaldi": 4, "whisper": 2}  # frames per encoder state, by audio.features
+WHISPER = {"sample_rate": 16_000, "window": 25.0, "hop": 10.0, "channels": None}
+WHISPER_BANDS = 128  # more of them would be empty
 
 
 class SpecAugment(Section):
@@ -28,8 +30,54 @@ class SpecAugment(Section):
     )
 
 
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class Prompt(Section):
+    """Whisper's prompt: outputs begin with tokens for language, task and timestamps."""
+
+    language: str | None = Field(
+        None,
+        description="language of the recordings, such as en, where `run` is given none; null: "
+        "detected; training needs one",
+    )
+    task: Literal["transcribe", "translate"] = Field(
+        "transcribe", description="transcribe, or translate to English"
+    )
+    multilingual: bool = Field(
+        True, description="whether the prompt has language and task; false: English only"
+    )
+    suppress: list[TokenId] = Field(
+        [], description="tokens that are never chosen (ids of this model's vocabulary)"
+    )
+    suppress_first: list[TokenId] = Field(
+        [], description="tokens that are not chosen as the first of an output"
+    )
+    alignment_heads: list[Annotated[list[TokenId], Field(min_length=2, max_length=2)]] = Field(
+        [],
+        description="cross-attention heads that give word timestamps, each as layer and head; "
+        "empty: those of the upper half of the layers",
+    )
+
+
 class Audio(Section):
-    """Audio features: mono, log-mel filterbank, subsampled by 4 with two strided convolutions."""
+    """Audio features: mono, log-mel filterbank, subsampled with two strided convolutions."""
+
+    features: Literal["kaldi", "whisper"] = Field(
+        "kaldi",
+        description="log-mel features and the convolutions after them: kaldi (Kaldi's filterbank, "
+        "normalized, subsampled by 4), or whisper (Whisper's features, subsampled by 2)",
+    )
+    pad_to: Annotated[float, Field(gt=0, le=600)] | None = Field(
+        None,
+        description="for features: whisper, pad every recording with silence to so many seconds "
+        "(Whisper: 30); null: off",
+    )
+    prompt: Prompt | None = Field(
+        None,
+        description="outputs begin with tokens for language, task and timestamps, as Whisper's; "
+        "needs the vocabulary of an imported Whisper; null: off",
+    )
 
     sample_rate: Annotated[int, Field(ge=2_000, le=96_000)] = Field(
         16_000, description="sample rate in Hz; recordings of other rates are resampled"
@@ -75,6 +123,45 @@ class Audio(Section):
                 f"raise it",
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_features(self) -> Self:
+        if self.features != "whisper":
+            for key in ("pad_to", "prompt"):
+                if getattr(self, key) is not None:
+                    raise InvalidValue(key, "is for audio.features: whisper; leave it out")
+            return self
+        for key, fixed in WHISPER.items():
+            if getattr(self, key) != fixed:
+                raise InvalidValue(
+                    key,
+                    f"is {getattr(self, key)}, but audio.features is whisper, where it is fixed; "
+                    f"leave it out",
+                )
+        if self.normalize != "utterance":
+            raise InvalidValue(
+                "normalize",
+                f"is {self.normalize}, but audio.features is whisper, which has a normalization "
+                f"of its own; leave it out",
+            )
+        if self.mel_bands > WHISPER_BANDS:
+            raise InvalidValue(
+                "mel_bands", f"is {self.mel_bands}; for features: whisper at most {WHISPER_BANDS}"
+            )
+        return self
+
+    @property
+    def subsampling(self) -> int:
+        """Frames per encoder state."""
+        return SUBSAMPLING[self.features]
+
+    def most_states(self, frames: int) -> int:
+        """The most encoder states of so many frames."""
+        if self.features == "kaldi":
+            return frames // self.subsampling
+        if self.pad_to is not None:
+            frames = round(self.pad_to * self.frames_a_second)
+        return -(-frames // self.subsampling)
 
     @property
     def hop_samples(self) -> int:

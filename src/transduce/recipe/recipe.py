@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
-from transduce.recipe.audio import SUBSAMPLING, Audio
+from transduce.recipe.audio import Audio
 from transduce.recipe.corpus import (
     Mixture,
     Named,
@@ -315,7 +315,9 @@ class Recipe(Section):
         for name, part in self.model.parts.items():
             longest = self.data.max_length + 1  # and END
             if self.audio is not None and name == "encoder":
-                longest = self.data.max_length // SUBSAMPLING
+                longest = self.audio.most_states(self.data.max_length)
+            elif self.audio is not None and self.audio.features == "whisper":
+                continue  # max_length counts frames; longer targets are left out of the corpus
             limited = (
                 getattr(part, "positions", "") == "learned"
                 or getattr(part, "attention", "") == "location"

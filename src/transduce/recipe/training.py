@@ -233,6 +233,11 @@ class Decode(Section):
         description="coverage penalty: weight of the cost of source tokens that received little "
         "attention (Wu et al. 2016); 0: off",
     )
+    patience: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None,
+        description="patience of beam search: stop after patience x beam finished hypotheses "
+        "(Whisper: 1); null: search on while a better one is possible",
+    )
     no_repeat_ngram: NonNegativeInt = Field(
         0, description="no n-gram of this many tokens occurs twice in an output; 0: off"
     )

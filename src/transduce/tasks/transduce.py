@@ -49,6 +49,7 @@ from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import Change, Origin, check_sources, inference
 from transduce.tasks.model_size import check_weights
 from transduce.tasks.source_limit import encode_truncated, truncation_warnings
+from transduce.tasks.whisper import WhisperModel
 
 __all__ = ["Model", "Output", "Score", "Transducer", "build", "create", "load"]
 
@@ -275,6 +276,10 @@ class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both n
         return []
 
 
+class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
+    """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
+
+
 def _unknown_warning(ids: Sequence[int]) -> str:
     """A warning for a source of mostly unknown tokens, such as capitals or another script."""
     unknown = ids.count(UNKNOWN)
@@ -307,7 +312,9 @@ def create(recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> Mode
 def kind_of(recipe: Recipe) -> type[Model]:
     """The model class for a recipe."""
     if recipe.audio is not None:
-        return AudioClassifier if recipe.task == "classify" else SpeechTransducer
+        if recipe.task == "classify":
+            return AudioClassifier
+        return SpeechTransducer if recipe.audio.prompt is None else WhisperTransducer
     return Model.tasks[recipe.task]
 
 

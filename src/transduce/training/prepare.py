@@ -30,6 +30,7 @@ from transduce.evaluation.items import Item, items_of, measurable
 from transduce.evaluation.judge import check_bleu
 from transduce.evaluation.perplexity import ScoredText, text_to_score
 from transduce.recipe import Corpus, Recipe
+from transduce.recipe.max_positions import max_length_of
 from transduce.recipe.tasks import TASK_RULES
 from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment
@@ -105,7 +106,8 @@ def prepare(
     def encode(corpus: Corpus) -> tuple[Encoded, Report]:
         if recipe.audio is not None:
             cache_folder = default_cache_folder()
-            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder)
+            room = max_length_of(recipe.model.decoder)
+            return encode_recordings(corpus, data, recipe.audio, *tokens, cache_folder, room)
         return encode_corpus(corpus, data, *tokens, default_cache_folder(), aligned)
 
     train: Encoded | Stream
@@ -116,9 +118,9 @@ def prepare(
         print_line("Training pairs are streamed.")
     else:
         train, report = ranks.in_turn(partial(encode, data.train))
-        if recipe.model.ctc_weight and isinstance(train, AudioCorpus):
+        if recipe.model.ctc_weight and recipe.audio and isinstance(train, AudioCorpus):
             what = "with too few frames for their transcript in CTC: only attention learns them"
-            report.warnings += warning_of(train.too_fast(), what, [])
+            report.warnings += warning_of(train.too_fast(recipe.audio.subsampling), what, [])
         _print_corpus(print_line, "Training", train, report)
         mix = mix_of(data, train.numbers)
         for sentence in [] if mix is None else mix.sentences():

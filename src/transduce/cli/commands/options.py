@@ -156,6 +156,32 @@ CtcWeight = Annotated[
     float | None,
     typer.Option(help="Speech: weight of CTC in search, 0 to 1. Default: as in the recipe."),
 ]
+Language = Annotated[
+    str | None,
+    typer.Option(help="Whisper: language of the recordings, such as en. Default: detected."),
+]
+SpeechTask = Annotated[
+    str | None, typer.Option("--task", help="Whisper: transcribe, or translate to English.")
+]
+Timestamps = Annotated[
+    bool,
+    typer.Option(
+        "--timestamps/--no-timestamps",
+        help="Whisper: predict timestamps; recordings longer than 30 s need them.",
+    ),
+]
+Prompt = Annotated[
+    str, typer.Option(help="Whisper: text that goes before, such as names to spell.")
+]
+PreviousText = Annotated[
+    bool, typer.Option("--previous-text", help="Whisper: each window of 30 s sees the text before.")
+]
+Fallback = Annotated[
+    bool,
+    typer.Option(
+        "--fallback", help="Whisper: sample again where an output is unlikely or repeats itself."
+    ),
+]
 
 USUAL: dict[str, Any] = {
     "beam": None,
@@ -183,6 +209,12 @@ USUAL: dict[str, Any] = {
     "language_model": None,
     "lm_weight": 0.3,
     "ctc_weight": None,
+    "language": None,
+    "task": None,
+    "timestamps": True,
+    "prompt": "",
+    "previous_text": False,
+    "fallback": False,
 }
 """The default of each decoding setting."""
 

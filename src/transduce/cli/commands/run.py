@@ -18,9 +18,11 @@ from transduce.cli.commands.options import (
     EngineOption,
     EnsembleOption,
     Exclude,
+    Fallback,
     Geometric,
     Groups,
     Include,
+    Language,
     LanguageModel,
     LengthPenalty,
     LmWeight,
@@ -34,13 +36,17 @@ from transduce.cli.commands.options import (
     Overwrite,
     Precision,
     Prefix,
+    PreviousText,
+    Prompt,
     Rerank,
     RerankWeight,
     Sample,
     Samples,
     SamplingSeed,
+    SpeechTask,
     Tag,
     Temperature,
+    Timestamps,
     TopK,
     TopP,
     Unknown,
@@ -99,6 +105,12 @@ def run(
     language_model: LanguageModel = None,
     lm_weight: LmWeight = 0.3,
     ctc_weight: CtcWeight = None,
+    language: Language = None,
+    task: SpeechTask = None,
+    timestamps: Timestamps = True,
+    prompt: Prompt = "",
+    previous_text: PreviousText = False,
+    fallback: Fallback = False,
     scores: Annotated[
         bool, typer.Option("--scores", help="Print the score before each output.")
     ] = False,
@@ -143,8 +155,8 @@ def run(
     form = output_format("json" if json else kind, output, transducer)
     others = [load(other, place, precision) for other in ensemble or []]
     reranker = None if rerank is None else load(rerank, place)
-    language = None if language_model is None else load(language_model, place, precision)
-    for one in (transducer, *others, language):
+    fused = None if language_model is None else load(language_model, place, precision)
+    for one in (transducer, *others, fused):
         if one is not None:
             one.freeze()
     keep_loaded()
@@ -171,9 +183,15 @@ def run(
         geometric=geometric,
         rerank=reranker,
         rerank_weight=rerank_weight,
-        language_model=language,
+        language_model=fused,
         lm_weight=lm_weight,
         ctc_weight=ctc_weight,
+        language=language,
+        task=task,
+        timestamps=timestamps,
+        prompt=prompt,
+        previous_text=previous_text,
+        fallback=fallback,
     )
     languages = {"source_language": source_language, "target_language": target_language}
     given |= {name: value for name, value in languages.items() if value is not None}

@@ -7,6 +7,7 @@ and the file is half as large as one of features would be.
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ from transduce.data.cache.tokenised import Encoded, Report, check_some_left
 from transduce.data.text.pairs import EXAMPLES, Pair, read_pairs, warning_of
 from transduce.data.text.tags import without_tags
 from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.errors import DataError
 from transduce.recipe import Audio, Corpus
-from transduce.recipe.audio import SUBSAMPLING
+from transduce.recipe.audio import Prompt
 
 FORMAT = 2  # format version: increase when the content of a cache file changes
 AT_ONCE = 32  # recordings in memory at a time while the file is written
@@ -88,9 +90,12 @@ class AudioCorpus(Encoded):
             row[: end - start] = self.source_ids[start:end]
         return padded, ends - starts
 
-    def too_fast(self) -> int:
-        """The number of sources with fewer encoder frames than CTC needs for their transcripts."""
-        states = np.maximum(self.lengths[0] // SUBSAMPLING, 1)
+    def too_fast(self, subsampling: int = 4) -> int:
+        """The number of sources with fewer encoder states than CTC needs for their transcripts.
+
+        subsampling: frames per encoder state.
+        """
+        states = np.maximum(self.lengths[0] // subsampling, 1)
         return int((np.diff(self.transcript_offsets) > states).sum())
 
 
@@ -126,22 +131,29 @@ def encode_recordings(
     source_tokens: Tokens,
     target_tokens: Tokens,
     cache_folder: Path,
+    room: float = math.inf,
 ) -> tuple[AudioCorpus, Report]:
     """An audio corpus, its samples from the cache if the same files were read before.
 
-    Source tokens are those of the transcripts. Audio that cannot be read, is silent or too long is
-    skipped and counted in the report. Raises DataError if nothing is left to learn from.
+    Source tokens are those of the transcripts. With audio.prompt, targets begin with a prompt.
+    room: tokens that the decoder has positions for; longer targets count as too long. Audio that
+    cannot be read, is silent or too long is skipped and counted in the report. Raises DataError if
+    nothing is left to learn from.
     """
     report = Report(max_length=data.max_length, unit="frames")
     pairs = list(read_pairs(corpus, data.folder, report.counts))
     targets = target_tokens.encode_batch([pair.target for pair in pairs])
+    if audio.prompt is not None:
+        before = _prompt(audio.prompt, target_tokens)
+        targets = [[*before, *ids] for ids in targets]
     transcripts = targets
-    if source_tokens is not target_tokens:
+    if source_tokens is not target_tokens and audio.prompt is None:
         transcripts = source_tokens.encode_batch([pair.transcript for pair in pairs])
     places = [untagged(pair) for pair in pairs]
     fitting = []
     for number, pair in enumerate(pairs):
-        if max(len(targets[number]), len(transcripts[number])) > data.max_length:
+        length = max(len(targets[number]), len(transcripts[number]))
+        if length > data.max_length or len(targets[number]) + 1 > room:
             _count_overlong(report, pair)
         else:
             fitting.append(number)
@@ -179,7 +191,9 @@ def encode_recordings(
         ),
         hop=audio.hop_samples,
         rate=audio.sample_rate,
-        tags=_tags_of_rows([pairs[number] for number in kept], source_tokens),
+        tags=None
+        if audio.prompt is not None
+        else _tags_of_rows([pairs[number] for number in kept], source_tokens),
     )
     report.target_tokens = len(encoded.target_ids)
     report.target_unknown = int((encoded.target_ids == UNKNOWN).sum())
@@ -187,6 +201,17 @@ def encode_recordings(
         report.source_tokens = len(encoded.transcript_ids)
         report.source_unknown = int((encoded.transcript_ids == UNKNOWN).sum())
     return encoded, report
+
+
+def _prompt(settings: Prompt, tokens: Tokens) -> list[int]:
+    """The tokens between BEGIN and the text of a target, which the model is given."""
+    known = PromptTokens.of(tokens, settings.multilingual)
+    known.check_language(settings.language)
+    if settings.language is None and settings.multilingual:
+        raise DataError(
+            "the language of the recordings is not known: set audio.prompt.language, such as en"
+        )
+    return list(known.prompt(settings.language, settings.task, timestamps=False)[1:])
 
 
 def untagged(pair: Pair) -> Pair:

@@ -215,11 +215,7 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
 def _byte_tokenizer(steps: list[Any]) -> Tokenizer:
     """Byte b has the id b + 4; nothing is learned."""
     to_letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    # ByteLevel maps each byte to one character. Printable ones represent themselves, the others, in
-    # their order, the characters from U+0100 on.
-    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    letters = [chr(byte if byte in printing else next(others)) for byte in range(256)]
+    letters = list(byte_letters())
     vocabulary = {token: number for number, token in enumerate([*SPECIALS, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIALS[UNKNOWN]))
     tokenizer.add_special_tokens(list(SPECIALS))
@@ -279,6 +275,22 @@ def check_patterns(part: Any) -> None:
         for inner in part.values() if isinstance(part, dict) else part:
             if isinstance(inner, dict | list):
                 check_patterns(inner)
+
+
+def byte_letters() -> dict[str, int]:
+    """The character by which ByteLevel represents each byte, in the order of bytes.
+
+    Printable ones represent themselves, the others, in their order, the characters from U+0100 on.
+    """
+    printing = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return {chr(byte if byte in printing else next(others)): byte for byte in range(256)}
+
+
+def merges_bytes(tokenizer: Tokenizer) -> bool:
+    """Whether it is byte-level BPE, as of GPT-2: its tokens are written in `byte_letters`."""
+    parts = json.loads(tokenizer.to_str())
+    return parts["model"]["type"] == "BPE" and '"ByteLevel"' in json.dumps(parts["pre_tokenizer"])
 
 
 def joins_subwords(tokenizer: Tokenizer) -> bool:

@@ -28,11 +28,13 @@ from transduce.data.tokens.learn import (
     SPACE,
     SPECIALS,
     UNKNOWN,
+    byte_letters,
     check_patterns,
     form_of_texts,
     joins_subwords,
     learn,
     level_of,
+    merges_bytes,
     of_vocabulary,
 )
 from transduce.errors import CheckpointError, TokensError
@@ -69,6 +71,7 @@ class Tokens:
             tokenizer.get_vocab() if self.level == "character" else {}
         )
         self._fused = joins_subwords(tokenizer)
+        self._byte_level = byte_letters() if merges_bytes(tokenizer) else None
         self._pieces, self._texts = _TextCache(self._piece), _TextCache(self._text)
         added = tokenizer.get_added_tokens_decoder()
         self.tags: dict[str, int] = {
@@ -296,10 +299,24 @@ class Tokens:
             return SPACE if byte == 0x20 else shown
         if self.level == "character":
             return SPACE if piece == " " else str(piece)
+        if self._byte_level is not None:
+            return self._of_bytes(str(piece))
         if self.level not in ("symbol", "label"):
             return str(piece)
         whole = str(piece).replace(JOINER, "")  # for example a label, which is shown unchanged
         return whole if self.form is None else normalize(self.form, whole)
+
+    def _of_bytes(self, piece: str) -> str:
+        """A token of byte-level BPE as text; bytes that are no character like <C3>."""
+        assert self._byte_level is not None
+        raw = bytes(self._byte_level.get(letter, 0x3F) for letter in piece)
+        try:
+            return raw.decode("utf-8").replace(" ", SPACE)
+        except UnicodeDecodeError:
+            return "".join(
+                chr(byte) if 0x20 < byte < 0x7F else SPACE if byte == 0x20 else f"<{byte:02X}>"
+                for byte in raw
+            )
 
 
 def _without_charsmap(tokenizer: Tokenizer) -> tuple[Tokenizer, Charsmap | None]:

@@ -208,6 +208,7 @@ class BatchDecoder:
             or settings.groups > 1
             or settings.coverage_penalty
             or settings.no_repeat_ngram
+            or settings.patience
         )
         if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
             return None
@@ -331,6 +332,7 @@ class BatchDecoder:
                 settings.groups,
                 settings.diversity,
                 observer,
+                settings.patience,
             )
 
     def prepare(

@@ -5,6 +5,7 @@ The interface of models and constraints is that of greedy.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -41,12 +42,16 @@ def beam(
     groups: int = 1,
     diversity: float = 0.0,
     observer: SearchObserver | None = None,
+    patience: float | None = None,
 ) -> list[list[Hypothesis]]:
     """The nbest hypotheses of each row, best first, from a beam of `size`.
 
     A row stops only when no open hypothesis can still enter its n-best list: log-probabilities
     only fall and constraints add nothing above zero, so the score of an open hypothesis is at most
     its log-probability now, divided by the largest length penalty ahead.
+
+    With `patience` (Kasai et al. 2022, https://arxiv.org/abs/2204.05424) a row stops also when
+    patience x size hypotheses have ended, whatever their scores.
 
     Diverse beam search (Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424): groups share
     the beam and the n-best list; at every step, each group penalizes the tokens that earlier groups
@@ -83,6 +88,8 @@ def beam(
     at_limit_B = penalty(limits_B, length_penalty)
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
     prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
+    ended_B = torch.zeros(len(rows_B), device=device)  # how many hypotheses have ended
+    most = math.inf if patience is None else max(1, round(patience * size))
     live_R: Tensor | None = None  # which of the B x N hypotheses the model has; None: all
 
     for step in range(longest):
@@ -112,6 +119,7 @@ def beam(
         if some_end:
             last_BN = candidate_BC[:, :size].masked_fill(~ends_BC[:, :size], NEVER)
             score_BN = last_BN / penalties[step]
+            ended_B = ended_B + (last_BN > NEVER).sum(dim=1)
             if shaped.closes:
                 closing_BN = shaped.closing().view(-1, N)
                 score_BN = score_BN + closing_BN.gather(1, parent_BC[:, :size])
@@ -134,7 +142,7 @@ def beam(
         open_BNT[:, :, step] = tokens_BN
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
         hope_B = open_BN.amax(dim=1) / mildest_B
-        done_B = (ended_BN[:, -1] >= hope_B) | last_B
+        done_B = (ended_BN[:, -1] >= hope_B) | last_B | (ended_B >= most)
         gone_B = None if observer is None else observer.gone(rows_B // groups)
         if gone_B is not None:
             done_B |= gone_B
@@ -159,6 +167,7 @@ def beam(
             open_BN, open_BNT, tokens_BN = open_BN[row_B], open_BNT[row_B], tokens_BN[row_B]
             ended_BN, ended_BNT, total_BN = ended_BN[row_B], ended_BNT[row_B], total_BN[row_B]
             parent_BN, first_B1 = parent_BN[row_B], row_B[:, None] * N
+            ended_B = ended_B[row_B]
         index_R = (first_B1 + parent_BN).flatten()
         first_B1 = place_B1[: len(rows_B)]
         if prunes:

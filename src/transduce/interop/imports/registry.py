@@ -14,6 +14,8 @@ from transduce.tasks.model import Model
 
 # Asked in this order; each is a module of this package with the functions of `Format`.
 FORMATS: tuple[str, ...] = (
+    "whisper_huggingface",
+    "whisper_ctranslate2",
     "encoder_decoders",
     "t5",
     "language_models",

@@ -22,6 +22,9 @@ class Subsampling(nn.Module):
     the end, and so padding cannot leak into real frames.
     """
 
+    factor = FACTOR
+    centred = False
+
     def __init__(self, bands: int, width: int, channels: int | None = None) -> None:
         super().__init__()
         if bands < REACH:

@@ -348,6 +348,19 @@ def test_it_waits_for_the_next_step_where_the_penalty_favours_short_outputs() ->
     assert best.tokens == [4]
 
 
+@pytest.mark.parametrize(("patience", "length"), [(None, 39), (0.5, 0), (1.0, 1), (4.0, 7)])
+def test_patience_stops_after_so_many_finished_hypotheses(
+    patience: float | None, length: int
+) -> None:
+    """A loop of likely tokens is the best by its mean: only patience ends the search before it.
+
+    Hypotheses end at each step, one of a beam of two; of those that have ended the longest wins.
+    """
+    model = Table(t5=0.9, end=0.1)
+    ((found,),) = beam(model, *inputs(40), 2, length_penalty=1.0, patience=patience)
+    assert found.tokens == [5] * length
+
+
 def test_it_does_stop_early() -> None:
     model = Tree(1, end=4.0)
     beam(model, *inputs(40, 40), size=3, length_penalty=1.0)

@@ -52,6 +52,7 @@ def export(
         return
     from transduce.interop.export import export_folder
     from transduce.interop.parity import NotCompared
+    from transduce.interop.whisper.put_in_place import Compared
 
     place, parity = export_folder(
         model,
@@ -64,6 +65,10 @@ def export(
         overrides=overrides or [],
         overwrite=overwrite,
     )
+    if isinstance(parity, Compared):
+        print(f"{parity.weights:,} weights were read back, all as they are in the model.")
+        print(f"The export is in {place}.")
+        return
     if isinstance(parity, NotCompared):
         print(f"Not compared with the model: {parity.why}.")
     else:

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from transduce.data.audio.read import audio_facts
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.subtitles import transcript
-from transduce.errors import DataError
+from transduce.errors import DataError, ModelError
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest
 from transduce.serving.languages import name_of
@@ -32,12 +32,14 @@ from transduce.serving.protocols.openai.merge import with_errors
 from transduce.serving.protocols.openai.shapes import HARMLESS, find_model
 from transduce.serving.protocols.parameters import ParameterError, Parameters
 from transduce.serving.uploads import Form, Upload, receive_form
+from transduce.tasks.whisper import WhisperModel
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 GRANULARITIES = ("word", "segment")
 TIMES, INCLUDE = "timestamp_granularities[]", "include[]"
 KNOWN = HARMLESS | {"model", "language", "response_format", "temperature", "stream"}
 KNOWN |= {TIMES, INCLUDE, "chunking_strategy"}
+PROMPTED = ("prompt",)  # of models that take a prompt, as Whisper's
 
 
 class Audio:
@@ -67,6 +69,8 @@ class Audio:
             except DataError as error:
                 raise _unusable(str(error), upload) from None
             settings = _settings(asked)
+            if isinstance(served.model, WhisperModel):
+                settings |= _prompted(served.model, asked, task)
             if asked.flag("stream"):
                 events = await begin(self._events(served, upload, seconds, settings))
                 # The file is needed until the end of the stream.
@@ -116,14 +120,19 @@ def _check(served: Served, asked: Parameters, task: str) -> str:
     if not served.takes_audio or served.task != "transduce":
         raise BadRequest(f"{served.name} does not turn audio into text; choose a speech model")
     model: Any = served.model
+    prompted = isinstance(model, WhisperModel)
+    if prompted and task == "translate" and not model.prompt_tokens.multilingual:
+        raise BadRequest(f"{served.name} is for English alone and does not translate")
     translates = served.pair[0] != served.pair[1] if served.pair else not model.transcribes
+    if prompted:
+        translates = task == "translate"
     if translates and task == "transcribe":
         raise BadRequest(f"{served.name} translates what it hears; use /v1/audio/translations")
     if not translates and task == "translate":
         raise BadRequest(f"{served.name} transcribes and does not translate; choose another model")
-    asked.refuse_others(KNOWN, served.name)
+    asked.refuse_others(KNOWN | set(PROMPTED if prompted else ()), served.name)
     language = asked.get("language")
-    if language and served.pair and language.lower() != served.pair[0].lower():
+    if language and served.pair and not prompted and language.lower() != served.pair[0].lower():
         raise ParameterError(
             f"{served.name} understands {served.pair[0]}, not {language}; choose another model",
             "language",
@@ -158,6 +167,17 @@ def _settings(asked: Parameters) -> dict[str, Any]:
     return {"sample": True} | ({"temperature": temperature} if temperature != 1 else {})
 
 
+def _prompted(model: WhisperModel, asked: Parameters, task: str) -> dict[str, Any]:
+    """Language, task and text before, of a model that takes them."""
+    language = asked.get("language") or None
+    try:
+        model.prompt_tokens.check_language(language and language.lower())
+    except ModelError as error:
+        raise ParameterError(str(error), "language") from None
+    found = {"task": task, "language": language and language.lower(), "prompt": asked.get("prompt")}
+    return {name: value for name, value in found.items() if value}
+
+
 def _wanted(asked: Parameters, name: str) -> list[str]:
     return list(asked.get(name, ()))
 
@@ -184,6 +204,7 @@ def _response(
             ]
         return json_response(found)
     language = served.pair[task == "translate"] if served.pair else asked.get("language", "")
+    language = output.language or language
     wanted = _wanted(asked, TIMES) or ["segment"]
     found = {
         "task": task,

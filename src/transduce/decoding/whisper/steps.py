@@ -1,0 +1,171 @@
+"""Decoding steps after a prompt, with Whisper's rules on which tokens may come next.
+
+The rules ban tokens and leave the log-probabilities of others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import BEGIN, END
+from transduce.data.tokens.whisper_prompt import PromptTokens
+from transduce.decoding.constraints.constraint import NEVER
+from transduce.models.decoders import DecoderState
+from transduce.models.memory import Memory
+
+LATEST_START = 50  # the first timestamp is at most 1 s
+
+
+class Steps(Protocol):
+    """A network, or its faster steps."""
+
+    def begin(self, memory: Memory) -> DecoderState: ...
+
+    def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
+
+
+class Encode(Protocol):
+    def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory: ...
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a window holds, before it is decoded."""
+
+    languages: dict[str, float]
+    """The probability of each language, likeliest first; empty where there is only English."""
+    no_speech: float
+    """The probability that nothing is said."""
+
+    @property
+    def language(self) -> str:
+        return next(iter(self.languages), "en")
+
+
+def listen(steps: Steps, memory: Memory, tokens: PromptTokens) -> list[Heard]:
+    """Language and speech in each recording, from the first step of the decoder."""
+    begin_B = torch.full((len(memory.states_BSD),), BEGIN, device=memory.states_BSD.device)
+    log_probs_BV, _ = steps.step(begin_B, steps.begin(memory))
+    codes = list(tokens.languages) if tokens.multilingual else []
+    ids = [tokens.languages[code] for code in codes]
+    found = []
+    for log_probs_V in log_probs_BV.float():
+        shares = log_probs_V[ids].softmax(dim=0).tolist()
+        ranked = sorted(zip(codes, shares, strict=True), key=lambda pair: -pair[1])
+        silent = 0.0 if tokens.no_speech is None else float(log_probs_V[tokens.no_speech].exp())
+        found.append(Heard(dict(ranked), silent))
+    return found
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which tokens are never chosen, which not as the first, and those of timestamps."""
+
+    tokens: PromptTokens
+    suppress: Sequence[int] = ()
+    suppress_first: Sequence[int] = ()
+
+    def penalties(self, timestamps: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+        """What is added to log-probabilities_V at any step, and at the first: 0 or -inf."""
+        always_V = torch.zeros(self.tokens.vocabulary, device=device)
+        always_V[list(self.suppress)] = NEVER
+        always_V[self.tokens.no_timestamps] = NEVER
+        first_V = always_V.clone()
+        first_V[list(self.suppress_first)] = NEVER
+        if timestamps:  # an output begins with one
+            begin = self.tokens.first_timestamp
+            first_V[:begin] = NEVER
+            first_V[begin + LATEST_START + 1 :] = NEVER
+        return always_V, first_V
+
+
+class PromptedSteps:
+    """Steps that begin after a prompt, the same for all rows; search knows nothing of it."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        encode: Encode,
+        prompt: Sequence[int],
+        rules: Rules,
+        device: torch.device,
+    ) -> None:
+        self.steps, self.encode = steps, encode
+        self.prompt = tuple(prompt)
+        self.timestamps = rules.tokens.no_timestamps not in self.prompt
+        self.first_time = rules.tokens.first_timestamp
+        self._always_V, self._first_V = rules.penalties(self.timestamps, device)
+
+    def start(self, source_BS: Tensor, lengths_B: Tensor) -> PromptedState:
+        state = self.steps.begin(self.encode(source_BS, lengths_B))
+        tokens_B = torch.zeros(len(source_BS), dtype=torch.int64, device=source_BS.device)
+        for token in self.prompt[:-1]:
+            _, state = self.steps.step(tokens_B + token, state)
+        return PromptedState(state, tokens_B, tokens_B.clone(), tokens_B.clone())
+
+    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities_RV of the next token, NEVER where the rules ban it."""
+        assert isinstance(state, PromptedState)
+        if state.length:
+            state.add(tokens_R, self.first_time)
+        else:  # search begins with BEGIN
+            tokens_R = torch.full_like(tokens_R, self.prompt[-1])
+        log_probs_RV, state.inner = self.steps.step(tokens_R, state.inner)
+        log_probs_RV = log_probs_RV + (self._always_V if state.length else self._first_V)
+        if self.timestamps:
+            self._ban_by_times(log_probs_RV, state)
+        state.length += 1
+        return log_probs_RV, state
+
+    def _ban_by_times(self, log_probs_RV: Tensor, state: PromptedState) -> None:
+        """Timestamps come in pairs, never go back, and come if all of them together are likelier
+        than any text."""
+        begin = self.first_time
+        text_RX, times_RX = log_probs_RV[:, :begin], log_probs_RV[:, begin:]
+        if state.length:
+            last_R1 = (state.last_R >= begin)[:, None]
+            both_R1 = last_R1 & (state.before_R >= begin)[:, None]
+            if state.length == 1:  # before the first token, as if there were a timestamp
+                both_R1 = last_R1
+            times_RX.masked_fill_(both_R1, NEVER)
+            opens_R1 = last_R1 & ~both_R1  # the end of a segment: the next one begins, or END
+            end_R = text_RX[:, END].clone()
+            text_RX.masked_fill_(opens_R1, NEVER)
+            text_RX[:, END] = end_R
+            place_X = torch.arange(times_RX.shape[1], device=times_RX.device)
+            # The same timestamp may come twice only as the end of a segment and the next start.
+            least_R1 = state.latest_R[:, None] + (~opens_R1 & (state.latest_R > 0)[:, None]).long()
+            times_RX.masked_fill_(place_X + 1 < least_R1, NEVER)
+        likelier_R1 = times_RX.logsumexp(dim=1, keepdim=True) > text_RX.amax(dim=1, keepdim=True)
+        text_RX.masked_fill_(likelier_R1, NEVER)
+
+
+@dataclass
+class PromptedState:
+    """The state of the steps, and the last tokens of each row."""
+
+    inner: DecoderState
+    last_R: Tensor
+    before_R: Tensor
+    latest_R: Tensor
+    """1 more than the number of the last timestamp; 0: none yet."""
+    length: int = 0
+
+    @property
+    def finite_or_never(self) -> bool:
+        return bool(getattr(self.inner, "finite_or_never", False))
+
+    def add(self, tokens_R: Tensor, first_time: int) -> None:
+        self.before_R, self.last_R = self.last_R, tokens_R
+        number_R = tokens_R - first_time + 1
+        self.latest_R = torch.where(number_R > 0, number_R, self.latest_R)
+
+    def reorder(self, index_R: Tensor) -> None:
+        self.inner.reorder(index_R)
+        self.last_R, self.before_R = self.last_R[index_R], self.before_R[index_R]
+        self.latest_R = self.latest_R[index_R]

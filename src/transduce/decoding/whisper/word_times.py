@@ -1,0 +1,121 @@
+"""Word timestamps from cross-attention, by dynamic time warping (DTW).
+
+As in Whisper's own code: the weights of the alignment heads are normalised over tokens, smoothed
+over time and averaged; a path that moves along tokens and time has the largest sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import END, SPACE, Tokens
+from transduce.models.lens import Lens
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
+
+SMOOTHED = 7  # states of the median filter
+WITHOUT_SPACES = ("zh", "ja", "th", "lo", "my", "yue")  # each character is a word of its own
+CROSS = "decoder.blocks.{}.cross_attention"
+
+
+class TokenTimes(NamedTuple):
+    """Of the tokens of one text."""
+
+    starts: list[float]
+    """Encoder states at which tokens begin, and at last the end of the last one."""
+    log_probabilities: list[float]
+    """log p of each token, END the last."""
+
+
+def token_times(
+    network: SpeechEncoderDecoder,
+    memory: Memory,
+    states: int,
+    prompt: Sequence[int],
+    ids: Sequence[int],
+    heads: Sequence[Sequence[int]],
+) -> TokenTimes:
+    """When each token of a text is said.
+
+    memory: of one recording, of whose states the first `states` are no padding. prompt: what goes
+    before the text. heads: layer and head of each alignment head; empty: all of the upper layers.
+    """
+    layers = len(network.decoder.blocks)  # type: ignore[arg-type]
+    chosen = heads or [(layer, -1) for layer in range(layers // 2, layers)]
+    device = memory.states_BSD.device
+    memory = replace(memory, states_BSD=memory.states_BSD.to(network.head.bias.dtype))
+    target_1T = torch.tensor([[*prompt, *ids]], device=device)
+    names = sorted({CROSS.format(layer) for layer, _ in chosen})
+    with Lens(network, *names) as lens:
+        features_1TD = network.decoder(target_1T, memory)
+    after_TD = features_1TD[0, len(prompt) - 1 :]
+    log_probs_TV = torch.log_softmax(network.head(after_TD).float(), dim=-1)
+    wanted_T1 = torch.tensor([*ids, END], device=device)[:, None]
+    log_probabilities = log_probs_TV.gather(1, wanted_T1).squeeze(1).tolist()
+    parts = []
+    for layer, head in chosen:
+        weights_HTS = lens.weights[CROSS.format(layer)][0].float()
+        parts.append(weights_HTS if head < 0 else weights_HTS[head : head + 1])
+    weights_HTS = torch.cat(parts)[:, :, :states]
+    cost_TS = -_smoothed(weights_HTS)[len(prompt) - 1 :]
+    token_X, state_X = dtw(cost_TS.cpu().numpy())
+    first = np.searchsorted(token_X, np.arange(len(ids) + 1))
+    return TokenTimes([float(one) for one in state_X[first]], log_probabilities)
+
+
+def _smoothed(weights_HTS: Tensor) -> Tensor:
+    """The alignment heads as one matrix [T, S]."""
+    weights_HTS = weights_HTS / weights_HTS.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+    spread_H1S, mean_H1S = torch.std_mean(weights_HTS, dim=1, keepdim=True, unbiased=False)
+    normal_HTS = (weights_HTS - mean_H1S) / spread_H1S.clamp(min=1e-9)
+    S = normal_HTS.shape[-1]
+    half = SMOOTHED // 2
+    if half < S:
+        padded_HTS = F.pad(normal_HTS, (half, half), mode="reflect")
+        normal_HTS = padded_HTS.unfold(-1, SMOOTHED, 1).median(dim=-1).values
+    return normal_HTS.mean(dim=0)
+
+
+def dtw(cost_TS: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The path of least cost from the first corner to the last, one step along either or both.
+
+    Its rows and columns. Computed one anti-diagonal after the other.
+    """
+    T, S = cost_TS.shape
+    total = np.full((T + 1, S + 1), np.inf)
+    total[0, 0] = 0.0
+    came = np.zeros((T + 1, S + 1), np.int8)
+    for diagonal in range(2, T + S + 1):
+        i = np.arange(max(1, diagonal - S), min(T, diagonal - 1) + 1)
+        j = diagonal - i
+        ways = np.stack((total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]))
+        came[i, j] = ways.argmin(axis=0)
+        total[i, j] = cost_TS[i - 1, j - 1] + ways.min(axis=0)
+    rows, columns = [], []
+    i, j = T, S
+    while i > 0 and j > 0:
+        rows.append(i - 1)
+        columns.append(j - 1)
+        way = came[i, j]
+        i, j = i - (way != 2), j - (way != 1)
+    return np.array(rows[::-1]), np.array(columns[::-1])
+
+
+def word_spans(tokens: Tokens, ids: Sequence[int], language: str | None) -> list[tuple[int, int]]:
+    """The first token of each word and the one after its last."""
+    found: list[list[int]] = []
+    alone = language in WITHOUT_SPACES
+    for place, piece in enumerate(tokens.pieces(ids)):
+        partial = piece.startswith("<") and len(piece) > 1  # bytes of a character
+        if not found or piece.startswith(SPACE) or (alone and not partial and piece.isalnum()):
+            found.append([place, place])
+        found[-1][1] = place + 1
+    return [(start, end) for start, end in found]

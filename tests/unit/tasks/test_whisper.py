@@ -1,0 +1,182 @@
+"""Whisper-shaped models in use: windows, prompts, languages, times, scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiny_whisper
+from transduce.errors import ModelError
+from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.transduce import WhisperTransducer, load
+
+RATE = tiny_whisper.RATE
+WAVES = tiny_whisper.noises(4)
+LONG = np.concatenate(tiny_whisper.noises(7, seed=11))
+
+
+@pytest.fixture(scope="module")
+def model() -> WhisperTransducer:
+    made = tiny_whisper.our_model()
+    assert isinstance(made, WhisperTransducer)
+    return made.freeze()
+
+
+def run(model: WhisperTransducer, waves: list[Any], **asked: Any) -> list[Any]:
+    return model.run(waves, rate=RATE, **{"beam": 2, **asked})
+
+
+def test_outputs_do_not_depend_on_neighbours(model: WhisperTransducer) -> None:
+    together = run(model, [*WAVES, LONG], times=True)
+    for wave, output in zip([*WAVES, LONG], together, strict=True):
+        (alone,) = run(model, [wave], times=True)
+        assert (alone.text, alone.language) == (output.text, output.language)
+        for one, other in ((alone.segments, output.segments), (alone.words, output.words)):
+            assert [(w.text, w.start, w.end) for w in one] == [
+                (w.text, w.start, w.end) for w in other
+            ]
+
+
+def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransducer) -> None:
+    """The next window begins where the last closed segment ends."""
+    assert len(LONG) > 3 * tiny_whisper.SECONDS * RATE
+    (output,) = run(model, [LONG], language="de")
+    tokens, size = model.prompt_tokens, round(tiny_whisper.SECONDS * RATE)
+    place, wanted = 0, []
+    while len(LONG) - place > 0.1 * RATE:
+        window = AudioSegment.of("window", LONG[place : place + size])
+        with model.caching(), model.prompted(tokens.prompt("de", "transcribe", True)):
+            (found,) = model.decode_windows([window], beam=2)
+        ids = found.ids
+        is_time = [tokens.is_time(number) for number in ids]
+        pairs = [n for n in range(1, len(ids)) if is_time[n - 1] and is_time[n]]
+        closed = bool(pairs) and not (is_time[-1] and not is_time[-2])
+        kept = ids[: pairs[-1]] if closed else ids
+        wanted.append(model.target_tokens.decode(tokens.text(kept)).strip())
+        done = tokens.seconds(ids[pairs[-1] - 1]) if closed else len(window.wave) / RATE
+        place += round(max(min(done, len(window.wave) / RATE), 0.1) * RATE)
+    assert len(wanted) > 3
+    assert output.text == " ".join(text for text in wanted if text)
+    starts = [segment.start for segment in output.segments]
+    assert starts == sorted(starts)
+    assert output.segments[-1].end <= len(LONG) / RATE + 1e-6
+
+
+def test_words_have_times(model: WhisperTransducer) -> None:
+    for wave, output in zip(WAVES, run(model, WAVES, times=True), strict=True):
+        assert " ".join(word.text for word in output.words).split() == output.text.split()
+        times = [moment for word in output.words for moment in (word.start, word.end)]
+        assert times == sorted(times)
+        assert times[-1] <= len(wave) / RATE + 0.02
+        assert len(output.probabilities) == len(output.tokens)
+
+
+def test_language_is_detected_or_given(model: WhisperTransducer) -> None:
+    (found,) = model.detect_language([WAVES[0]], rate=RATE)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    (detected,) = run(model, [WAVES[0]])
+    assert detected.language == next(iter(found))
+    assert detected.language_probability == pytest.approx(found[detected.language])
+    assert detected.to_json()["language"] == detected.language
+    texts = {code: run(model, [WAVES[0]], language=code)[0].text for code in found}
+    assert texts[detected.language] == detected.text
+    assert len(set(texts.values())) > 1
+    assert run(model, [WAVES[0]], language="de")[0].language_probability is None
+    preset = tiny_whisper.our_model(language="fr")
+    assert run(preset, [WAVES[0]])[0].text == texts["fr"]
+
+
+def test_translation_is_another_prompt(model: WhisperTransducer) -> None:
+    said = run(model, WAVES, language="en")
+    translated = run(model, WAVES, language="en", task="translate")
+    assert [one.text for one in said] != [one.text for one in translated]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"language": "xx"}, "does not know the language xx; it knows en, de, fr"),
+        ({"task": "sing"}, "task is sing; it must be transcribe or translate"),
+        ({"tags": ["fre"]}, "give language and task instead"),
+        ({"langauge": "en"}, "unknown setting langauge"),
+    ],
+)
+def test_mistakes_are_told(model: WhisperTransducer, asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        run(model, [WAVES[0]], **asked)
+
+
+def test_suppressed_tokens_never_come(model: WhisperTransducer) -> None:
+    settings, tokens = model.prompt_settings, model.prompt_tokens
+    for timestamps in (False, True):
+        segments = [AudioSegment.of(f"{n}", wave) for n, wave in enumerate(WAVES)]
+        with model.caching(), model.prompted(tokens.prompt("en", "transcribe", timestamps)):
+            outputs = model.decode_windows(segments, sample=True, seed=3)
+        for output in outputs:
+            assert not set(output.ids) & {*settings.suppress, tokens.no_timestamps}
+            if timestamps:
+                assert tokens.is_time(output.ids[0])
+                times = [number for number in output.ids if tokens.is_time(number)]
+                assert times == sorted(times)
+            else:
+                assert output.ids[0] not in settings.suppress_first
+
+
+def test_previous_text_and_a_prompt_are_seen(model: WhisperTransducer) -> None:
+    plain = run(model, [LONG], language="en")[0].text
+    assert run(model, [LONG], language="en", previous_text=True)[0].text != plain
+    assert run(model, [LONG], language="en", prompt="the tea of uncle")[0].text != plain
+
+
+def test_fallback_samples_unlikely_outputs_again(model: WhisperTransducer) -> None:
+    asked: dict[str, Any] = {"language": "en", "max_length": 8}
+    plain = run(model, WAVES[:2], **asked)
+    again = run(model, WAVES[:2], fallback=True, **asked)
+    same = run(model, WAVES[:2], fallback=True, **asked)
+    assert [one.text for one in again] != [one.text for one in plain]  # random weights: unlikely
+    assert [one.text for one in again] == [one.text for one in same]
+
+
+def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:
+    asked: dict[str, Any] = {"language": "de", "beam": 1}
+    outputs = run(model, WAVES, timestamps=False, max_length=12, **asked)
+    prompt = model.prompt_tokens.prompt("de", "transcribe", False)
+    for wave, output in zip(WAVES, outputs, strict=True):
+        with model.caching(), model.prompted(prompt):
+            (whole,) = model.decode_windows([AudioSegment.of("a", wave)], beam=1, max_length=12)
+            (values,) = model._log_probabilities([wave], [whole.ids])
+        assert sum(values) == pytest.approx(whole.log_probability, abs=1e-3)
+        assert whole.text.strip() == output.text
+        pieces = list(model.stream(wave, rate=RATE, language="de", max_length=12))
+        assert "".join(pieces).strip() == output.text
+    scores = model.score(WAVES[:2], ["the tea", "for uncle"], rate=RATE, language="de")
+    for score in scores:
+        assert len(score.tokens) == len(score.token_log_probabilities)
+    assert all(score.log_probability < 0 for score in scores)
+    with pytest.raises(ModelError, match="longer than 2 s"):
+        model.score([LONG], ["tea"], rate=RATE)
+
+
+def test_lens_sees_the_prompt_too(model: WhisperTransducer) -> None:
+    with model.lens("decoder.*.cross_attention") as seen:
+        run(model, [WAVES[0]], language="fr", timestamps=False)
+    (one,) = seen.seen
+    assert one.target_tokens[:3] == ["<|fr|>", "<|transcribe|>", "<|notimestamps|>"]
+    for weights in one.weights.values():
+        assert weights.shape[1] == len(one.target_tokens)
+        assert np.allclose(weights.sum(axis=-1), 1, atol=1e-4)
+    (shown,) = run(model, [WAVES[0]], language="fr", timestamps=False, attention=True)
+    assert shown.attention is not None
+    assert shown.attention.shape[2] == len(shown.tokens)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_other_precisions_run(tmp_path: Path, model: WhisperTransducer, precision: str) -> None:
+    model.save(tmp_path)
+    other = load(tmp_path, precision=precision)
+    (output,) = other.run([WAVES[0]], rate=RATE, times=True)
+    assert output.text
+    assert output.language in ("en", "de", "fr")
