@@ -15,7 +15,11 @@ import yaml
 from command_line import Ended, sentence
 from hub_server import TOKEN, HubServer, hub_server
 from transduce import load
-from transduce.tasks.folder import update_metrics
+from transduce.checksums import write_listed
+from transduce.recipe import dump_recipe, load_recipe
+from transduce.recipe.fine_tuning import Start
+from transduce.recipe.training import Teacher
+from transduce.tasks.folder import WRITTEN, update_metrics
 
 pytest.importorskip("huggingface_hub", reason="needs transduce[hub]")
 TRANSLATE = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
@@ -62,6 +66,13 @@ def transduce(home: Path, server: HubServer, *commands: tuple[object, ...]) -> l
 def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(TRANSLATE, model)
+    recipe = load_recipe(model / "recipe.yaml")
+    teacher = Teacher(model="/secret/teacher")
+    start = Start.model_validate({"from": "/secret/start"})
+    taught = recipe.model_copy(
+        update={"train": recipe.train.model_copy(update={"teacher": teacher, "start": start})}
+    )
+    write_listed(model / "recipe.yaml", f"{WRITTEN}\n{dump_recipe(taught)}")
     measured = {"value": 41.25, "low": 40.0, "high": 42.0, "higher_is_better": True}
     update_metrics(
         model, "test", {"items": 7, "metrics": {"bleu": measured}, "files": ["/secret/a"]}
@@ -98,6 +109,8 @@ def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
             *("source.tokens.json", "target.tokens.json"),
         ]
         assert files["model.safetensors"] == (model / "model.safetensors").read_bytes()
+        assert b"model: teacher\n" in files["recipe.yaml"]
+        assert b"from: start\n" in files["recipe.yaml"]
         assert b"/secret" not in b"".join(files.values())
         assert str(tmp_path).encode() not in b"".join(files.values())
         head = yaml.safe_load(files["README.md"].decode().split("---")[1])

@@ -19,6 +19,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 MOMENTUM = 0.95
 RMS = 0.2  # of AdamW's updates, roughly
+OUTPUTS = ("head.", "ctc.")  # output layers
 FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
 
 
@@ -112,7 +113,7 @@ def hidden_matrices(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
         for weight in module.parameters(recurse=False)
     }
     for name, parameter in network.named_parameters():
-        inside = id(parameter) not in tables and not name.startswith("head.")
+        inside = id(parameter) not in tables and not name.startswith(OUTPUTS)
         if inside and parameter.requires_grad and parameter.ndim == 2 and min(parameter.shape) > 1:
             yield name, parameter
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
@@ -71,31 +73,32 @@ def back_translate(
     check_name(output, (".tsv",))
     check_free([output], overwrite)
     try:
-        mark = None if mark is None else plain_tag(mark)
+        mark = None if mark is None else plain_tag(mark.removeprefix("<").removesuffix(">"))
     except InvalidValue as misfit:
         raise DataError(f"--mark {misfit.message}") from None
     if (kind := kind_of(find_inputs(file))) != "text":
         raise DataError(f"--input is {kind}; give plain text, one sentence per line")
     job = output.with_name(f"{output.name}.job")
-    batch(
-        model,
-        job,
-        file,
-        workers=workers,
-        kind="tsv",
-        shard_lines=shard_lines,
-        tag=tag,
-        beam=beam,
-        length_penalty=length_penalty,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        max_length=max_length,
-        device=device,
-        precision=precision,
-    )
+    with redirect_stdout(StringIO()):  # its summary is of files that are removed here
+        batch(
+            model,
+            job,
+            file,
+            workers=workers,
+            kind="tsv",
+            shard_lines=shard_lines,
+            tag=tag,
+            beam=beam,
+            length_penalty=length_penalty,
+            sample=sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            max_length=max_length,
+            device=device,
+            precision=precision,
+        )
     counts = [0, 0]
 
     def write(part: Path) -> None:
@@ -108,7 +111,8 @@ def back_translate(
 
     write_file(output, write)
     shutil.rmtree(job)
-    left_out = f"; {counts[1]:,} lines without an output are left out" if counts[1] else ""
+    lines = "line" if counts[1] == 1 else "lines"
+    left_out = f"; {counts[1]:,} {lines} without an output left out" if counts[1] else ""
     columns = ", tags: 2" if mark else ""
     print(f"{output}: {counts[0]:,} pairs{left_out}. In a recipe: {{file: {output}{columns}}}")
 

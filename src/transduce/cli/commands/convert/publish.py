@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from transduce.cli.commands.options import ModelArgument
+
+if TYPE_CHECKING:
+    from transduce.recipe import Recipe
 
 
 def publish(
@@ -37,16 +40,7 @@ def publish(
     load_hub()
     loaded = load(model)
     check_sums(model)
-    # Where data and teacher lie on this machine is nobody's concern.
-    data = loaded.recipe.data.model_copy(update={"folder": None})
-    train = loaded.recipe.train
-    if train.teacher is not None:
-        name = Path(train.teacher.model).name
-        train = train.model_copy(
-            update={"teacher": train.teacher.model_copy(update={"model": name})}
-        )
-    recipe = loaded.recipe.model_copy(update={"data": data, "train": train})
-    changed = {RECIPE: f"{WRITTEN}\n{dump_recipe(recipe)}"}
+    changed = {RECIPE: f"{WRITTEN}\n{dump_recipe(_without_places(loaded.recipe))}"}
     if is_ours(model / CARD) or not (model / CARD).exists():
         changed[CARD] = card_text(loaded, model, str(address))
     else:
@@ -57,3 +51,20 @@ def publish(
     size = sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in files.values())
     print(f"Published {', '.join(sorted(files))} ({size / 1e6:,.1f} MB) at {place}")
     print(f'Try:\n  transduce run {address} "..."')
+
+
+def _without_places(recipe: Recipe) -> Recipe:
+    """The recipe without the folders of this machine: of the data, the teacher, the model that
+    training started from.
+    """
+    from transduce.hub.locate import is_hub_address
+
+    changed: dict[str, Any] = {}
+    for key, field in (("teacher", "model"), ("start", "from")):
+        section: Any = getattr(recipe.train, key)
+        place = None if section is None else getattr(section, field)
+        if place is not None and not is_hub_address(place):
+            changed[key] = section.model_copy(update={field: Path(place).name})
+    data = recipe.data.model_copy(update={"folder": None})
+    train = recipe.train.model_copy(update=changed)
+    return recipe.model_copy(update={"data": data, "train": train})
