@@ -17,7 +17,7 @@ from torch import Tensor
 from fixtures.make_models import MODELS
 from lives import Lives
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, TokensError, TrainingError
+from transduce.errors import ModelError, RecipeError, TokensError, TrainingError
 from transduce.recipe import Recipe, read_recipe
 from transduce.storage import read_tensors
 from transduce.tasks.transduce import load
@@ -289,6 +289,22 @@ def test_the_moving_average_of_an_adapter_is_saved(corpus: Path) -> None:
         stored = f"low_rank.{place.replace('.', '/')}.{part}"
         assert torch.equal(value, state[f"average/{stored}"]), name
         assert not torch.equal(value, state[f"weights/{stored}"]), name
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"checkpoint_activations": True},
+        {"teacher": {"model": str(START)}},
+        {"optimizer": "muon"},
+        {"fsdp": True},
+    ],
+)
+def test_what_does_not_go_with_an_adapter_is_refused(corpus: Path, more: dict[str, Any]) -> None:
+    """Activations that are computed again, for one, would be those without the adapter."""
+    settings = {**more, "adapter": {"rank": 2}}
+    with pytest.raises(RecipeError, match=f"train.{next(iter(more))}"):
+        train(recipe_of(corpus, {}, train=settings), corpus / "run")
 
 
 def test_an_adapter_needs_the_whole_model(corpus: Path) -> None:

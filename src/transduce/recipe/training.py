@@ -132,6 +132,14 @@ class Train(Section):
             raise InvalidValue(
                 "fsdp", "is true, but adapters are too small to shard; leave it out with adapter"
             )
+        for key, has in (
+            ("optimizer", self.optimizer == "muon"),  # A and B are no hidden matrices
+            ("teacher", self.teacher is not None),
+            # The passes that are computed again would see the weights without the adapter.
+            ("checkpoint_activations", self.checkpoint_activations),
+        ):
+            if has:
+                raise InvalidValue(key, "does not go with train.adapter; leave one of them out")
         for key, value in (
             ("parts", self.start.parts),
             ("freeze", self.start.freeze),

@@ -150,15 +150,8 @@ class Run:
 
     def resume(self) -> None:
         """Load the checkpoint in the run directory."""
-        self.state = load_state(
-            self.folder,
-            self.network,
-            self.optimizer,
-            self.average,
-            self.ranks,
-            self.recipe.seed,
-            self.model.changed,
-        )
+        parts = (self.network, self.optimizer, self.average, self.ranks)
+        self.state = load_state(self.folder, *parts, self.recipe.seed, self.model.changed)
         self._kept_before = self.state.kept
         self._saved_at = self.state.seconds
         self.stored.read()

@@ -263,3 +263,15 @@ def test_mistakes_are_told() -> None:
     offsets = torch.tensor([0, 2], dtype=torch.int32)
     with pytest.raises(ValueError, match="no packed sequences"):
         block()(torch.randn(1, 2, WIDTH), Mask(segments=Segments(offsets, offsets, 2)))
+
+
+def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
+    norm = MaskedBatchNorm(3)
+    x_BSD = torch.randn(2, 5, 3) * 4 + 7
+    norm.requires_grad_(False).train()
+    expected = norm.eval()(x_BSD)
+    assert torch.equal(norm.train()(x_BSD), expected)
+    assert torch.equal(norm.running_mean_D, torch.zeros(3))
+    norm.requires_grad_(True)
+    assert not torch.allclose(norm(x_BSD), expected)
+    assert not torch.equal(norm.running_mean_D, torch.zeros(3))

@@ -147,3 +147,17 @@ def test_what_is_dropped_follows_torchs_seed() -> None:
     first = dropped(x, 0.5, training=True)
     torch.manual_seed(5)
     assert torch.equal(dropped(x, 0.5, training=True), first)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_frozen_layer_passes_the_gradient_on(relu: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(3, 4, 5), torch.randn(6, 5), torch.randn(6)
+    factors, found = torch.randn(3, 4, 6), []
+    for frozen in (True, False):
+        own = x.clone().requires_grad_()
+        parts = [part.clone().requires_grad_(not frozen) for part in (weight, bias)]
+        (linear(own, *parts, relu) * factors).sum().backward()
+        found.append(own.grad)
+        assert all((part.grad is None) == frozen for part in parts)
+    assert torch.allclose(found[0], found[1], atol=1e-6)
