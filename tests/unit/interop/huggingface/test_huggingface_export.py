@@ -14,8 +14,11 @@ from tiny_models import SOURCES, TARGETS, WORDS, tiny
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.errors import ModelError
+from transduce.interop import export as exports
 from transduce.interop.huggingface.export import export
-from transduce.interop.huggingface.measure import EndAt
+from transduce.interop.huggingface.measure import EndAt, measure
+from transduce.interop.measure import Measurement, measure_here
+from transduce.interop.parity import Parity
 from transduce.recipe import Recipe
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.transduce import Transducer
@@ -202,3 +205,41 @@ def test_the_folder_has_a_card_and_settings_of_our_search(tmp_path: Path) -> Non
     assert "AutoModelForSeq2SeqLM" in card
     settings = json.loads((tmp_path / "generation_config.json").read_text())
     assert (settings["num_beams"], settings["no_repeat_ngram_size"]) == (4, 3)
+
+
+def test_an_export_is_measured_with_transformers_and_a_wrong_one_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def here(
+        folder: Path, engine: str, pairs: Any, sources: Any, scratch: Path, module: str = ""
+    ) -> Measurement:
+        given = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+        if module:
+            return measure(folder, Path(engine), given, list(sources))
+        return measure_here(folder, engine, given, sources)
+
+    monkeypatch.setattr(exports, "measure_in_subprocess", here)
+    model = tiny(seed=5, metrics=["chrf"])
+    model.save(tmp_path / "model")
+    files = (tmp_path / "a", tmp_path / "b")
+    for file, texts in zip(files, (TEXTS, TARGETS), strict=True):
+        file.write_text("\n".join(text for text in texts[:4] if text) + "\n")
+    files[1].write_text("tea\nuncle\na\ncup\n")
+    place, parity = exports.export_folder(
+        tmp_path / "model", "huggingface", folder=tmp_path / "hf", files=files
+    )
+    assert isinstance(parity, Parity)
+    assert parity.largest_difference < 1e-5
+    assert parity.identical_greedy == 1.0
+    assert "log-probabilities" in (place / "PARITY.md").read_text()
+
+    def wrong(model: Any, folder: Path) -> str:
+        model.network.head.bias.data[7] += 3
+        return export(model, folder)
+
+    monkeypatch.setattr(exports.huggingface, "export", wrong)
+    with pytest.raises(ModelError, match="the export is not kept"):
+        exports.export_folder(
+            tmp_path / "model", "huggingface", folder=tmp_path / "other", files=files
+        )
+    assert not (tmp_path / "other").exists()
