@@ -359,6 +359,8 @@ def test_patience_stops_after_so_many_finished_hypotheses(
     model = Table(t5=0.9, end=0.1)
     ((found,),) = beam(model, *inputs(40), 2, length_penalty=1.0, patience=patience)
     assert found.tokens == [5] * length
+    others = beam(model, *inputs(2, 40, 3), 2, length_penalty=1.0, patience=patience)
+    assert others[1] == [found]  # whoever leaves the batch before
 
 
 def test_it_does_stop_early() -> None:
