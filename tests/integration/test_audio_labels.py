@@ -117,7 +117,7 @@ def test_labels_by_the_command_line(
     assert "silent" in silent["warning"]
     assert "bad.wav is not audio" in result.stderr
     assert command("check", folder / "labels.yaml").returncode == 0
-    assert "- Audio: sample_rate 4000" in (labeller / "README.md").read_text("utf-8")
+    assert "sample_rate 4000" in (labeller / "README.md").read_text("utf-8")
 
 
 def corpora(split: str) -> str:

@@ -58,7 +58,7 @@ def test_it_learns_to_hear(run: Path) -> None:
     assert joint < 5
     alone = evaluate_folder(model, run, split="test", ctc_weight=0.0, beam=1).metrics["cer"].value
     assert alone < 15
-    assert "Audio: sample_rate 4000" in (run / "README.md").read_text("utf-8")
+    assert "sample_rate 4000" in (run / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,17 @@ def resolve_model(place: str | Path) -> Path:
             ignore_patterns=list(LEFT_OUT),
         )
     except Exception as error:  # network, file system and the hub raise errors of many kinds
+        if (kept := _kept_commit(hub, address)) is not None:
+            return kept
         raise ModelError(f"{address} cannot be had: {hub_problem(error, address)}") from None
     return Path(folder)
+
+
+def _kept_commit(hub: Any, address: HubAddress) -> Path | None:
+    """The snapshot of a commit that is in the cache; not all versions of the package find it."""
+    name = f"models--{address.repository.replace('/', '--')}"
+    folder = Path(hub.constants.HF_HUB_CACHE) / name / "snapshots" / (address.revision or "")
+    return folder if address.revision and folder.is_dir() else None
 
 
 def in_hub_cache(folder: Path) -> bool:

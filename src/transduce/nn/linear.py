@@ -45,7 +45,9 @@ def linear(
     elif _are_few(x_BTD, weight_FD):
         y_BTF = _few_rows(x_BTD, weight_FD, bias_F, relu)
     elif relu and bias_F is not None and x_BTD.is_cuda and not torch.is_grad_enabled():
-        y_NF = addmm_relu(bias_F, x_BTD.flatten(0, -2), weight_FD.t())
+        kind = _dtype(x_BTD)  # autocast does not know this function
+        x_ND = x_BTD.to(kind).flatten(0, -2)
+        y_NF = addmm_relu(cast(bias_F, kind), x_ND, cast(weight_FD, kind).t())
         y_BTF = y_NF.view(*x_BTD.shape[:-1], -1)
     else:
         y_BTF = F.linear(x_BTD, weight_FD, bias_F)

@@ -187,13 +187,12 @@ def test_transformers_in_float32(options: dict[str, Any]) -> None:
 @torch.inference_mode()
 def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
     network = transformer(**options)
-    check(network, network, NEAR["float32"])
-    ours = steps_of(packed(network, "float32"))
+    right, ours = expected(network), steps_of(packed(network, "float32"))
     if library() is not None:
         # The library's buffers are as wide as the model.
         assert isinstance(ours, EncoderDecoder if options["head_width"] > 8 else CTransformerSteps)
-    check(ours, network, NEAR["float32"])
-    check(steps_of(packed(network, "int8")), network, NEAR["int8"])
+    check(right, NEAR["float32"], network, ours)
+    check(right, NEAR["int8"], steps_of(packed(network, "int8")))
 
 
 @pytest.mark.parametrize("more", [{}, {"head_width": 10, "norm": "rms"}], ids=told)
@@ -201,10 +200,10 @@ def test_heads_of_an_own_width(options: dict[str, Any]) -> None:
 def test_relative_positions(more: dict[str, Any]) -> None:
     """They are left to torch, step by step and in fewer bits too."""
     network = transformer(**RELATIVE, **more)
-    for steps in (network, steps_of(packed(network, "float32"))):
-        assert isinstance(steps, EncoderDecoder)
-        check(steps, network, NEAR["float32"])
-    check(steps_of(packed(network, "int8")), network, NEAR["int8"])
+    right, ours = expected(network), steps_of(packed(network, "float32"))
+    assert isinstance(ours, EncoderDecoder)
+    check(right, NEAR["float32"], network, ours)
+    check(right, NEAR["int8"], steps_of(packed(network, "int8")))
 
 
 @needs_c
