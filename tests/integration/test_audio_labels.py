@@ -140,6 +140,7 @@ def tagged(folder: Path) -> Path:
     return folder / "tagged"
 
 
+@pytest.mark.slow  # tags of sounds are read in tests/unit/data/audio too
 def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
     """The same recordings are read in both languages, each as its tag says."""
     model = load(tagged)
@@ -164,6 +165,7 @@ def test_several_languages_in_one_model(tagged: Path, folder: Path) -> None:
     assert model(sounds[0], tags=["x"]) == heard["x"][0]  # nothing is left of the tag before
 
 
+@pytest.mark.slow
 def test_tags_by_the_command_line(command: Command, tagged: Path, folder: Path) -> None:
     audio = folder / "sounds" / "test0.wav"
     model = load(tagged)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lives import Command
+from slow_params import some_slow
 from transduce import Transducer, load
 from transduce.corpora.generated import cmudict
 from transduce.decoding.batch import decode
@@ -66,7 +67,7 @@ def lists(outputs: list[Output]) -> list[list[list[str]]]:
     return [[h.tokens for h in output.alternatives or [output]] for output in outputs]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some_slow(WAYS, ["beam", "shaped"]))
 def test_neighbours_order_and_padding_change_no_hypothesis(
     model: Transducer, words: list[str], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lives import STEPS, Lives, check_same, command
+from slow_params import some_slow
 from transduce.checksums import SUMS, fits, is_ours, list_files
 from transduce.storage import read_tensors, write_tensors
 
@@ -45,7 +46,7 @@ def project(task: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("in_place", some_slow([False, True], [True]))
 def test_a_recipe_and_a_readme_of_ones_own_stay(
     project: Path, lives: Lives, in_place: bool
 ) -> None:

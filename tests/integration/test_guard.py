@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from slow_params import some_slow
 from transduce.errors import TrainingError
 from transduce.models import EncoderDecoder
 from transduce.nn.loss.cross_entropy import Loss
@@ -112,7 +113,7 @@ def test_a_skipped_update_leaves_no_trace_in_weights_moments_and_average(
     assert all(torch.equal(before[0][name], after[0][name]) for name in names)
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["looks at once", "looks at the log"])
+@pytest.mark.parametrize("waits", some_slow([False, True], [True]))
 def test_resuming_after_skipped_updates_is_exact(
     task: Path, tmp_path: Path, poison: Poison, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
@@ -227,7 +228,7 @@ def test_a_budget_found_is_kept(
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("streaming", ["false", "true"])
+@pytest.mark.parametrize("streaming", some_slow(["false", "true"], ["false"]))
 def test_pairs_longer_than_a_batch_or_than_allowed(
     task: Path, tmp_path: Path, streaming: str
 ) -> None:

@@ -137,6 +137,7 @@ def test_killed_while_preparing(
     check_same(folder, undisturbed)
 
 
+@pytest.mark.slow
 def test_killed_in_bfloat16_and_ended_by_patience(task: Path, lives: Lives, tmp_path: Path) -> None:
     settings = [
         "model.encoder={kind: transformer, layers: 1, heads: 2, feed_forward: 16}",

@@ -89,7 +89,7 @@ def test_check_finds_the_data_fit(command: Command, task: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "least"),
     [
-        ("lstm-attention", 90.0),
+        pytest.param("lstm-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("gru-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("rnn-attention", 90.0, marks=pytest.mark.slow),
         pytest.param("peephole-attention", 90.0, marks=pytest.mark.slow),

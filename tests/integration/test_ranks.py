@@ -173,6 +173,7 @@ def uneven(task: Path, place: Path) -> Path:
     return finish(task, place / "uneven", 1, UNEVEN)
 
 
+@pytest.mark.slow
 def test_batches_that_do_not_divide(task: Path, place: Path, uneven: Path) -> None:
     same_learning(finish(task, place / "uneven-3", 3, UNEVEN), uneven)
 
@@ -328,6 +329,7 @@ def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> No
             assert record[name] == pytest.approx(log(both, "valid")[step][name], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_tagger_learns_the_same_on_two_processes(tmp_path: Path) -> None:
     draw = random.Random(3)
     endings = {"NOUN": "ness", "VERB": "ize", "ADV": "ly", "ADJ": "ful"}

@@ -66,10 +66,13 @@ def test_it_learns_to_hear(run: Path) -> None:
     [
         ["model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5}"],
         ["model.encoder={kind: recurrent, cell: gru}", "audio.normalize=global", "train.ema=0.9"],
-        [
-            "model.encoder={layers: 1, heads: 2, feed_forward: 32}",
-            "model.decoder={kind: recurrent}",
-        ],
+        pytest.param(
+            [
+                "model.encoder={layers: 1, heads: 2, feed_forward: 32}",
+                "model.decoder={kind: recurrent}",
+            ],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["conformer", "recurrent", "transformer"],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from slow_params import some_slow
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop.engine import open_model
@@ -35,7 +36,7 @@ WISHES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some_slow(SHAPES, list(SHAPES)[::3]))
 def test_every_shape_says_the_same(tmp_path: Path, shape: str) -> None:
     encoder, decoder, tie = SHAPES[shape]
     model = tiny(encoder, decoder, tie_embeddings=tie)

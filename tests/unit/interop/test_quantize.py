@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import transduce
+from slow_params import some_slow
 from tiny_models import SOURCES, TARGETS, tiny
 from transduce.decoding.output import Output
 from transduce.errors import CheckpointError, ModelError
@@ -48,7 +49,7 @@ def rounded(model: Transducer, quantize: str) -> Transducer:
 
 
 @pytest.mark.parametrize("quantize", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", some_slow(SHAPES, list(SHAPES)[::2]))
 def test_it_says_what_rounded_weights_say(tmp_path: Path, shape: str, quantize: str) -> None:
     encoder, decoder, tie = SHAPES[shape]
     model = tiny(encoder, decoder, tie_embeddings=tie)
