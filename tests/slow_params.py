@@ -9,6 +9,10 @@ import pytest
 
 
 def some_slow(values: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    return [
-        value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values
-    ]
+    """All values; those that are not quick are slow. A tuple has the values of several names."""
+    return [value if value in quick else _slow(value) for value in values]
+
+
+def _slow(value: Any) -> Any:
+    several = value if isinstance(value, tuple) else (value,)
+    return pytest.param(*several, marks=pytest.mark.slow)
