@@ -250,7 +250,8 @@ def test_samples_follow_the_model(tmp_path: Path) -> None:
     for token in set(firsts[1]):
         shares = [first.count(token) / 400 for first in firsts]
         assert shares[0] == pytest.approx(shares[1], abs=0.12)  # five deviations
-    assert other.run(["zuko"], mbr="chrf", samples=8)[0].text
+    # Its random numbers are its own: the best of eight samples may be the empty text.
+    assert 0 < other.run(["zuko"], mbr="chrf", samples=8)[0].score <= 100
 
 
 @pytest.mark.parametrize(
