@@ -24,7 +24,7 @@ PACKAGES = {
         "d4aa3599f0b96276636c55b7dc47df0cad1490305eb157ff48010819040a0b07"
     ),
 }
-WHEELS = Path(os.environ.get("TRANSDUCE_WHISPER", "../wheels_whisper"))
+WHEELS = Path(os.environ.get("TRANSDUCE_WHISPER", "../whisper-wheels"))
 RECORDINGS = Path(os.environ.get("TRANSDUCE_SPEECH_KNOWN", "../shared/data/speech_known"))
 KNOWN = {
     "jfk.flac": "And so, my fellow Americans, ask not what your country can do for you, ask what "
