@@ -114,7 +114,7 @@ def held(folder: Path) -> Iterator[bool]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        yield _lock(handle, wait=False) is not False
+        yield take_lock(handle)
     finally:
         os.close(handle)
 
@@ -144,6 +144,14 @@ def locked(path: Path) -> Iterator[None]:
             return
         finally:
             os.close(handle)
+
+
+def take_lock(handle: int) -> bool:
+    """Whether an open file could be locked; the lock ends when it is closed, or with the process.
+
+    Where the system has no such locks, it is always granted.
+    """
+    return _lock(handle, wait=False) is not False
 
 
 def _lock(handle: int, wait: bool) -> bool | None:
@@ -395,21 +403,3 @@ def _flush_folder(path: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-def take_lock(handle: int) -> bool:
-    """Whether a file could be locked; the lock ends with the process.
-
-    Windows and some network drives have no such locks: there it is always granted.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True

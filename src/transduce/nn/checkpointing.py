@@ -2,7 +2,7 @@
 
 Chen et al. 2016, https://arxiv.org/abs/1604.06174. The backward pass computes each block's forward
 pass a second time, with the same random numbers for dropout: gradients are the same, memory for
-activations is that of one block and the inputs of all, and an update takes about a third longer.
+activations is that of one block and the inputs of all, and an update has one more forward pass.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Train(Section):
     checkpoint_activations: bool = Field(
         False,
         description="activation checkpointing: keep only the inputs of blocks and compute the rest "
-        "again in the backward pass; less memory, a third more time, the same gradients",
+        "again in the backward pass; less memory, one more forward pass, the same gradients",
     )
     log_every: PositiveInt = Field(50, description="updates between two lines of the log")
     log_to: list[Literal["wandb", "mlflow"]] = Field(

@@ -8,7 +8,7 @@ are those of search/greedy.py and search/beam.py, which also handle constraints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.cuda.recorded import Recorded
 from transduce.decoding.search.greedy import Hypothesis, penalty
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
@@ -55,39 +56,6 @@ class Shape:
     nbest: int = 1
     length_penalty: float = 1.0
     least: int = 0
-
-
-class Recorded:
-    """Work on tensors at fixed addresses; on a GPU the second call records it as a CUDA graph."""
-
-    def __init__(self, work: Callable[[], None], network: EncoderDecoder) -> None:
-        self.work, self.network = work, network
-        self._calls = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._read: list[Tensor] = []
-
-    def __call__(self) -> None:
-        self._calls += 1
-        device = self.network.head.weight.device
-        if device.type != "cuda" or self._calls == 1:  # the first call compiles the kernels
-            self.work()
-            return
-        if self._graph is None:
-            torch.cuda.synchronize(device)
-            self._graph = torch.cuda.CUDAGraph()
-            # thread_local: what another thread does with the device does not end the recording.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self.work()
-            # A position table that grows is replaced; the graph still reads the old one.
-            self._read = list(self.network.buffers())
-        self._graph.replay()
-
-    def free(self) -> None:
-        """Free the graph now: the garbage collector might do so while another is recorded."""
-        if self._graph is not None:
-            torch.cuda.synchronize(self.network.head.weight.device)
-            self._graph.reset()
-        self._graph, self._calls = None, 0
 
 
 class Slots:
