@@ -8,7 +8,7 @@ TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); ec
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install check test test-slow mutants format clean
+.PHONY: help demo install check test test-slow docs mutants format clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -38,6 +38,9 @@ test: $(READY)  ## lint, types and the whole test suite, the types beside the te
 
 test-slow: $(READY)  ## the tests that take longer than a minute
 	@$(BIN)/python -m pytest -m slow
+
+docs: $(READY)  ## the site in build/site, lessons run in a reduced size; LESSONS=full: in their full size
+	@$(BIN)/python docs/make_site.py $(if $(filter full,$(LESSONS)),--full)
 
 mutants: $(READY)  ## break the logic in small ways: which changes does no test notice? (half an hour)
 	@nice $(BIN)/python tests/mutants.py

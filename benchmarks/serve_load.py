@@ -2,7 +2,8 @@
 
 Throughput with many clients against model.run on the same sources; latency of a single client
 against model.run; CPU time of the event loop for each request (all that is not the engine); twice
-the capacity; memory over many requests; SIGTERM under load. Server and clients share the machine.
+the capacity; memory over many requests; SIGTERM under load. With --cores model.run and the server
+have these cores and the clients the others; without it they share the machine.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -18,6 +20,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from systems import facts
 
 import transduce
 
@@ -132,6 +137,9 @@ def percentile_ms(seconds: list[float], share: float) -> float:
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     sources = options.sources.read_text("utf-8").splitlines()[: options.count]
     bodies = [json.dumps({"input": one, "beam": options.beam}).encode() for one in sources]
+    others = os.sched_getaffinity(0) - set(options.cores)
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)  # the server inherits it
     model = transduce.load(options.model, options.device).freeze()
     model.run(sources[:16], beam=options.beam)
     start = time.perf_counter()
@@ -145,6 +153,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
 
     served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
+    if options.cores:
+        os.sched_setaffinity(0, others)
     await closed_loop(served.port, bodies[:16], 4)
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
@@ -186,6 +196,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path)
@@ -198,13 +212,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="at twice the capacity")
     parser.add_argument("--wait", type=float, default=2.0, help="longest wait that is accepted, s")
     parser.add_argument("--requests", type=int, default=10_000, help="for memory")
+    parser.add_argument("--cores", type=_numbers, default=[], help="cores of the server, as 0,1")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found = asyncio.run(measure(options))
     for name, value in found.items():
         print(f"{name:40} {value}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        result = {**facts(torch.device(options.device)), "found": found}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

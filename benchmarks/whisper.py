@@ -1,13 +1,24 @@
-"""Whisper by transduce and by faster-whisper, on the same files: word error rate, and speed.
+"""Whisper by transduce and by others, on the same files: word error rate, and speed.
 
     python benchmarks/whisper.py wer   --ours DIR --theirs DIR --audio LIST.tsv --json OUT.json
     python benchmarks/whisper.py speed --ours DIR --theirs DIR --audio LIST.tsv --threads 2
+    python benchmarks/whisper.py speed --device cuda --batch 64 --ours DIR --theirs DIR ...
 
-DIR of ours is what `transduce import` made of theirs, a folder of CTranslate2. LIST.tsv has an
-audio file and its text in each line. Each system is a process of its own and has the same number of
-threads; they take turns, file by file, and one waits while the other works. Both detect the
-language, predict timestamps and have the same beam; no temperature fallback. Texts are compared
-after the normalization of Whisper's authors (numbers as digits, no punctuation), of transformers.
+DIR of ours is what `transduce import` made of theirs: on a CPU a folder of CTranslate2, for
+faster-whisper; on a GPU one of Hugging Face (`transduce export --to huggingface`), for
+transformers. LIST.tsv has an audio file and its text in each line. Each system is a process of its
+own and has the same number of threads; they take turns, and one waits while the other works. Both
+have the same beam; no temperature fallback, no voice activity detection.
+
+One file at a time, both detect the language and predict timestamps. With --batch, so many files
+are given together, without timestamps: to faster-whisper's BatchedInferencePipeline as clips, to
+transformers as a batch; --language is needed, and longer files are cut every 30 s. On a GPU the
+files are read before the time is taken: it would be mostly that.
+
+`wer` writes its file after every batch, and goes on where the file ends: stop it whenever you
+like. --share 2/5 takes every fifth file from the second on; --rows adds what was heard elsewhere.
+Texts are compared after the normalization of Whisper's authors (numbers as digits, no
+punctuation), of transformers.
 """
 
 from __future__ import annotations
@@ -18,48 +29,57 @@ import os
 import platform
 import random
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-SYSTEMS = ("transduce", "faster-whisper")
+from whisper_systems import OURS, System
+
+Files = list[tuple[Path, str]]
+KEPT = ("mode", "precision", "beam", "batch", "language", "device")  # the same in a resumed file
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("mode", choices=("wer", "speed", "worker"))
-    parser.add_argument("--ours", type=Path)
-    parser.add_argument("--theirs", type=Path)
-    parser.add_argument("--audio", type=Path)
+    parser.add_argument("mode", choices=("wer", "speed"))
+    parser.add_argument("--ours", type=Path, required=True)
+    parser.add_argument("--theirs", type=Path, required=True)
+    parser.add_argument("--audio", type=Path, required=True)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=1, help="files given together")
     parser.add_argument("--limit", type=int, help="so many files, drawn at random")
-    parser.add_argument("--rounds", type=int, default=3, help="of speed")
-    parser.add_argument("--precisions", default="float32,int8", help="of speed")
     parser.add_argument("--language", help="default: detected")
-    parser.add_argument("--system", choices=SYSTEMS)
-    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--precision", default="float32", help="of wer")
+    parser.add_argument("--share", default="1/1", help="of wer: which part of the files")
+    parser.add_argument("--minutes", type=float, help="of wer: stop after so many")
+    parser.add_argument("--rows", type=Path, nargs="*", default=[], help="of wer: other results")
+    parser.add_argument("--rounds", type=int, default=3, help="of speed")
+    parser.add_argument("--precisions", help="of speed; float32,int8 or bfloat16,float16")
     asked = parser.parse_args()
-    if asked.mode == "worker":
-        work(asked)
-        return
     files = read_list(asked.audio, asked.limit)
-    values = wer(asked, files) if asked.mode == "wer" else speed(asked, files)
-    values |= {
+    if asked.batch > 1:
+        check_batch(asked)
+    about = {
         "mode": asked.mode,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": machine(asked.device),
+        "device": asked.device,
         "threads": asked.threads,
         "beam": asked.beam,
+        "batch": asked.batch,
+        "language": asked.language or "detected",
         "files": len(files),
     }
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    if asked.mode == "wer":
+        wer(asked, files, about | {"precision": asked.precision})
+    else:
+        write(asked.json, about | speed(asked, files))
 
 
-def read_list(path: Path, limit: int | None) -> list[tuple[Path, str]]:
+def read_list(path: Path, limit: int | None) -> Files:
     lines = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.strip()]
     found = [((path.parent / name).resolve(), text) for name, text in lines]
     if limit is not None and limit < len(found):
@@ -67,59 +87,93 @@ def read_list(path: Path, limit: int | None) -> list[tuple[Path, str]]:
     return found
 
 
-# ------------------------------------------------------------------------------- both modes
+def check_batch(asked: argparse.Namespace) -> None:
+    if asked.language is None:
+        raise SystemExit("--batch needs --language, as transformers detects none of a batch.")
 
 
-class System:
-    """A system in a process of its own."""
+def machine(device: str) -> str:
+    if device == "cuda":
+        import torch
 
-    def __init__(self, name: str, precision: str, asked: argparse.Namespace) -> None:
-        self.name = name
-        folder = asked.ours if name == "transduce" else asked.theirs
-        where = ["--ours", str(folder), "--theirs", str(folder)]
-        more = ["--language", asked.language] if asked.language else []
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, __file__, "worker", "--system", name, "--precision", precision),
-                *("--threads", str(asked.threads), "--beam", str(asked.beam), *where, *more),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": str(asked.threads)},
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, {os.cpu_count()} cores"
+
+
+def names_of(device: str) -> tuple[str, str]:
+    return OURS, "transformers" if device == "cuda" else "faster-whisper"
+
+
+def write(path: Path | None, values: dict[str, Any]) -> None:
+    if path is None:
+        return
+    aside = path.with_suffix(".part")
+    aside.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    aside.replace(path)
+
+
+# ----------------------------------------------------------------------------- word error rate
+
+
+def wer(asked: argparse.Namespace, files: Files, about: dict[str, Any]) -> None:
+    names = names_of(asked.device)
+    rows: dict[str, dict[str, Any]] = {}
+    for path in (*asked.rows, *([asked.json] if asked.json is not None else [])):
+        if path.exists():
+            rows |= rows_of(path, about)
+    part, parts = map(int, asked.share.split("/"))
+    own = [one for one in files[part - 1 :: parts] if one[0].name not in rows]
+    print(f"{len(rows)} files are done, {len(own)} are to do", file=sys.stderr, flush=True)
+    systems = [System(name, asked.precision, asked) for name in names] if own else []
+    until = time.monotonic() + 60 * asked.minutes if asked.minutes else float("inf")
+    for start in range(0, len(own), asked.batch):
+        if time.monotonic() > until:
+            break
+        some = own[start : start + asked.batch]
+        found = {one.name: one.transcribe([file for file, _ in some]) for one in systems}
+        for place, (file, text) in enumerate(some):
+            row: dict[str, Any] = {"file": file.name, "reference": text}
+            for name in names:
+                row[name] = found[name]["found"][place]
+            rows[file.name] = row
+        done = [rows[file.name] for file, _ in files if file.name in rows]
+        write(asked.json, about | summary(done, names))
+        print(f"{start + len(some)}/{len(own)}", file=sys.stderr, flush=True)
+    done = [rows[file.name] for file, _ in files if file.name in rows]
+    values = about | summary(done, names)
+    write(asked.json, values)
+    for name in names:
+        one = values[name]
+        print(
+            f"{name:15} WER {one['wer']:6.2f}  ({one['errors']} errors in {one['words']} words; "
+            f"CER without spaces {one['cer_without_spaces']:.2f})"
         )
-
-    def transcribe(self, file: Path) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{file}\n")
-        self.process.stdin.flush()
-        found: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return found
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+    print(f"equal outputs: {values['equal_outputs']} of {len(done)} files, of {len(files)} in all")
+    for system in systems:
+        system.close()
 
 
-def wer(asked: argparse.Namespace, files: list[tuple[Path, str]]) -> dict[str, Any]:
+def rows_of(path: Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    values = json.loads(path.read_text("utf-8"))
+    for name in KEPT:
+        if values.get(name) != about[name]:
+            raise SystemExit(
+                f"{path} was made with {name} {values.get(name)}, not {about[name]}; give another "
+                f"file, or the same settings."
+            )
+    return {row["file"]: row for row in values["rows"]}
+
+
+def summary(rows: list[dict[str, Any]], names: tuple[str, str]) -> dict[str, Any]:
+    """The error rates of both systems, and the rows."""
     import jiwer
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
     normalize = EnglishTextNormalizer({})
-    systems = [System(name, asked.precision, asked) for name in SYSTEMS]
-    rows = []
-    for number, (file, text) in enumerate(files, start=1):
-        row: dict[str, Any] = {"file": file.name, "reference": text}
-        for system in systems:
-            row[system.name] = system.transcribe(file)
-        rows.append(row)
-        print(f"{number}/{len(files)} {file.name}", file=sys.stderr, flush=True)
-    values: dict[str, Any] = {"precision": asked.precision, "rows": rows}
+    values: dict[str, Any] = {"done": len(rows)}
     references = [normalize(row["reference"]) for row in rows]
     scored = [place for place, text in enumerate(references) if text]
-    for name in SYSTEMS:
+    for name in names:
         texts = [normalize(row[name]["text"]) for row in rows]
         found = jiwer.process_words([references[n] for n in scored], [texts[n] for n in scored])
         # Numbers may be cut into words in several ways: "1127" and "11 27".
@@ -132,92 +186,71 @@ def wer(asked: argparse.Namespace, files: list[tuple[Path, str]]) -> dict[str, A
             "errors": found.substitutions + found.deletions + found.insertions,
             "words": found.substitutions + found.deletions + found.hits,
         }
-        print(
-            f"{name:15} WER {values[name]['wer']:6.2f}  ({values[name]['errors']} errors in "
-            f"{values[name]['words']} words; CER without spaces "
-            f"{values[name]['cer_without_spaces']:.2f})"
-        )
-    same = sum(row[SYSTEMS[0]]["text"] == row[SYSTEMS[1]]["text"] for row in rows)
-    values["equal_outputs"] = same
-    print(f"equal outputs: {same} of {len(rows)} files")
-    for system in systems:
-        system.close()
-    return values
+    values["equal_outputs"] = sum(row[names[0]]["text"] == row[names[1]]["text"] for row in rows)
+    return values | {"rows": rows}
 
 
-def speed(asked: argparse.Namespace, files: list[tuple[Path, str]]) -> dict[str, Any]:
+# --------------------------------------------------------------------------------------- speed
+
+
+def speed(asked: argparse.Namespace, files: Files) -> dict[str, Any]:
+    """Seconds and CPU seconds for each second of audio, in turns."""
     import soundfile
 
-    seconds = sum(soundfile.info(str(file)).duration for file, _ in files)
-    values: dict[str, Any] = {"audio_seconds": round(seconds, 1)}
-    for precision in asked.precisions.split(","):
-        systems = [System(name, precision, asked) for name in SYSTEMS]
+    names = names_of(asked.device)
+    paths = [file for file, _ in files]
+    batches = [paths[start : start + asked.batch] for start in range(0, len(paths), asked.batch)]
+    length = sum(soundfile.info(str(file)).duration for file in paths)
+    values: dict[str, Any] = {"audio_seconds": round(length, 1)}
+    usual = "float32,int8" if asked.device == "cpu" else "bfloat16,float16"
+    for precision in (asked.precisions or usual).split(","):
+        # Ours has no float16: it is compared in bfloat16 with both.
+        own = "bfloat16" if precision == "float16" else precision
+        kinds = dict(zip(names, (own, precision), strict=True))
+        systems = [System(name, kind, asked) for name, kind in kinds.items()]
+        heard: dict[str, list[str]] = {name: [] for name in names}
         for system in systems:  # first calls are slower
-            system.transcribe(files[0][0])
-        taken: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+            for batch in batches[:1] if asked.device == "cpu" else (*batches[:1], *batches):
+                system.transcribe(batch)
+        taken = {name: {"seconds": [], "cpu_seconds": []} for name in names}
         for turn in range(asked.rounds):
             order = systems if turn % 2 == 0 else systems[::-1]
-            total = dict.fromkeys(SYSTEMS, 0.0)
-            for file, _ in files:
+            total = {name: {"seconds": 0.0, "cpu_seconds": 0.0} for name in names}
+            heard = {name: [] for name in names}
+            for batch in batches:
                 for system in order:
-                    total[system.name] += system.transcribe(file)["seconds"]
-            for name in SYSTEMS:
-                taken[name].append(total[name] / seconds)
-        for name in SYSTEMS:
-            factors = [round(one, 4) for one in taken[name]]
-            values[f"{name} {precision}"] = {"real_time_factors": factors}
-            print(
-                f"{name:15} {precision:8} real-time factor {statistics.median(factors):.4f} "
-                f"({min(factors):.4f} to {max(factors):.4f})"
-            )
+                    found = system.transcribe(batch)
+                    heard[system.name] += [one["text"] for one in found["found"]]
+                    for kind in total[system.name]:
+                        total[system.name][kind] += found[kind]
+            for name in names:
+                for kind, seconds in total[name].items():
+                    taken[name][kind].append(round(seconds / length, 5))
+        same = sum(a == b for a, b in zip(heard[names[0]], heard[names[1]], strict=True))
+        values[precision] = {**taken, "equal_outputs": same}
+        report(precision, taken, names, same, len(paths))
         for system in systems:
             system.close()
     return values
 
 
-# ---------------------------------------------------------------------------------- a worker
-
-
-def work(asked: argparse.Namespace) -> None:
-    """Transcribe the files of standard input, a line each."""
-    if asked.system == "transduce":
-        import torch
-
-        import transduce
-
-        torch.set_num_threads(asked.threads)
-        model = transduce.load(asked.ours, precision=asked.precision).freeze()
-
-        def transcribe(file: str) -> tuple[str, str]:
-            more = {"language": asked.language} if asked.language else {}
-            (output,) = model.run([file], beam=asked.beam, **more)
-            return output.text, output.language
-
-    else:
-        from faster_whisper import WhisperModel
-
-        theirs = WhisperModel(
-            str(asked.theirs),
-            device="cpu",
-            compute_type=asked.precision,
-            cpu_threads=asked.threads,
+def report(
+    precision: str,
+    taken: dict[str, dict[str, list[float]]],
+    names: tuple[str, str],
+    same: int,
+    files: int,
+) -> None:
+    for name in names:
+        wall, cpu = taken[name]["seconds"], taken[name]["cpu_seconds"]
+        print(
+            f"{name:15} {precision:8} real-time factor {statistics.median(wall):.5f} "
+            f"({min(wall):.5f} to {max(wall):.5f}), CPU {statistics.median(cpu):.5f}"
         )
-
-        def transcribe(file: str) -> tuple[str, str]:
-            segments, info = theirs.transcribe(
-                file,
-                beam_size=asked.beam,
-                temperature=0.0,
-                language=asked.language,
-                condition_on_previous_text=False,
-            )
-            return "".join(one.text for one in segments).strip(), info.language
-
-    for line in sys.stdin:
-        start = time.perf_counter()
-        text, language = transcribe(line.strip())
-        seconds = time.perf_counter() - start
-        print(json.dumps({"text": text, "language": language, "seconds": seconds}), flush=True)
+    for kind, what in (("seconds", "time"), ("cpu_seconds", "CPU time")):
+        ratios = [b / a for a, b in zip(*(taken[name][kind] for name in names), strict=True)]
+        print(f"{names[1]} takes {statistics.median(ratios):.2f} times as much {what}")
+    print(f"equal outputs: {same} of {files} files")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import live_results
 import recipe_results
 import sound_results
 
@@ -469,6 +470,7 @@ def page() -> str:
         *demo(),
         *toy_tasks(),
         *sound_results.sections(),
+        *live_results.sections(),
         *train_speed(),
         *decode_speed(),
         *growth(),

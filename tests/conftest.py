@@ -17,3 +17,7 @@ os.environ["XDG_STATE_HOME"] = os.environ["TRANSDUCE_TESTS_STATE"]
 # A shell that starts tests in the background has them, and all that they start, ignore SIGINT.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# nohup has them ignore SIGHUP. A handler keeps them alive as well, and programs that they start
+# begin with the usual one.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)

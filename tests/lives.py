@@ -16,7 +16,7 @@ import pytest
 from transduce.runtime.c.compile import library
 from transduce.storage import read_tensors
 
-STEPS = 200
+STEPS = 120
 # All that has a memory: dropout's generator, moments, the moving average, kept checkpoints,
 # patience, sums over updates that have not been logged, a place in the middle of an epoch.
 SETTINGS = [

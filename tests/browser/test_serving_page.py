@@ -18,6 +18,7 @@ pytest.importorskip("httpx", reason="needs httpx")
 from served import Running, serving
 from tiny_models import tiny
 from tiny_sounds import noise
+from transduce.serving import api
 from transduce.serving.auth import Keys
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
@@ -45,9 +46,18 @@ SOURCE = "iroh made tea"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
+    able = api.can_be_live
+    # A model that cannot be live: the page records, then sends.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "can_be_live", lambda one: able(one) and one.name != "speech")
+        yield from serve()
+
+
+def serve() -> Iterator[Running]:
     models = {
         "letters": tiny(banned=True),
         "speech": load(FIXTURES / "speech"),
+        "live": load(FIXTURES / "speech"),
         "classify": load(FIXTURES / "classify"),
         "tag": load(FIXTURES / "tag"),
         "language": load(FIXTURES / "language_model"),
@@ -222,6 +232,49 @@ def test_microphone(browser: Browser, server: Running) -> None:
     assert len(samples) > 16_000
     assert np.abs(samples).max() > 1000
     assert np.median(np.abs(samples)) < 100
+
+
+def test_live_microphone(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "microphone.wav"
+    pause = np.zeros(40_000, np.int16)
+    with wave.open(str(file), "wb") as written:
+        written.setnchannels(1), written.setsampwidth(2), written.setframerate(48_000)
+        written.writeframes(np.concatenate([pause, noise(0.6, rate=48_000), pause]).tobytes())
+    with Browser(LOOPBACK, *MICROPHONE, f"--use-file-for-fake-audio-capture={file}") as browser:
+        opened(browser, server, "live")
+        speak(browser, server)
+        at_ease(browser, server)
+        # Another model is chosen while someone speaks: the session ends.
+        browser.click("#record")
+        browser.wait("return document.querySelector('canvas.spectrum')")
+        browser.choose("#model", "letters")
+        browser.wait_for(lambda: not server.engine.live.streams, "the session is closed")
+        assert browser.errors() == []
+
+
+def speak(browser: Browser, server: Running) -> None:
+    assert browser.text("#record") == "● Speak"
+    browser.click("#record")
+    browser.wait("return document.querySelector('#output .utterance.final .stable')", 30)
+    assert browser.text("#output .utterance.final .stable")
+    assert browser.text("#output .utterance .when").endswith(" s")
+    drawn = browser.run("""
+      const canvas = document.querySelector("canvas.spectrum");
+      const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+      const seen = new Set();
+      for (let i = 0; i < data.length; i += 400) seen.add(data.slice(i, i + 3).join());
+      return seen.size;
+    """)
+    assert drawn > 5
+    assert len(server.engine.live.streams) == 1
+    browser.click("#record")
+    browser.wait("return document.querySelector('#views audio')", 30)
+    idle(browser)
+    assert output(browser)
+    assert "confidence" in browser.run("return document.querySelector('#output button').title")
+    assert "recording.wav" in browser.text("#history")
+    assert browser.text("#record") == "● Speak"
+    assert not server.engine.live.streams
 
 
 def test_a_recording_from_a_file(browser: Browser, server: Running, tmp_path: Path) -> None:

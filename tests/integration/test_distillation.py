@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from transduce import load
 from transduce.cli import main as cli
 from transduce.errors import ModelError, RecipeError
 from transduce.recipe import Recipe, load_recipe, parse_recipe
@@ -84,7 +87,9 @@ def taught(task: Path, teacher: Path, steps: int, **keys: object) -> Recipe:
     return load_recipe(task / "tiny.yaml", [f"{key}={value}" for key, value in settings.items()])
 
 
-def test_a_student_resumes_to_the_letter(task: Path, teacher: Path, tmp_path: Path) -> None:
+def test_a_student_resumes_to_the_letter(
+    task: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (teacher / "model.safetensors").read_bytes()
     train(taught(task, teacher, 6), tmp_path / "whole")
     train(taught(task, teacher, 3), tmp_path / "parts")
@@ -98,6 +103,17 @@ def test_a_student_resumes_to_the_letter(task: Path, teacher: Path, tmp_path: Pa
     assert losses(tmp_path / "light") == pytest.approx(losses(tmp_path / "alone"), rel=1e-5)
     assert losses(tmp_path / "whole")[1:] != pytest.approx(losses(tmp_path / "alone")[1:], rel=1e-5)
     assert (teacher / "model.safetensors").read_bytes() == before
+    assert "have changed" not in capsys.readouterr().err
+    # The same folder with other weights is another teacher.
+    model = load(teacher)
+    with torch.no_grad():
+        model.network.head.bias.add_(0.5)
+    other = tmp_path / "teacher"
+    shutil.copytree(teacher, other)
+    train(taught(task, other, 1), tmp_path / "moved")
+    model.save(other)
+    train(taught(task, other, 2), tmp_path / "moved", resume=True)
+    assert f"the weights of the teacher {other} have changed" in capsys.readouterr().err
 
 
 def test_a_teacher_that_cannot_teach_is_told(task: Path, teacher: Path, tmp_path: Path) -> None:

@@ -162,16 +162,16 @@ def test_states_are_saved_by_the_minute(task: Path, lives: Lives, tmp_path: Path
     """Killed at updates that no validation saved, it is the same run to the bit."""
     often, rarely = "train.save_every=1e-5", "train.save_every=1000"
     whole, folder = tmp_path / "whole", tmp_path / "run"
-    told(lives, *command(task, whole, "train.steps=60", rarely))
+    told(lives, *command(task, whole, "train.steps=40", rarely))
     saved = []
     for turn, place in ((4, "middle"), (7, "written"), (9, "between"), (6, "renamed")):
         death = {"file": STATE.name, "place": place, "turn": turn, "seed": 3}
-        told(lives, *command(task, folder, "train.steps=60", often), status=-9, death=death)
+        told(lives, *command(task, folder, "train.steps=40", often), status=-9, death=death)
         newest = folder / STATE if (folder / STATE).exists() else folder / PREVIOUS
         saved.append(read_tensors(newest)[1]["standing"]["step"])
     assert len([step for step in saved if step % 10]) >= 2, saved
     assert saved == sorted(set(saved))
-    told(lives, *command(task, folder, "train.steps=60", rarely))
+    told(lives, *command(task, folder, "train.steps=40", rarely))
     check_same(folder, whole)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fixtures.make_models import MODELS
 from lives import Lives
+from slow_params import some_slow
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError, TokensError, TrainingError
 from transduce.recipe import Recipe, read_recipe
@@ -242,8 +243,16 @@ def test_it_works_with_a_changed_network(corpus: Path) -> None:
 # ------------------------------------------------------------------------------------ adapters
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora"])
-@pytest.mark.parametrize("more", [{}, {"ema": 0.5, "average": {"of": "last", "count": 2}}])
+AVERAGED = {"ema": 0.5, "average": {"of": "last", "count": 2}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    some_slow(
+        [(kind, more) for kind in ("lora", "dora") for more in ({}, AVERAGED)],
+        quick=[("lora", AVERAGED), ("dora", {})],
+    ),
+)
 def test_an_adapter_is_trained_beside_the_model_as_it_is(
     corpus: Path, kind: str, more: dict[str, Any]
 ) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork and 
 
 FIRST = int(os.environ.get("TRANSDUCE_FUZZ_FIRST", "0"))
 CASES = int(os.environ.get("TRANSDUCE_FUZZ", "10000"))
-FEW = 60
+FEW = 30
 ALONE = 100  # one case in so many has a process of its own, from the start
 
 

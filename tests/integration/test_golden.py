@@ -1,4 +1,4 @@
-"""Golden losses: the first 50 of a few small recipes must not change without a commit that says so.
+"""Golden losses: the first 25 of a few small recipes must not change without a commit that says so.
 
 To renew them: python tests/integration/test_golden.py
 """
@@ -17,12 +17,12 @@ from transduce.training.log import read_log
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
 COMMON = [
-    "train.steps=50",
+    "train.steps=25",
     "train.batch_tokens=256",
     "train.log_every=1",
     "train.warmup=10",
     "train.label_smoothing=0.1",
-    "validation.every=50",
+    "validation.every=25",
     "validation.limit=5",
     "train.device=cpu",
     "train.precision=float32",

@@ -215,15 +215,15 @@ def test_a_budget_found_is_kept(
     auto = ["train.batch_tokens=auto"]
     free = 20 * 2**20
     monkeypatch.setattr(budget, "free_memory", lambda device: free)
-    train(tiny(task, *auto, "train.steps=20"), tmp_path / "run")
+    train(tiny(task, *auto, "train.steps=10"), tmp_path / "run")
     found = state(tmp_path / "run")[1]["tokens"]
     assert 256 <= found < 4096
     assert f"Batches have up to {found:,} tokens" in capsys.readouterr().err
     free = 20 * 2**30
-    train(tiny(task, *auto, "train.steps=40"), tmp_path / "run", resume=True)
+    train(tiny(task, *auto, "train.steps=20"), tmp_path / "run", resume=True)
     assert state(tmp_path / "run")[1]["tokens"] == found
     monkeypatch.undo()
-    train(tiny(task, f"train.batch_tokens={found}", "train.steps=40"), tmp_path / "told")
+    train(tiny(task, f"train.batch_tokens={found}", "train.steps=20"), tmp_path / "told")
     one, other = state(tmp_path / "run")[0], state(tmp_path / "told")[0]
     assert all(torch.equal(one[name], other[name]) for name in one)
 

@@ -10,16 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from command_line import Ended, sentence
-from hub_server import TOKEN, HubServer, hub_server
-from transduce import load
+from hub_server import TOKEN, HubServer, Repository, hub_server
+from tiny_models import WORDS
+from transduce import load, recipe
 from transduce.checksums import write_listed
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.interop.huggingface.export import export
+from transduce.interop.imports.huggingface import read_weights
+from transduce.interop.imports.parts.recipe import imported_recipe
 from transduce.recipe import dump_recipe, load_recipe
 from transduce.recipe.fine_tuning import Start
 from transduce.recipe.training import Teacher
 from transduce.tasks.folder import WRITTEN, update_metrics
+from transduce.tasks.language_model import LanguageModel
 
 pytest.importorskip("huggingface_hub", reason="needs transduce[hub]")
 TRANSLATE = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
@@ -63,7 +70,63 @@ def transduce(home: Path, server: HubServer, *commands: tuple[object, ...]) -> l
     return [Ended(*one) for one in json.loads(ended.stdout)]
 
 
-def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
+def llama(folder: Path) -> dict[str, bytes]:
+    """The files of a Llama with random weights."""
+    part = {"layers": 1, "heads": 2, "feed_forward": 20, "norm": "rms", "activation": "swiglu"}
+    tokens = Tokens.train(recipe.Tokens(level="subword", size=60), WORDS)
+    section = {"width": 16, "tie_embeddings": "none", "output_bias": False}
+    settings = imported_recipe(
+        "lm",
+        {**section, "decoder": {**part, "positions": "rotary"}},
+        (tokens, tokens),
+        task="continue",
+    )
+    torch.manual_seed(3)
+    export(LanguageModel.create(settings, tokens, tokens), folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def put_llamas(tmp_path: Path, server: HubServer) -> None:
+    """Models of another toolkit: one with safetensors and more, an older one with a pickle."""
+    files = llama(tmp_path / "there")
+    strangers = {"pytorch_model.bin": b"a pickle", "modeling.py": b"raise SystemExit"}
+    torch.save(read_weights(tmp_path / "there"), tmp_path / "pytorch_model.bin")
+    pickled = {name: raw for name, raw in files.items() if name != "model.safetensors"}
+    pickled["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
+    for name, of_it in (("zuko/lm", files | strangers), ("zuko/old", pickled)):
+        server.repositories[name] = Repository(private=False)
+        server.repositories[name].branches = {"v1": of_it, "main": {"config.json": b"{}"}}
+
+
+def imports(tmp_path: Path) -> list[tuple[object, ...]]:
+    """Commands that import them; the last three are mistakes."""
+    return [
+        ("", "import", "hf://zuko/lm@v1", "--output", tmp_path / "new"),
+        ("", "import", "hf://zuko/old@v1", "--output", tmp_path / "old"),
+        ("", "run", tmp_path / "new", "tea", "--max-length", 4),
+        ("", "import", "hf://zuko/lm@v2", "--output", tmp_path / "x"),
+        ("", "import", "hf://zuko/lm", "--output", tmp_path / "x"),
+        (TOKEN, "import", "hf://iroh/tea", "--output", tmp_path / "x"),
+    ]
+
+
+def check_imports(tmp_path: Path, server: HubServer, ended: list[Ended]) -> None:
+    new, old, ran, *mistakes = ended
+    assert new.status == old.status == ran.status == 0, new.err + old.err + ran.err
+    assert ran.out.startswith("tea")
+    assert "hf://zuko/lm@v1: a language model of Hugging Face" in new.out
+    assert "modeling.py" not in server.downloaded
+    assert server.downloaded.count("pytorch_model.bin") == 1  # where there is nothing better
+    assert load(tmp_path / "new").recipe.name == "lm"  # not the commit
+    one, two = (load(tmp_path / name).network.state_dict() for name in ("new", "old"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    told = ("no revision v2", "in no format", "as it is")
+    for failed, message in zip(mistakes, told, strict=True):
+        assert message in sentence(failed)
+    assert not (tmp_path / "x").exists()
+
+
+def test_models_go_up_come_down_and_are_imported(tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(TRANSLATE, model)
     recipe = load_recipe(model / "recipe.yaml")
@@ -85,7 +148,8 @@ def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
     with hub_server() as server:
         # What somebody else has put there is not downloaded.
         server.strangers = {"pytorch_model.bin": b"a pickle", "modeling.py": b"raise SystemExit"}
-        up, down, measured_, exported, branch, *mistakes = transduce(
+        put_llamas(tmp_path, server)
+        up, down, measured_, exported, branch, *rest = transduce(
             tmp_path,
             server,
             (TOKEN, "publish", model, "iroh/tea", "--private"),
@@ -97,7 +161,9 @@ def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
             (TOKEN, "publish", TRANSLATE, "tea"),
             (TOKEN, "run", "hf://iroh/coffee", "a"),
             (TOKEN, "run", "hf://iroh/tea@v3", "a"),
+            *imports(tmp_path),
         )
+        mistakes, imported = rest[:4], rest[4:]
         assert up.status == 0, up.err
         assert "transduce run hf://iroh/tea" in up.out
         repository = server.repositories["iroh/tea"]
@@ -121,7 +187,6 @@ def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
         assert down.status == 0, down.err
         assert (down.out, len(down.out) > 1) == (load(TRANSLATE)("abc") + "\n", True)
         assert {"model.safetensors", "recipe.yaml"} <= set(server.downloaded)
-        assert not {"pytorch_model.bin", "modeling.py"} & set(server.downloaded)
         assert measured_.status == 0, measured_.err
         assert "no results are kept" in measured_.err
         assert not list(tmp_path.rglob("snapshots/*/metrics.json"))  # the cache stays as it was
@@ -137,4 +202,5 @@ def test_a_model_goes_up_and_comes_down(tmp_path: Path) -> None:
         ]
         for ended, message in zip(mistakes, messages, strict=True):
             assert message in sentence(ended)
-        assert list(server.repositories) == ["iroh/tea"]
+        assert set(server.repositories) == {"iroh/tea", "zuko/lm", "zuko/old"}
+        check_imports(tmp_path, server, imported)  # iroh/tea's own pickle was not downloaded either

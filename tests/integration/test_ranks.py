@@ -32,7 +32,7 @@ EXACT = [
 ]
 # All that has a memory: dropout's generators, moments, the moving average, kept checkpoints.
 LONG = [
-    "train.steps=60",
+    "train.steps=40",
     "train.log_every=5",
     "train.batch_tokens=128",
     "train.accumulate=2",
@@ -135,7 +135,7 @@ def identical(folder: Path, other: Path) -> None:
             if "standing" in facts:
                 assert facts["standing"][key] == other_facts["standing"][key]
     assert losses(folder) == losses(other)
-    assert list(log(folder, "train")) == list(range(5, 61, 5))
+    assert list(log(folder, "train")) == list(range(5, 41, 5))
 
 
 # ------------------------------------------------------------------------------- the same model
@@ -209,6 +209,7 @@ def test_a_state_goes_on_with_any_number(
     same_learning(finish(task, folder, count, [*EXACT, *more], "--resume"), alone)
 
 
+@pytest.mark.slow
 def test_a_state_of_shards_goes_on_whole(task: Path, alone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     finish(task, folder, 2, [*EXACT, "train.steps=6", "train.fsdp=true"])
@@ -235,7 +236,7 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
     """Ctrl-C reaches torchrun, which hands it on; what follows is as if it had not come."""
     folder = tmp_path / "run"
     process = torchrun(task, folder, 2, LONG)
-    wait_for(process, "step 15/60")
+    wait_for(process, "step 15/40")
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=60)
     assert "a checkpoint is saved" in told
@@ -246,14 +247,14 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
 def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     """All end together, whoever was asked, and however often."""
     group = start(task, tmp_path / "run", 2, LONG)
-    group.wait_for("step 15/60")
+    group.wait_for("step 15/40")
     for _ in range(2):
         os.kill(group.processes[1].pid or 0, signal.SIGTERM)
     assert group.end(60) == [130, 130], group.said(0)
     assert "a checkpoint is saved" in group.said(0)
     assert group.said(1) == ""
     _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
-    assert 15 <= facts["standing"]["step"] < 60
+    assert 15 <= facts["standing"]["step"] < 40
 
 
 @pytest.mark.slow
@@ -261,7 +262,7 @@ def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
 def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = torchrun(task, folder, 2, LONG)
-    wait_for(process, "step 15/60")
+    wait_for(process, "step 15/40")
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
     told, _ = process.communicate(timeout=30)
     assert process.returncode != 0
@@ -275,7 +276,7 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
 def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     group = start(task, folder, 2, LONG)
-    group.wait_for("step 15/60")
+    group.wait_for("step 15/40")
     os.kill(group.processes[1].pid or 0, signal.SIGKILL)
     assert group.end(60) == [2, -signal.SIGKILL]
     assert "transduce: another process of this run died at update" in group.said(0)

@@ -16,7 +16,7 @@ from transduce.storage import read_tensors
 
 # All that has a memory: dropout's generator, moments, the moving average, kept checkpoints.
 SETTINGS = [
-    "train.steps=80",
+    "train.steps=50",
     "validation.every=20",
     "validation.limit=5",
     "train.log_every=5",
@@ -60,7 +60,7 @@ def same(one: Path, other: Path) -> None:
         if "standing" in facts:
             for key in ("step", "position", "best", "best_step", "worse", "kept"):
                 assert facts["standing"][key] == their_facts["standing"][key]
-    assert steps_logged(one) == steps_logged(other) == list(range(5, 81, 5))
+    assert steps_logged(one) == steps_logged(other) == list(range(5, 51, 5))
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,11 @@ def whole(lives: Lives, task: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+@pytest.mark.slow  # test_kill.py kills runs in many more places
 def test_killed_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(lives, task, folder)
-    wait_for(lives, "step 35/80")  # 15 updates beyond the last state on disk
+    wait_for(lives, "step 35/50")  # 15 updates beyond the last state on disk
     os.kill(process, signal.SIGKILL)
     assert lives.end() == -signal.SIGKILL
     start(lives, task, folder)
@@ -87,7 +88,7 @@ def test_killed_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path: Pat
 def test_interrupted_and_resumed(lives: Lives, task: Path, whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(lives, task, folder)
-    wait_for(lives, "step 45/80")
+    wait_for(lives, "step 25/50")
     os.kill(process, signal.SIGINT)
     assert lives.end() == 130
     assert f"transduce train {folder} --resume" in lives.told
@@ -109,7 +110,7 @@ def test_a_longer_run_may_follow(lives: Lives, task: Path, whole: Path, tmp_path
     shutil.copytree(task, changed)
     lines = (changed / "train.tsv").read_text().splitlines(keepends=True)
     (changed / "train.tsv").write_text("".join(lines[:-5]))
-    told = finish(lives, changed, folder, "--resume", "train.steps=100")
-    assert "train.steps is now 100 (was 80)" in told
+    told = finish(lives, changed, folder, "--resume", "train.steps=70")
+    assert "train.steps is now 70 (was 50)" in told
     assert "warning: the training corpus had" in told
-    assert steps_logged(folder)[-1] == 100
+    assert steps_logged(folder)[-1] == 70

@@ -30,11 +30,12 @@ def test_the_code_of_the_page_runs(
     write_wave(tmp_path / "talk.wav")
     page = PAGE.read_text("utf-8")
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    assert [kind for kind, _ in blocks] == ["python", "python", "sh", *["python"] * 4]
+    assert [kind for kind, _ in blocks] == ["python", "python", "sh", *["python"] * 6]
     names: dict[str, Any] = {"__name__": "page"}
     with served() as url:
         for kind, block in blocks:
             code = block.replace(ADDRESS, url).replace("shakespeare", "tea")
+            code = code.replace("ws://127.0.0.1:5000", url.replace("http", "ws"))
             if kind == "python":
                 exec(compile(code, str(PAGE), "exec"), names)
             elif shutil.which("curl"):
@@ -50,6 +51,8 @@ def test_the_code_of_the_page_runs(
     assert "transcript.text.delta\n" in shown
     assert f"{model('A dog runs.')} 11" in shown
     assert len(names["completion"].choices) == 2
+    assert "conversation.item.input_audio_transcription.completed\n" in shown
+    assert "{'text': ''}" in shown or "'result'" in shown
 
 
 def state(url: str) -> tuple[int, int]:

@@ -64,7 +64,11 @@ def test_it_learns_to_hear(run: Path) -> None:
 @pytest.mark.parametrize(
     "shape",
     [
-        ["model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5}"],
+        [
+            "model.encoder={kind: conformer, layers: 1, heads: 2, feed_forward: 32, kernel: 5, "
+            "chunk: {ms: 80, trained: [40, 160]}}",
+            "audio.normalize=global",
+        ],
         ["model.encoder={kind: recurrent, cell: gru}", "audio.normalize=global", "train.ema=0.9"],
         pytest.param(
             [

@@ -32,7 +32,7 @@ def step_saved(folder: Path) -> int:
 
 def test_asked_to_stop(task: Path, undisturbed: Path, lives: Lives, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    for asked, lines in ((signal.SIGTERM, 25), (signal.SIGHUP, 60), (signal.SIGINT, 100)):
+    for asked, lines in ((signal.SIGTERM, 25), (signal.SIGHUP, 45), (signal.SIGINT, 65)):
         process = lives.start(*command(task, folder))
         wait_for_log(folder, lines)
         os.kill(process, asked)

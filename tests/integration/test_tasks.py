@@ -118,7 +118,8 @@ def test_every_classifier_learns(corpora: Path, tmp_path: Path, shape: str) -> N
     assert losses[0] < 1.5  # of a label, not of a label and an end: three begin at ln 3
 
 
-@pytest.mark.parametrize("kind", ["lstm", pytest.param("cnn", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["lstm", "cnn"])
 def test_letters_tell_what_unknown_words_are(corpora: Path, tmp_path: Path, kind: str) -> None:
     given = [f"model.characters.kind={kind}"]
     train(load_recipe(corpora / "tags.yaml", given), tmp_path / "run")

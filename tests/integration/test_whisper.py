@@ -16,10 +16,12 @@ from transduce import load
 from transduce.data.audio.corpus import encode_recordings
 from transduce.data.batches.batch import batch_of_rows
 from transduce.errors import DataError
-from transduce.recipe import load_recipe, with_overrides
+from transduce.evaluation.evaluate import evaluate_folder
+from transduce.recipe import load_recipe, parse_recipe, with_overrides
 from transduce.recipe.audio import Audio
 from transduce.tasks.transduce import SpeechTransducer
 from transduce.training import train
+from transduce.training.fine_tuning.start import take_over
 from transduce.training.log import read_log
 
 SCRATCH = [
@@ -72,6 +74,7 @@ def test_the_loss_is_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.Monke
         "<|transcribe|>",
         "<|notimestamps|>",
     ]
+    assert corpus.lengths[0].tolist() == [200, 200]  # what the network computes, with the padding
     with torch.no_grad():
         loss = model.network.batch_loss(batch_of_rows(corpus, np.arange(2), ends=True))
     files = [tmp_path / f"{number}.wav" for number in range(2)]
@@ -86,3 +89,41 @@ def test_the_loss_is_of_the_text_alone(tmp_path: Path, monkeypatch: pytest.Monke
         encode_recordings(data.train, data, audio, *parts[3:])
     with pytest.raises(DataError):  # no target fits so few positions
         encode_recordings(*parts, room=4)
+
+
+FINE = """
+name: fine
+data:
+  train: {file: a.tsv, audio: path, target: text}
+  valid: {file: b.tsv, audio: path, target: text}
+audio: {features: whisper, prompt: {language: de, timestamps: false}}
+train: {start: {from: whisper}}
+"""
+
+
+def test_a_recipe_may_change_the_language_alone(tmp_path: Path) -> None:
+    """All else of the prompt is the start model's."""
+    start = tiny_whisper.our_model().recipe
+    audio = take_over(parse_recipe(FINE, "fine.yaml", tmp_path, []), start).audio
+    assert audio is not None
+    assert start.audio is not None
+    assert start.audio.prompt is not None
+    changed = {"language": "de", "timestamps": False}
+    assert audio.prompt == start.audio.prompt.model_copy(update=changed)
+    assert audio.pad_to == start.audio.pad_to
+
+
+def test_evaluate(tmp_path: Path) -> None:
+    """References that are the model's own outputs have no error, with timestamps and without."""
+    files = []
+    for number, wave in enumerate(tiny_whisper.noises(2)):
+        files.append(tmp_path / f"{number}.wav")
+        soundfile.write(files[-1], wave, tiny_whisper.RATE)
+    for timestamps in (True, False):
+        model = tiny_whisper.our_model(language="de", timestamps=timestamps)
+        outputs = model.run(files, beam=1)
+        rows = [f"{file.name}\t{one.text}" for file, one in zip(files, outputs, strict=True)]
+        table = tmp_path / "test.tsv"
+        table.write_text("\n".join(("path\ttext", *rows)) + "\n", "utf-8")
+        found = evaluate_folder(model, tmp_path, files=(table, None), beam=1, write=False)
+        assert found.metrics["wer"].value == 0.0

@@ -33,6 +33,7 @@ LAYERS = [
     ["evaluation"],
     ["interop", "inspection"],
     ["batch_inference", "serving", "training"],
+    ["lessons"],
     ["cli"],
     ["__main__"],
 ]

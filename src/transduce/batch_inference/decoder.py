@@ -12,11 +12,11 @@ from transduce.batch_inference.job import Settings
 from transduce.data.text.tags import with_tags
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.output import Output
+from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import ModelError
 from transduce.hardware import pick_device
 from transduce.interop.engine import open_model
 from transduce.tasks import AudioInputModel, Model
-from transduce.tasks.source_limit import TRUNCATED
 from transduce.tasks.transduce import load
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from transduce import __version__
-from transduce.cli.commands import corpus
+from transduce.cli.commands import corpus, lessons
 from transduce.cli.commands.ablate import ablate
 from transduce.cli.commands.align import align
 from transduce.cli.commands.batch import batch
@@ -65,6 +65,7 @@ for command in (
 ):
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
 app.add_typer(corpus.app, name="corpus", help="List, download or make corpora known by name.")
+app.add_typer(lessons.app, name="lessons", help="Claims about attention, shown by experiments.")
 
 
 @app.callback(invoke_without_command=True)

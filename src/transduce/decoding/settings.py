@@ -30,7 +30,7 @@ FROM_RECIPE = (
     "no_repeat_ngram",
     "ctc_weight",
 )
-OPTIONAL = (*FROM_RECIPE, "max_length")
+OPTIONAL = (*FROM_RECIPE, "max_length", "chunk_ms")
 UTILITIES = ("chrf", "bleu")
 # Larger values would never finish.
 MAXIMA = {
@@ -73,6 +73,8 @@ class Settings:
     """Whether scores are needed; an engine that can search without may return NaN."""
     ctc_weight: float | None = None
     lm_weight: float = 0.3
+    chunk_ms: float | None = None
+    """A streaming encoder reads in chunks of so many milliseconds; None: whole recordings."""
 
     @property
     def draws(self) -> int:
@@ -107,6 +109,7 @@ class Settings:
             value = getattr(self, name)
             _require(value is None or value >= 0, name, value, "0 (off) or more")
         _require(self.patience is None or self.patience > 0, "patience", self.patience, "above 0")
+        _require(self.chunk_ms is None or self.chunk_ms > 0, "chunk_ms", self.chunk_ms, "above 0")
         _require(self.temperature > 0, "temperature", self.temperature, "above 0")
         _require(self.top_k >= 0, "top_k", self.top_k, "0 (no limit) or more")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")

@@ -9,7 +9,16 @@ from transduce.corpora import splits_of
 from transduce.data.text.conllu import is_conllu
 from transduce.data.text.pairs import audio_of
 from transduce.errors import DataError
-from transduce.recipe import Columns, Corpus, Mixture, Named, ParallelFiles, Text, nearest
+from transduce.recipe import (
+    Columns,
+    Corpus,
+    Mixture,
+    Named,
+    ParallelFiles,
+    Recordings,
+    Text,
+    nearest,
+)
 from transduce.tasks import LanguageModel, Tagger
 from transduce.tasks.transduce import Model
 
@@ -28,6 +37,8 @@ def given_files(model: Model, source: Path | None, target: Path | None) -> tuple
     if isinstance(model, Tagger) and source is not None and target is None and is_conllu(source):
         return Columns(file=str(source.resolve()), source="form", target=model.column), source
     columns = audio_of(model.recipe.data.train)
+    if columns is None and model.recipe.audio is not None:  # imported: it names no recordings
+        columns = Recordings(file="any.tsv", audio="path", target="text")
     if columns is not None:
         if source is None or target is not None:
             raise DataError("give other recordings to evaluate on as a table, with --source alone")

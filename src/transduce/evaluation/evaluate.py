@@ -113,6 +113,7 @@ def evaluate_folder(
     metrics: str | None = None,
     ensemble: Sequence[Model] = (),
     with_folders: Sequence[Path] = (),
+    adapter: Path | None = None,
     overrides: Sequence[str] = (),
     by: str | None = None,
     lines: bool = False,
@@ -124,10 +125,10 @@ def evaluate_folder(
     folder, unless `write` is false.
 
     A language model scores the text, and nothing is decoded. Results of an ensemble with other
-    models have another name. `tell` gets the scores first: a folder that cannot be written to must
-    not lose them. `overrides` are of the recipe, such as `data.folder=…` if its files have moved.
-    `by` cuts the items into slices: see slices.cut. lines: of a language model, also what each line
-    of the text counts.
+    models, or with the adapter that the model was given, have another name. `tell` gets the scores
+    first: a folder that cannot be written to must not lose them. `overrides` are of the recipe,
+    such as `data.folder=…` if its files have moved. `by` cuts the items into slices: see
+    slices.cut. lines: of a language model, also what each line of the text counts.
     """
     tell = tell or (lambda evaluation: None)
     model = copy(model)  # with its own copy of the recipe
@@ -146,6 +147,9 @@ def evaluate_folder(
         corpus = split_of(model, folder, split)
         if model.origin is not None:
             check_reads(*model.origin, data, corpus)
+    if adapter is not None:
+        split = f"{split}-{adapter.name}"
+        of["adapter"] = [str(adapter.resolve())]
     if isinstance(model, LanguageModel):
         measured, tokens = _evaluate_text(model, corpus, names, by, lines)
         tell(measured)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,11 @@ ALLOWED = (
     "model.sha256",
 )
 LEFT_OUT = ("state/*", "tensorboard/*", "*.hypotheses.txt", "log.jsonl")
+# For an import besides: CTranslate2's weights, which are no pickle; and, only where a repository
+# has neither these nor safetensors, the pickle that the import reads without running any of it
+# (interop/imports/pickled).
+CTRANSLATE2_WEIGHTS = ("model.bin",)
+PICKLED_WEIGHTS = ("pytorch_model*.bin",)
 
 
 class HubAddress(NamedTuple):
@@ -65,13 +71,28 @@ def resolve_model(place: str | Path) -> Path:
     """
     if not is_hub_address(place):
         return Path(place).expanduser()
+    return _download(parse_address(str(place)), ALLOWED)
+
+
+def resolve_import(place: str | Path) -> Path:
+    """As `resolve_model`, for a model of another toolkit: with the files that an import reads."""
+    if not is_hub_address(place):
+        return Path(place).expanduser()
     address = parse_address(str(place))
+    folder = _download(address, (*ALLOWED, *CTRANSLATE2_WEIGHTS))
+    if any(folder.glob("*.safetensors")) or any(folder.glob(CTRANSLATE2_WEIGHTS[0])):
+        return folder
+    return _download(address, (*ALLOWED, *PICKLED_WEIGHTS))
+
+
+def _download(address: HubAddress, allowed: Sequence[str]) -> Path:
+    """The snapshot of a model, with the files of these patterns alone. Raises ModelError."""
     hub = load_hub()
     try:
         folder = hub.snapshot_download(
             address.repository,
             revision=address.revision,
-            allow_patterns=list(ALLOWED),
+            allow_patterns=list(allowed),
             ignore_patterns=list(LEFT_OUT),
         )
     except Exception as error:  # network, file system and the hub raise errors of many kinds

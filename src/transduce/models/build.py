@@ -36,6 +36,7 @@ from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontEnd
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.models.word_embedding import WordEmbedding
 from transduce.nn import positions
+from transduce.nn.chunks import ChunkSizes
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, width_of_content
 from transduce.nn.speech.mel import LogMel
@@ -81,7 +82,9 @@ def build(settings: recipe.Model, vocabulary: Vocabulary) -> EncoderDecoder:
     encoder = build_encoder(settings.encoder, width, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
     try:
-        network = assemble(front, encoder, decoder, width, settings.tie_embeddings)
+        network = assemble(
+            front, encoder, decoder, width, settings.tie_embeddings, settings.output_bias
+        )
     except ValueError as error:
         raise ModelError(str(error)) from None
     network.source_end = settings.source_end
@@ -96,11 +99,11 @@ def build_audio(
     assert settings.encoder is not None  # the recipe holds this
     assert settings.decoder is not None
     front = build_audio_front(settings, audio, tags)
-    encoder = build_encoder(settings.encoder, width, dropout)
+    encoder = build_encoder(settings.encoder, width, dropout, chunk_sizes(settings, audio))
     target_front = build_embedding(vocabulary.target, width, settings.decoder, dropout)
     ctc = nn.Linear(width, vocabulary.source) if settings.ctc_weight else None
     decoder = build_decoder(settings.decoder, width, dropout, target_front, settings.encoder)
-    head = output_head(target_front, width, settings.tie_embeddings)
+    head = output_head(target_front, width, settings.tie_embeddings, settings.output_bias)
     return SpeechEncoderDecoder(front, encoder, decoder, head, ctc, settings.ctc_weight).built()
 
 
@@ -110,7 +113,7 @@ def build_language_model(settings: recipe.Model, vocabulary: int) -> LanguageMod
     assert settings.decoder is not None  # the recipe holds this
     front = build_embedding(vocabulary, width, settings.decoder, dropout)
     decoder = build_decoder(settings.decoder, width, dropout, front, alone=True)
-    return assemble_language_model(decoder, width, settings.tie_embeddings)
+    return assemble_language_model(decoder, width, settings.tie_embeddings, settings.output_bias)
 
 
 def build_labeller(
@@ -217,7 +220,18 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
 # ------------------------------------------------------------------------- encoders and decoders
 
 
-def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encoder:
+def chunk_sizes(settings: recipe.Model, audio: recipe.Audio) -> ChunkSizes | None:
+    """The chunks that an encoder of audio is trained with, in states."""
+    chunk = getattr(settings.encoder, "chunk", None)
+    if not isinstance(chunk, recipe.Chunk):
+        return None
+    least, most = (round(ms / audio.state_ms) for ms in chunk.trained)
+    return ChunkSizes(least, most, chunk.left_chunks, chunk.whole)
+
+
+def build_encoder(
+    settings: recipe.Encoder, width: int, dropout: float, chunks: ChunkSizes | None = None
+) -> Encoder:
     """An encoder, from embeddings of `width` to states of the same width."""
     if isinstance(settings, recipe.RecurrentEncoder):
         return RecurrentEncoder(
@@ -241,12 +255,13 @@ def build_encoder(settings: recipe.Encoder, width: int, dropout: float) -> Encod
             attention_dropout=settings.attention_dropout,
             activation_dropout=settings.activation_dropout,
             layer_heads=settings.kept_heads,
+            chunk_sizes=chunks,
         )
     if isinstance(settings, recipe.ConvolutionalEncoder):
         return ConvolutionalEncoder(width, settings.layers, settings.kernel, dropout)
     if isinstance(settings, recipe.PooledEncoder):
         return PooledEncoder()
-    return TransformerEncoder(width, **_blocks(settings), dropout=dropout)
+    return TransformerEncoder(width, **_blocks(settings), dropout=dropout, chunk_sizes=chunks)
 
 
 def build_decoder(

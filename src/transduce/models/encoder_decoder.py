@@ -24,14 +24,21 @@ from transduce.nn.masks import Mask, Segments
 class Head(nn.Module):
     """Predicted embedding to logits: E ŷ_t + b; E is the target's look-up table where tied."""
 
-    def __init__(self, width: int, vocabulary: int, table: nn.Embedding | None) -> None:
+    bias: Tensor
+
+    def __init__(
+        self, width: int, vocabulary: int, table: nn.Embedding | None, bias: bool = True
+    ) -> None:
         super().__init__()
         self.weight = (
             nn.Parameter(torch.empty(vocabulary, width)) if table is None else table.weight
         )
         if table is None:
             nn.init.normal_(self.weight, std=width**-0.5)
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        if bias:
+            self.bias = nn.Parameter(torch.zeros(vocabulary))
+        else:  # zeros that are neither learned nor saved, so that all that reads a bias reads one
+            self.register_buffer("bias", torch.zeros(vocabulary), persistent=False)
         # Where positions are concatenated, embeddings are narrower than the hidden states.
         narrower = self.weight.shape[1] != width
         self.narrow = nn.Linear(width, self.weight.shape[1]) if narrower else nn.Identity()
@@ -152,12 +159,13 @@ def assemble(
     decoder: Decoder,
     width: int,
     tie_embeddings: str = "target",
+    output_bias: bool = True,
 ) -> EncoderDecoder:
     """An encoder-decoder of these parts, with an output head.
 
     tie_embeddings (Press and Wolf 2017, https://arxiv.org/abs/1608.05859): "target": the target's
-    embeddings are the output head's too; "all": and the source's; "none": each has its own. Raises
-    ValueError where "all" cannot be.
+    embeddings are the output head's too; "all": and the source's; "none": each has its own.
+    output_bias: whether the head has a bias. Raises ValueError where "all" cannot be.
     """
     if tie_embeddings == "all":
         source_VD, target_VD = front.table.weight, decoder.embedding.table.weight
@@ -168,18 +176,23 @@ def assemble(
                 f"vocabulary and the same combine on both sides, or tie_embeddings: target"
             )
         decoder.embedding.table = front.table
-    head = output_head(decoder.embedding, width, tie_embeddings)
+    head = output_head(decoder.embedding, width, tie_embeddings, output_bias)
     return EncoderDecoder(front, encoder, decoder, head).built()
 
 
-def output_head(embedding: TokenEmbedding, width: int, tie_embeddings: str = "target") -> Head:
+def output_head(
+    embedding: TokenEmbedding,
+    width: int,
+    tie_embeddings: str = "target",
+    output_bias: bool = True,
+) -> Head:
     """The head above a decoder; its weights are the embeddings', unless these are tied to none."""
     if tie_embeddings not in ("all", "target", "none"):
         raise ValueError(
             f'tie_embeddings must be "all", "target" or "none", not "{tie_embeddings}".'
         )
     tied = None if tie_embeddings == "none" else embedding.table
-    return Head(width, embedding.table.num_embeddings, tied)
+    return Head(width, embedding.table.num_embeddings, tied, output_bias)
 
 
 def _shape(weight_VD: Tensor) -> str:

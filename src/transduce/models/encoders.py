@@ -12,6 +12,7 @@ from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
+from transduce.nn.chunks import Chunked, ChunkSizes
 from transduce.nn.conformer import ConformerBlock
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Rotary, Sinusoidal
@@ -21,7 +22,7 @@ from transduce.nn.residual import Stream, normalise
 from transduce.nn.transformer import EncoderBlock, build_last_norm
 
 
-class TransformerEncoder(Checkpointed):
+class TransformerEncoder(Checkpointed, Chunked):
     """Blocks of self-attention and feed-forward (Vaswani et al. 2017, figure 1, left)."""
 
     def __init__(
@@ -43,14 +44,16 @@ class TransformerEncoder(Checkpointed):
         head_width: int | None = None,
         relative: tuple[int, int] | None = None,
         layer_heads: Sequence[int] | None = None,
+        chunk_sizes: ChunkSizes | None = None,
     ) -> None:
         """`rotary`: rotary positions in every block; `relative`: a bias by distance, of so many
         buckets up to such a distance; other positions are the embeddings'.
 
         `layer_heads`: the heads of each layer if some were pruned; each is `head_width` wide, by
-        default width / heads.
+        default width / heads. `chunk_sizes`: trained to read audio in chunks, as it arrives.
         """
         super().__init__()
+        self.chunk_sizes = chunk_sizes
         wide = width // heads if head_width is None else head_width
         turns = Rotary(wide, rotary_base) if rotary else None
         bias = None if relative is None else BucketedBias(heads, *relative, both_directions=True)
@@ -80,12 +83,17 @@ class TransformerEncoder(Checkpointed):
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         stream = Stream(x_BSD)
+        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device)
         for block in self.stack:
-            stream = self.run(block, stream, mask)
+            stream = self.run(block, stream, visible)
         return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
 
+    def finished(self, x_BTD: Tensor) -> Tensor:
+        """The states, of what the last block gives."""
+        return normalise(self.norm, x_BTD, half=True)
 
-class ConformerEncoder(Checkpointed):
+
+class ConformerEncoder(Checkpointed, Chunked):
     """Blocks of attention and convolution (Gulati et al. 2020, https://arxiv.org/abs/2005.08100)."""
 
     def __init__(
@@ -101,12 +109,15 @@ class ConformerEncoder(Checkpointed):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         layer_heads: Sequence[int] | None = None,
+        chunk_sizes: ChunkSizes | None = None,
     ) -> None:
         """positions: "relative" or "rotary"; any others are the embeddings', and unknown here.
 
         `layer_heads`: the heads of each layer if some were pruned; each is width / heads wide.
+        `chunk_sizes`: trained to read audio in chunks, as it arrives; convolutions are then causal.
         """
         super().__init__()
+        self.chunk_sizes = chunk_sizes
         inside: Sinusoidal | Rotary | None = None
         if positions == "relative":
             inside = Sinusoidal(width)
@@ -123,18 +134,28 @@ class ConformerEncoder(Checkpointed):
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 activation_dropout=activation_dropout,
+                causal=chunk_sizes is not None,
             )
             for kept in layer_heads or [heads] * layers
         )
+
+    @property
+    def stack(self) -> Sequence[ConformerBlock]:
+        return cast("Sequence[ConformerBlock]", self.blocks)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
         real_BS = None
         if mask is not None:
             place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
             real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
+        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device)
         for block in self.blocks:
-            x_BSD = self.run(block, x_BSD, mask, real_BS)
+            x_BSD = self.run(block, x_BSD, visible, real_BS)
         return Memory(x_BSD, lengths_B, mask)
+
+    def finished(self, x_BTD: Tensor) -> Tensor:
+        """The states, of what the last block gives."""
+        return x_BTD
 
 
 class RecurrentEncoder(nn.Module):

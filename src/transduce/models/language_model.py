@@ -73,7 +73,7 @@ class LanguageModelNetwork(TrainableNetwork):
 
 
 def assemble_language_model(
-    decoder: Decoder, width: int, tie_embeddings: str = "target"
+    decoder: Decoder, width: int, tie_embeddings: str = "target", output_bias: bool = True
 ) -> LanguageModelNetwork:
     """A language model of a decoder that is alone; "none" gives the output embeddings of its own.
 
@@ -81,5 +81,5 @@ def assemble_language_model(
     """
     if not decoder.alone:
         raise ValueError("The decoder of a language model attends to no source: use alone=True.")
-    head = output_head(decoder.embedding, width, tie_embeddings)
+    head = output_head(decoder.embedding, width, tie_embeddings, output_bias)
     return LanguageModelNetwork(decoder, head).built()

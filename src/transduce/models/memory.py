@@ -19,6 +19,8 @@ class Memory:
     `mask` hides the padding; it is None where there is none, which is faster.
     `final` is a recurrent encoder's last state of each layer, both directions joined.
     `values_BSD` is what a convolutional decoder averages; None: the states.
+    `projected` are the keys and values of each layer of a decoder, and whose they are, kept where
+    the same memory is decoded more than once.
     """
 
     states_BSD: Tensor
@@ -26,6 +28,7 @@ class Memory:
     mask: Mask | None
     final: list[State] | None = None
     values_BSD: Tensor | None = None
+    projected: tuple[object, list[Tensor]] | None = None
 
     def mean_BD(self) -> Tensor:
         """The average of each source's states."""

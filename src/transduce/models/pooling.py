@@ -29,7 +29,7 @@ class MeanPool(nn.Module):
 
 class AttentionPool(nn.Module):
     """The states attended to by each of them, by dot products, and averaged; beside it, their
-    own average (lecture B: 1 × 2·dim).
+    own average (2·dim numbers).
 
     Averaged over the queries, the weights say how much of the result each word is.
     """

@@ -19,7 +19,7 @@ from transduce.models.memory import Memory, padding_mask
 from transduce.nn.ctc.loss import ctc_loss
 from transduce.nn.linear import linear
 from transduce.nn.loss.cross_entropy import Loss
-from transduce.nn.positions import Positioned
+from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
 from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_utterances
 from transduce.nn.speech.mel import LogMel
@@ -89,13 +89,18 @@ class SpeechFrontEnd(nn.Module):
             self.all_have = before
 
     def forward(
-        self, source_BW: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None
+        self,
+        source_BW: Tensor,
+        lengths_B: Tensor,
+        tags_BG: Tensor | None = None,
+        places: Places | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Samples [B, W] to vectors [B, S, D] and how many these are, on the CPU.
 
         Samples are integers of 16 bits, or floating-point numbers within ±1. lengths_B stays on
         the CPU, so that nothing waits for the device to learn it. tags_BG: 1 where a source has a
-        tag, else 0.
+        tag, else 0. places: the positions of the vectors, where the samples are parts of longer
+        sources.
         """
         samples_BW = self._scaled(source_BW)
         if self.training and self.speeds:
@@ -119,7 +124,7 @@ class SpeechFrontEnd(nn.Module):
                 tags_BG[:, list(self.all_have)] = 1
             x_BSD = x_BSD + self.tags(tags_BG.to(x_BSD.dtype))[:, None]
         if self.positions is not None:
-            x_BSD = self.positions(x_BSD)
+            x_BSD = self.positions(x_BSD, 0 if places is None else places)
         return dropped(x_BSD, self.dropout, self.training), states_B
 
     def _scaled(self, source_BW: Tensor) -> Tensor:
@@ -203,7 +208,13 @@ class SpeechEncoderDecoder(EncoderDecoder):
         return linear(memory.states_BSD, self.ctc.weight, self.ctc.bias)
 
     def ctc_log_probs(self, memory: Memory) -> Tensor:
-        return torch.log_softmax(self.ctc_logits(memory).float(), dim=-1)
+        return self.ctc_log_probs_of(memory.states_BSD)
+
+    def ctc_log_probs_of(self, states_SD: Tensor) -> Tensor:
+        """CTC's log-probabilities of states of any shape [..., D]."""
+        assert self.ctc is not None
+        logits_SV = linear(states_SD, self.ctc.weight, self.ctc.bias)
+        return torch.log_softmax(logits_SV.float(), dim=-1)
 
     def loss(
         self,

@@ -17,6 +17,7 @@ from transduce.nn.attention.relative import RelativeAttention
 from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
+from transduce.nn.past import Past, Resumed
 from transduce.nn.positions import Rotary, Sinusoidal
 from transduce.nn.residual import normalise
 from transduce.nn.transformer import FeedForward, Residual, build_norm
@@ -69,10 +70,13 @@ class Convolution(Watchable):
 
     norm: "layer" or the paper's "batch". With batch norm, the result for a frame in training
     depends on the rest of the batch: several processes, or gradient accumulation, then differ from
-    one large batch, and small batches are noisy. Hence "layer" is the default.
+    one large batch, and small batches are noisy. Hence "layer" is the default. causal: a frame sees
+    itself and the kernel - 1 frames before it, rather than as many on both sides.
     """
 
-    def __init__(self, width: int, kernel: int = 31, norm: str = "layer") -> None:
+    def __init__(
+        self, width: int, kernel: int = 31, norm: str = "layer", causal: bool = False
+    ) -> None:
         super().__init__()
         if kernel % 2 == 0:
             raise ValueError(
@@ -81,7 +85,9 @@ class Convolution(Watchable):
         if norm not in ("layer", "batch"):
             raise ValueError(f'The norm of a convolution must be "layer" or "batch", not "{norm}".')
         self.expand = nn.Linear(width, 2 * width)
-        self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
+        self.past = kernel - 1 if causal else 0
+        padding = 0 if causal else kernel // 2
+        self.depthwise = nn.Conv1d(width, width, kernel, padding=padding, groups=width)
         self.norm = MaskedBatchNorm(width) if norm == "batch" else build_norm("layer", width)
         self.contract = nn.Linear(width, width)
 
@@ -90,7 +96,20 @@ class Convolution(Watchable):
         x_BSD = F.glu(linear(x_BSD, self.expand.weight, self.expand.bias))
         if real_BS is not None:
             x_BSD = x_BSD.masked_fill(~real_BS[..., None], 0.0)  # zero padding
+        if self.past:
+            x_BSD = F.pad(x_BSD, (0, 0, self.past, 0))
         x_BSD = self.depthwise(x_BSD.mT).mT
+        return self._output(x_BSD, real_BS)
+
+    def resume(self, x_BTD: Tensor, past_BPD: Tensor) -> tuple[Tensor, Tensor]:
+        """The frames that follow the P last ones, of a causal convolution; also those to give with
+        the next frames."""
+        x_BTD = F.glu(linear(x_BTD, self.expand.weight, self.expand.bias))
+        x_BSD = torch.cat((past_BPD, x_BTD), dim=1)
+        kept_BPD = x_BSD[:, x_BSD.shape[1] - self.past :]
+        return self._output(self.depthwise(x_BSD.mT).mT), kept_BPD
+
+    def _output(self, x_BSD: Tensor, real_BS: Tensor | None = None) -> Tensor:
         if isinstance(self.norm, MaskedBatchNorm):
             x_BSD = self.norm(x_BSD, real_BS)
         else:
@@ -124,7 +143,9 @@ class ConformerBlock(nn.Module):
         attention_dropout: float = 0.0,
         activation_dropout: float = 0.0,
         head_width: int | None = None,
+        causal: bool = False,
     ) -> None:
+        """causal: the convolution sees no later frames."""
         super().__init__()
         build_feed_forward = partial(FeedForward, width, hidden, activation, activation_dropout)
         build_residual = partial(Residual, width, norm, "pre", dropout)
@@ -140,7 +161,7 @@ class ConformerBlock(nn.Module):
                 width, heads, attention_dropout, rotary=positions, head_width=head_width
             )
         self.self_attention_residual = build_residual()
-        self.convolution = Convolution(width, kernel, convolution_norm)
+        self.convolution = Convolution(width, kernel, convolution_norm, causal)
         self.convolution_residual = build_residual()
         self.last_feed_forward = build_feed_forward()
         self.last_feed_forward_residual = build_residual()
@@ -163,6 +184,24 @@ class ConformerBlock(nn.Module):
         x_BSD = self.convolution_residual(x_BSD, partial(self.convolution, real_BS=real_BS))
         x_BSD = self.last_feed_forward_residual(x_BSD, _half(self.last_feed_forward))
         return normalise(self.norm, x_BSD, half=False)
+
+    def resume(self, x_BTD: Tensor, past: Past, visible_BTS: Tensor) -> tuple[Tensor, Past]:
+        """The frames that follow what was seen before: outputs, and what the next frames need.
+
+        `visible_BTS` is over the keys of the past and of these frames.
+        """
+        assert past.frames_BPD is not None
+        attention, convolution = Resumed(), Resumed()
+        attend = partial(
+            self.self_attention.resume, past_BP2D=past.keys_BP2D, visible_BTS=visible_BTS
+        )
+        convolve = partial(self.convolution.resume, past_BPD=past.frames_BPD)
+        x_BTD = self.first_feed_forward_residual(x_BTD, _half(self.first_feed_forward))
+        x_BTD = self.self_attention_residual(x_BTD, attention.of(attend))
+        x_BTD = self.convolution_residual(x_BTD, convolution.of(convolve))
+        x_BTD = self.last_feed_forward_residual(x_BTD, _half(self.last_feed_forward))
+        kept = Past(attention.kept, convolution.kept)
+        return normalise(self.norm, x_BTD, half=False), kept
 
 
 def _half(feed_forward: FeedForward) -> Callable[[Tensor], Tensor]:

@@ -16,6 +16,7 @@ from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.watchable import Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
+from transduce.nn.past import Past, Resumed
 from transduce.nn.positions import Rotary
 from transduce.nn.residual import Stream, dropped, keep_and_normalise, normalise
 
@@ -193,6 +194,18 @@ class EncoderBlock(Block):
         """x_BSD to the same shape; `mask` says which positions each position may attend to."""
         attend = partial(self.self_attention, mask=mask)
         return self._pass(x_BSD, {"self_attention": attend, "feed_forward": self.feed_forward})
+
+    def resume(self, x_BTD: Flow, past: Past, visible_BTS: Tensor) -> tuple[Flow, Past]:
+        """The positions that follow what was seen before: outputs, and what the next ones need.
+
+        `visible_BTS` is over the keys of the past and of these positions.
+        """
+        attention = Resumed()
+        attend = attention.of(
+            partial(self.self_attention.resume, past_BP2D=past.keys_BP2D, visible_BTS=visible_BTS)
+        )
+        y_BTD = self._pass(x_BTD, {"self_attention": attend, "feed_forward": self.feed_forward})
+        return y_BTD, Past(attention.kept)
 
 
 class DecoderBlock(Block):

@@ -1,6 +1,7 @@
 """The recipe: the configuration of a run. Its sections, YAML parsing, validation and errors."""
 
 from transduce.recipe.audio import Audio
+from transduce.recipe.chunk import Chunk
 from transduce.recipe.corpus import (
     Column,
     Columns,
@@ -50,6 +51,7 @@ __all__ = [
     "Audio",
     "Average",
     "Characters",
+    "Chunk",
     "Column",
     "Columns",
     "ConformerEncoder",

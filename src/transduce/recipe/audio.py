@@ -44,6 +44,11 @@ class Prompt(Section):
     task: Literal["transcribe", "translate"] = Field(
         "transcribe", description="transcribe, or translate to English"
     )
+    timestamps: bool = Field(
+        True,
+        description="predict timestamps where `run` does not say; false suits models that were "
+        "fine-tuned, as targets of training have none",
+    )
     multilingual: bool = Field(
         True, description="whether the prompt has language and task; false: English only"
     )
@@ -154,6 +159,11 @@ class Audio(Section):
     def subsampling(self) -> int:
         """Frames per encoder state."""
         return SUBSAMPLING[self.features]
+
+    @property
+    def state_ms(self) -> float:
+        """Milliseconds from one encoder state to the next."""
+        return 1000 * self.subsampling * self.hop_samples / self.sample_rate
 
     def most_states(self, frames: int) -> int:
         """The most encoder states of so many frames."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, PositiveInt, Tag, model_validator
 
 from transduce.nn.activation import ACTIVATIONS
+from transduce.recipe.chunk import CHUNK, Chunk
 from transduce.recipe.presets import PRESETS, expand_preset
 from transduce.recipe.recurrent import RecurrentDecoder, RecurrentEncoder, check_odd
 from transduce.recipe.section import InvalidValue, Section, Share
@@ -132,6 +133,8 @@ class _Transformer(Section):
 class TransformerEncoder(_Transformer):
     """Encoder: self-attention over the whole source (Vaswani et al. 2017)."""
 
+    chunk: Chunk | None = Field(None, description=CHUNK)
+
 
 class TransformerDecoder(_Transformer):
     """Decoder: causal self-attention, and cross-attention to the source."""
@@ -162,6 +165,7 @@ class ConformerEncoder(Section):
     )
     attention_dropout: Share = Field(0.0, description="dropout of attention weights")
     activation_dropout: Share = Field(0.0, description="dropout inside the feed-forward layers")
+    chunk: Chunk | None = Field(None, description=CHUNK)
 
     @property
     def kept_heads(self) -> list[int]:
@@ -275,6 +279,11 @@ class Model(Section):
         "target",
         description="tied embeddings: target (shared with the output layer), all (source, target "
         "and output layer), or none",
+    )
+    output_bias: bool = Field(
+        True,
+        description="whether the output layer has a bias; false for a language model that is to be "
+        "exported as Llama or Granite, which have none",
     )
     source_end: bool = Field(
         True,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, NonNegativeInt, model_validator
 
 from transduce.recipe.audio import Audio
+from transduce.recipe.chunk import check_chunk
 from transduce.recipe.corpus import (
     Mixture,
     Named,
@@ -50,6 +51,8 @@ def _task(name: str) -> str:
 
 
 class Recipe(Section):
+    """All of an experiment: data, network, training, decoding and metrics."""
+
     name: Name = Field("model", description="name of the run; its run directory is runs/NAME")
     task: Annotated[str, AfterValidator(_task), "the name of a task"] = Field(
         "transduce",
@@ -275,6 +278,15 @@ class Recipe(Section):
                 "decode.ctc_weight",
                 f"is {self.decode.ctc_weight}, which needs one vocabulary for CTC and the decoder: "
                 f"use data.tokens.both",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_chunk(self) -> Self:
+        chunk = getattr(self.model.encoder, "chunk", None)
+        if chunk is not None:
+            check_chunk(
+                chunk, self.audio if self.task == "transduce" else None, self.model.ctc_weight
             )
         return self
 

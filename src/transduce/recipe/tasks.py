@@ -9,6 +9,7 @@ TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "wer", "cer", "per", "exact", "
 LANGUAGE_MODEL_METRICS = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH_KEYS = ("decode", "validation.beam")
 TEXT_OUTPUT_KEYS = ("data.multiple_references", "bleu_tokenizer", *SEARCH_KEYS)
+HEAD_KEYS = ("model.tie_embeddings", "model.output_bias")
 LABELLER_KEYS = ("model.pooling", "model.characters", "model.ngrams", "model.word_dropout")
 
 
@@ -47,7 +48,7 @@ TASK_RULES: dict[str, TaskRules] = {
         "classifier",
         unused_keys=(
             "model.decoder",
-            "model.tie_embeddings",
+            *HEAD_KEYS,
             "model.characters",
             *TEXT_OUTPUT_KEYS,
         ),
@@ -57,7 +58,7 @@ TASK_RULES: dict[str, TaskRules] = {
     ),
     "tag": TaskRules(
         "tagger",
-        unused_keys=("model.decoder", "model.tie_embeddings", "model.pooling", *TEXT_OUTPUT_KEYS),
+        unused_keys=("model.decoder", *HEAD_KEYS, "model.pooling", *TEXT_OUTPUT_KEYS),
         metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
         default_metrics=("accuracy", "known", "unknown", "f1"),
         labels="words",

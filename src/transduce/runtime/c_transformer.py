@@ -147,8 +147,10 @@ class CTransformerSteps:
         lengths_B = lengths_seen(memory)
         if lengths_B is None or self._is_watched():
             return self.decoder.start(memory)
-        projected = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
-        return CTransformerState(self._shape, lengths_B, projected)
+        if memory.projected is None or memory.projected[0] is not self:
+            layers = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
+            memory.projected = (self, layers)
+        return CTransformerState(self._shape, lengths_B, memory.projected[1])
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """The state of a language model that has read these tokens (prefill), in one pass."""

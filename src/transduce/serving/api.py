@@ -13,11 +13,13 @@ from transduce import __version__
 from transduce.serving.engine import Engine
 from transduce.serving.errors import BadRequest, NotFound, ServiceError, Unready
 from transduce.serving.jobs import StepEvent
+from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import json_response, to_json
 from transduce.serving.request import parse_align, parse_run, read_body
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.uploads import receive_form
+from transduce.tasks import AudioInputModel
 
 PREFIXES = ("/api/", "/health", "/ready", "/metrics")
 OPEN = frozenset({"/health", "/ready", "/metrics"})
@@ -228,6 +230,8 @@ def _facts(served: Served) -> dict[str, Any]:
         "task": served.task,
         "input": "audio" if served.takes_audio else "text",
         "look": served.model.engine is None,
+        "live": can_be_live(served),
+        "seconds": served.model.longest if isinstance(served.model, AudioInputModel) else None,
         "source": served.pair[0] if served.pair else None,
         "target": served.pair[1] if served.pair else None,
         "parameters": sum(p.numel() for p in served.model.network.parameters()),

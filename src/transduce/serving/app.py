@@ -37,12 +37,13 @@ from transduce.serving.errors import (
     Timeout,
     TooLarge,
 )
+from transduce.serving.live.websocket import serve_websocket
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
 # A request that is answered sooner is not watched for a client that leaves: that costs a task.
 WATCH_AFTER = 0.01
-PROTOCOLS = ("libretranslate", "openai", "deepl")
+PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
 """Modules of serving/protocols; those that are there are served."""
 
 
@@ -81,14 +82,16 @@ class Service:
         self.engine, self.settings, self.protocols = engine, settings, protocols
         self.open = 0
         """Requests that are being answered."""
-        self._router = Router(
+        self.sockets = 0
+        """WebSocket connections that are open."""
+        self.router = Router(
             [route for protocol in protocols for route in protocol.routes(engine, settings)],
             redirect_slashes=False,
         )
         # Most requests are for one of these; the router would try one route after the other.
         self._exact = {
             (method, route.path): route.endpoint
-            for route in reversed(self._router.routes)
+            for route in reversed(self.router.routes)
             if isinstance(route, Route) and "{" not in route.path
             for method in route.methods or ()
             if inspect.iscoroutinefunction(route.endpoint)
@@ -105,7 +108,10 @@ class Service:
             for path in cast(Collection[str], getattr(protocol, name, ()))
         )
         engine.metrics.watch(
-            lambda: engine.running, lambda: engine.waiting, lambda: engine.seconds_queued
+            lambda: engine.running,
+            lambda: engine.waiting,
+            lambda: engine.seconds_queued,
+            lambda: len(engine.live.streams),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +120,7 @@ class Service:
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
+            await serve_websocket(self, scope, receive, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -136,7 +142,7 @@ class Service:
             self.open -= 1
             exchange.close()
             self.engine.metrics.responded(scope["method"], exchange.status)
-            self._log(scope, exchange, time.perf_counter() - start)
+            self.log(scope, exchange, time.perf_counter() - start)
 
     async def _answer(self, exchange: _Exchange, scope: Scope) -> None:
         try:
@@ -150,7 +156,7 @@ class Service:
                 await response(scope, exchange.receive, exchange.send)
                 return
             scope["app"] = self  # so that the router raises what it does not find
-            await self._router(scope, exchange.receive, exchange.send)
+            await self.router(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
             if not exchange.left:
                 raise
@@ -165,7 +171,7 @@ class Service:
                 self._report(exchange.id, failure.__cause__ or error)
             if exchange.status:  # the answer has begun; end the connection
                 raise
-            await self._respond(exchange, scope, self._shaped(scope["path"], failure, exchange.id))
+            await self._respond(exchange, scope, self.shaped(scope["path"], failure, exchange.id))
 
     def new_id(self) -> str:
         """An id for a request: unique, not secret."""
@@ -190,7 +196,7 @@ class Service:
         with contextlib.suppress(OSError):
             await response(scope, exchange.receive, exchange.send)
 
-    def _shaped(self, path: str, error: ServiceError, request_id: str) -> Response:
+    def shaped(self, path: str, error: ServiceError, request_id: str) -> Response:
         protocol = next((p for prefix, p in self._prefixes if path.startswith(prefix)), None)
         shape = protocol.error if protocol is not None else api.error
         response = shape(error, request_id)
@@ -202,7 +208,7 @@ class Service:
         print(f"request {request_id} failed:", file=sys.stderr)
         traceback.print_exception(error)
 
-    def _log(self, scope: Scope, exchange: _Exchange, seconds: float) -> None:
+    def log(self, scope: Scope, exchange: Logged, seconds: float) -> None:
         if self.settings.log is None:
             return
         client = scope.get("client")
@@ -211,7 +217,7 @@ class Service:
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "request_id": exchange.id,
                 "client": client[0] if client else None,
-                "method": scope["method"],
+                "method": scope.get("method", "GET"),
                 "path": scope["path"],  # without the query, which may have a key
                 "status": exchange.status,
                 "seconds": round(seconds, 6),
@@ -224,6 +230,15 @@ class Service:
         with contextlib.suppress(OSError, ValueError):
             self.settings.log.write(line.decode() + "\n")
             self.settings.log.flush()
+
+
+class Logged(Protocol):
+    """What the access log says of a request."""
+
+    id: str
+    status: int
+    received: int
+    sent: int
 
 
 class _Exchange:

@@ -6,12 +6,14 @@ import hmac
 from collections.abc import Sequence
 from pathlib import Path
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from transduce.errors import DataError
 from transduce.serving.errors import Unauthorized
 
 SCHEMES = ("bearer ", "deepl-auth-key ")
+KEY_PROTOCOL = "openai-insecure-api-key."
+"""Before a key among the subprotocols of a WebSocket: pages cannot set its headers."""
 
 
 class Keys:
@@ -47,7 +49,7 @@ class Keys:
             found |= hmac.compare_digest(known, given)
         return found
 
-    def require(self, request: Request, key: str | None = None) -> None:
+    def require(self, request: HTTPConnection, key: str | None = None) -> None:
         """Raise Unauthorized unless the request has a known key: in its headers, as api_key in its
         query, or the one given, which a protocol has found in the body."""
         if not self.required:
@@ -56,10 +58,13 @@ class Keys:
             raise Unauthorized
 
 
-def key_of(request: Request) -> str | None:
+def key_of(request: HTTPConnection) -> str | None:
     """The key in the headers or the query of a request."""
     value = request.headers.get("authorization", "")
     for scheme in SCHEMES:
         if value.lower().startswith(scheme):
             return value[len(scheme) :].strip()
+    for protocol in request.headers.get("sec-websocket-protocol", "").split(","):
+        if protocol.strip().startswith(KEY_PROTOCOL):
+            return protocol.strip()[len(KEY_PROTOCOL) :]
     return request.query_params.get("api_key")

@@ -39,6 +39,7 @@ from transduce.serving.jobs import (
     constraints_of,
 )
 from transduce.serving.limits import Limits
+from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.work import Speed, WorkEstimate
@@ -52,6 +53,7 @@ class Engine:
     ) -> None:
         self.catalogue, self.limits = catalogue, limits or Limits()
         self.metrics = metrics or Metrics(list(catalogue))
+        self.live = LiveEngine(catalogue, self.limits, self.metrics)
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
@@ -62,6 +64,8 @@ class Engine:
         self._open: set[Job] = set()
         self._batch: Batch | None = None
         self._queued = 0.0
+        self._taken = (0.0, 0.0)
+        """The work of the batch that is being decoded, and when it was taken."""
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -189,6 +193,7 @@ class Engine:
             self._condition.notify_all()
         for job in refused:
             job.fail(Unready("the server is stopping"))
+        self.live.stop()
         if self._thread is not None:
             self._thread.join()
 
@@ -220,7 +225,7 @@ class Engine:
         if self._queued and self._queued + cost > self.limits.queue_tokens:
             over = self._queued + cost - self.limits.queue_tokens
             self._reject(served, over)
-        wait = self._speed.seconds(self._queued) if self._speed.known else 0.0
+        wait = self._wait if self._speed.known else 0.0
         if wait > self.limits.queue_seconds:
             self._reject(served, (wait - self.limits.queue_seconds) * self._speed.rate)
         with self._condition:
@@ -232,6 +237,14 @@ class Engine:
             self._open.add(job)
             self._condition.notify()
         return job
+
+    @property
+    def _wait(self) -> float:
+        """Seconds until what comes now is decoded: after the rest of the batch that is being
+        decoded, and all that waits."""
+        cost, since = self._taken
+        rest = self._speed.seconds(cost) - (time.monotonic() - since)
+        return max(0.0, rest) + self.seconds_queued
 
     def _reject(self, served: Served, over: float) -> None:
         self.metrics.rejected(served.name)
@@ -266,13 +279,17 @@ class Engine:
     def _serve(self) -> None:
         while True:
             with self._condition:
-                self._batch = None
+                self._batch, self._taken = None, (0.0, 0.0)
                 while not self._waiting and not self._stopped:
                     self._condition.wait()
                 if not self._waiting:
                     return
                 self._batch = batch = self._take()
-            if not self._decode_continuously(batch):
+                self._taken = (batch.cost, time.monotonic())
+            if batch.plan.served.takes_audio:
+                with self.live.turns[batch.plan.served.name]:
+                    self._decode(batch)
+            elif not self._decode_continuously(batch):
                 self._decode(batch)
 
     def _take(self) -> Batch:

@@ -32,5 +32,15 @@ class Limits:
     """Time in which a client must send the next part of its request."""
     connections: int = 1000
     """Requests that are open at the same time."""
+    live_sessions: int = 200
+    """Live sessions that are open at the same time."""
+    live_seconds: float = 4 * 3600.0
+    """The longest live connection."""
+    live_idle_seconds: float = 60.0
+    """Time in which the client of a live connection must send something."""
+    live_backlog: float = 10.0
+    """Seconds of audio of a live session that may wait; above, no more is read from its client."""
+    live_message_bytes: int = 4 << 20
+    """Bytes of one WebSocket message."""
     alternatives: int = 50
     """Alternatives of each token of a stream."""

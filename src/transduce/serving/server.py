@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import sys
@@ -18,6 +19,7 @@ from transduce.serving.settings import ServiceSettings
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
+LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
@@ -56,6 +58,9 @@ class Server(uvicorn.Server):
             server_header=False,
             timeout_keep_alive=30,
             ws="websockets-sansio",
+            ws_max_size=service.settings.limits.live_message_bytes,
+            ws_per_message_deflate=False,  # audio hardly gets smaller
+            ws_ping_timeout=60.0,  # an answer may be behind audio that is not read yet
             http=connection_class(service.settings.limits.idle_seconds),
         )
         super().__init__(config)
@@ -72,6 +77,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second; True ends the server."""
         if self.service.engine.draining:
+            self.service.engine.live.draining.set()
             now = time.monotonic()
             self._ends = self._ends or now + self.service.settings.drain_seconds
             self.should_exit |= now >= self._ends
@@ -80,11 +86,37 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, and close connections only when their first request has had time to
         arrive: uvicorn would close those that were made just now, with the request under way."""
-        for server in self.servers:
-            server.close()
+        for listening in sockets or ():
+            await self._accept_all(listening)
+        self.service.engine.live.draining.set()
+        end = time.monotonic() + LIVE_SECONDS
+        while self.service.sockets and not self.force_exit and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         if not self.force_exit:
             await asyncio.sleep(LAST_SECONDS)
         await super().shutdown(sockets)
+
+    async def _accept_all(self, listening: socket.socket) -> None:
+        """Accept the connections that the kernel has made already, and stop listening at once: any
+        that nobody has accepted would be reset, with its request."""
+        listening.setblocking(False)
+        accepted = []
+        with contextlib.suppress(OSError):
+            while True:
+                accepted.append(listening.accept()[0])
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        for one in accepted:
+            with contextlib.suppress(OSError):  # the client has gone meanwhile
+                await loop.connect_accepted_socket(self._protocol, one)
+
+    def _protocol(self) -> asyncio.Protocol:
+        """The protocol of a connection, as uvicorn makes it."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -20,13 +20,13 @@ from transduce.decoding.score.labels import (
     pooling_weights,
     read_labelled,
 )
+from transduce.decoding.source_limit import MIN_LABEL, encode_truncated, truncation_warnings
 from transduce.errors import ModelError
 from transduce.models import Labeller
 from transduce.models.build import build_labeller
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
-from transduce.tasks.source_limit import MIN_LABEL, encode_truncated, truncation_warnings
 
 
 class Classifier(Model, task="classify"):

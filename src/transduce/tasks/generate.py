@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from transduce.data.tokens.bleu_tokenizer import bleu_tokenizer
 from transduce.data.tokens.tokenizer import END
-from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request
+from transduce.decoding.batch.decode import BatchDecoder, Bounds, FastSearch, Request
 from transduce.decoding.combine.ctc_and_lm import ShallowFusion
 from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
@@ -174,7 +174,7 @@ class GenerativeModel(SearchCopies):
             return False
         task = self._task(self._settings(settings), ())
         chosen = task.fast_settings
-        if task.fast is None or chosen is None:
+        if not isinstance(task.fast, CudaSearch) or chosen is None:
             return False
         with inference(self):
             decode_feed(task.fast, FeedOfJobs(self, task, feed), chosen)
@@ -298,6 +298,11 @@ class GenerativeModel(SearchCopies):
         chosen = Settings(**given)
         if chosen.ctc_weight and self.recipe.audio is None:
             raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")
+        if chosen.chunk_ms and getattr(self.recipe.model.encoder, "chunk", None) is None:
+            raise ModelError(
+                "chunk_ms needs a model that was trained to read in chunks (model.encoder.chunk); "
+                "omit it"
+            )
         unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
         return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
 
@@ -357,7 +362,7 @@ class GenerativeModel(SearchCopies):
         check_language_model(self, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
 
-    def _fast_search(self) -> CudaSearch | None:
+    def _fast_search(self) -> FastSearch | None:
         return None
 
     def _reranked(

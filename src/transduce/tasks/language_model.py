@@ -26,6 +26,7 @@ from transduce.models.build import build_language_model
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
 from transduce.runtime.c_transformer import reader_of
+from transduce.runtime.fallbacks import tell_of_torch_steps
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 
@@ -164,6 +165,7 @@ class LanguageModel(GenerativeModel, task="continue"):
             return SlidingWindow(network, self.window)
         if not isinstance(self._steps, SlidingWindow):
             self._steps = SlidingWindow(reader_of(network), self.window)
+            tell_of_torch_steps(network)
         return self._steps
 
     def _language_model_stepper(self, settings: Settings) -> tuple[SlidingWindow, bool]:

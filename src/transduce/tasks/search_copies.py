@@ -8,6 +8,7 @@ from typing import Self
 
 import torch
 
+from transduce.decoding.cuda.audio_search import AudioSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search.greedy import Stepper
 from transduce.errors import ModelError
@@ -55,6 +56,7 @@ class SearchCopies(Model):
     def _drop_copies(self) -> None:
         """Drop the copies of the network that search made: weights or device have changed."""
         self._fast: CudaSearch | None = None
+        self._slots: AudioSearch | None = None
         self._packed: PackedCopy[TrainableNetwork] | None = None
         self._steps: Stepper | None = None
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from transduce.data.audio.corpus import FULL_SCALE, AudioCorpus, Wave
 from transduce.data.audio.segment import parse_place
 from transduce.data.audio.silence import HOP, sounding
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
-from transduce.decoding.batch.decode import BatchDecoder
+from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
+from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, has_audio_search
 from transduce.decoding.output import Output, Score, TimedWord
 from transduce.decoding.search.greedy import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
@@ -28,16 +31,24 @@ from transduce.decoding.speech.timing import (
 )
 from transduce.decoding.speech.warnings import find_loop, skipped_spans, visited_by_tokens
 from transduce.errors import DataError, ModelError
+from transduce.hardware import pick_precision
 from transduce.models.build import Vocabulary, build_audio
+from transduce.models.encoders import ConformerEncoder, TransformerEncoder
+from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.speech_labeller import SpeechLabeller
+from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
+from transduce.tasks.live.agreement import AgreementRecogniser
+from transduce.tasks.live.session import LiveRecogniser, LiveSession
+from transduce.tasks.live.settings import StreamingSettings, chunk_states
+from transduce.tasks.live.streaming import StreamingRecogniser
 from transduce.tasks.model import check_sources, inference
-from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
+from transduce.tasks.observer import PartObserver, RunObserver, SourceFeed, TokenStep
 
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
@@ -117,7 +128,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         for tags, segments, entries in self.readable_segments(group):
             if lenses:
                 order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
-            with self.tagged(tags, *(other for other in others if other is not None)):
+            others_of_audio = [other for other in others if other is not None]
+            with self.tagged(tags, *others_of_audio), self._in_chunks(asked.get("chunk_ms")):
                 part = None
                 if observer is not None:
                     numbers = [number_of[id(recording)] for recording, _, _ in entries]
@@ -182,8 +194,33 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         (recording,) = self.split_recordings([source], rate, tags)
         if recording.error:
             raise DataError(recording.error)
-        with self.tagged(recording.tags, *settings.get("ensemble", ())):
+        others = settings.get("ensemble", ())
+        with self.tagged(recording.tags, *others), self._in_chunks(settings.get("chunk_ms")):
             yield from super().stream(recording.source, **settings)
+
+    def live(self, rate: int = 16_000, *, tags: Sequence[str] = (), **settings: Any) -> LiveSession:
+        """A session that recognises audio while it arrives, at `rate` samples a second.
+
+        with model.live(rate=16000) as session:
+            transcripts = session.feed(samples) + session.finish()
+
+        Settings are those of `live_recogniser`, which is for several sessions at a time.
+        """
+        return self.live_recogniser(**settings).session(rate, tags)
+
+    def live_recogniser(self, **settings: Any) -> LiveRecogniser:
+        """Live recognition with these settings, for any number of sessions. Raises ModelError.
+
+        Settings for all models: `silence`, `sentence_silence`, `no_speech` and `longest`, all in
+        seconds, say when an utterance is over (tasks/live/endpoint.py). Further ones of
+        models with model.encoder.chunk are in tasks/live/settings.py; others recognise each
+        utterance again and again (tasks/live/agreement.py): `every` so many seconds, with the
+        settings of `run`.
+        """
+        if is_streaming(self.network) and self.has_same_ctc:
+            chosen = StreamingSettings.of(self.recipe, self.longest, settings)
+            return StreamingRecogniser(self, chosen)
+        return AgreementRecogniser(self, **settings)
 
     def _timed(
         self, segments: list[AudioSegment], outputs: list[Output], asked: Any
@@ -311,6 +348,19 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             waves.append(wave)
         return cast(Ids, waves), {}
 
+    @contextmanager
+    def _in_chunks(self, chunk_ms: float | None) -> Iterator[None]:
+        """Within, audio is read in chunks of so many milliseconds; None: whole. Raises
+        ModelError."""
+        self._settings({"chunk_ms": chunk_ms})
+        with ExitStack() as held:
+            for network in self.networks:
+                if chunk_ms is not None:
+                    assert isinstance(network.encoder, ConformerEncoder | TransformerEncoder)
+                    states = chunk_states(chunk_ms, self.audio.state_ms)
+                    held.enter_context(network.encoder.in_chunks(states))
+            yield
+
     @property
     def networks(self) -> list[SpeechEncoderDecoder | SpeechLabeller]:
         search = self._search_network
@@ -348,5 +398,27 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         # CTC's probability of every token and its logarithm, in float32.
         return replace(task, state_bytes=2 * 4 * len(self.source_tokens))
 
-    def _fast_search(self) -> None:
-        return None
+    def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
+        """False: recordings wait for a batch, as they are encoded together."""
+        return False
+
+    @property
+    def audio_search(self) -> AudioSearch | None:
+        """Search with CUDA graphs; None on a CPU, or of a network that has none."""
+        if not has_audio_search(self.network):
+            return None
+        if self._slots is None or self._slots.network is not self.network:
+            width = self.recipe.model.width
+            kind = pick_precision(self.precision, self.device, width)
+            self._slots = AudioSearch(self.network, kind)
+        return self._slots
+
+    def _fast_search(self) -> FastSearch | None:
+        found = self.audio_search
+        if found is None:
+            return None
+
+        def encode(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+            return self.network.encode(source_BS.to(self.device), lengths_B)
+
+        return AudioTask(found, encode)

@@ -17,17 +17,17 @@ from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding, encoder_states, pad_states
 from transduce.decoding.output import Output
 from transduce.decoding.score.labels import LogProbabilities, label_probabilities, read_labelled
-from transduce.models import Labeller
-from transduce.models.build import build_labeller
-from transduce.recipe import Columns, Recipe
-from transduce.recipe.max_positions import max_length_of
-from transduce.tasks.model import Model, check_sources, inference
-from transduce.tasks.source_limit import (
+from transduce.decoding.source_limit import (
     MIN_LABEL,
     limit_reason,
     max_source_tokens,
     truncation_warnings,
 )
+from transduce.models import Labeller
+from transduce.models.build import build_labeller
+from transduce.recipe import Columns, Recipe
+from transduce.recipe.max_positions import max_length_of
+from transduce.tasks.model import Model, check_sources, inference
 
 
 class Tagger(Model, task="tag"):

@@ -12,6 +12,7 @@ from transduce.data.tokens.tokenizer import PAD, Tokens
 from transduce.errors import ModelError
 from transduce.models import EncoderDecoder, TrainableNetwork
 from transduce.models.language_model import LanguageModelNetwork
+from transduce.models.weights import fingerprint_of, weights_of
 from transduce.nn.loss.distillation import Output, distillation_loss
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import max_length_of, max_source_length
@@ -26,6 +27,12 @@ class DistilledUpdate(Update):
     """
 
     teacher: TrainableNetwork | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the teacher's weights."""
+        assert self.teacher is not None
+        return fingerprint_of(weights_of(self.teacher))
 
     def gradients(self, batch: Batch, tokens: float) -> Tensor:
         settings = self.settings

@@ -36,7 +36,7 @@ from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
-from transduce.training.update import Update, build_update
+from transduce.training.update import Update, build_update, why_padded
 from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor
 
@@ -93,9 +93,12 @@ class Run:
         self.average = None if ema is None else MovingAverage(self.network, ema)
         self.update = self._build_update()
         self.state = TrainingState(
-            corpus=self.prepared.extent, changed=self.model.changed, start=self.tuning.facts
+            corpus=self.prepared.extent,
+            changed=self.model.changed,
+            start=self.tuning.facts,
+            teacher=self.update.fingerprint if isinstance(self.update, DistilledUpdate) else "",
         )
-        self._corpus_before = self.state.corpus
+        self._corpus_before, self._teacher_before = self.state.corpus, self.state.teacher
         self._kept_before: list[tuple[int, float]] = []
         self._saved_at = 0.0
         self.stored = BestModel(folder, recipe.validation.metric, self.ranks)
@@ -135,10 +138,18 @@ class Run:
                 f"{settings.warmup:,} is over: the learning rate stays below train.lr; try "
                 f"train.warmup={settings.steps // 10}."
             )
+        why = why_padded(self.network, settings, self.precision)
+        if why := "the weights are sharded (train.fsdp)" if self.sharded else why:
+            messages.append(f"Batches are padded, which is slower than packing them: {why}.")
         if self._corpus_before not in (self.state.corpus, ""):
             messages.append(
                 f"warning: the training corpus had {self._corpus_before} when this run was stopped "
                 f"and has {self.state.corpus} now: the resumed run will differ."
+            )
+        if self._teacher_before not in (self.state.teacher, "") and settings.teacher is not None:
+            messages.append(
+                f"warning: the weights of the teacher {settings.teacher.model} have changed since "
+                f"this run was stopped: the resumed run will differ."
             )
         if count == 1:
             alone = "train.fsdp has no effect: this run has one process."
@@ -151,11 +162,13 @@ class Run:
     def resume(self) -> None:
         """Load the checkpoint in the run directory."""
         parts = (self.network, self.optimizer, self.average, self.ranks)
+        teacher = self.state.teacher
         self.state = load_state(self.folder, *parts, self.recipe.seed, self.model.changed)
         self._kept_before = self.state.kept
         self._saved_at = self.state.seconds
         self.stored.read()
         self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
+        self._teacher_before, self.state.teacher = self.state.teacher, teacher
         self.tuning.facts = self.state.start
 
     def run(self, progress: Progress) -> Trained:

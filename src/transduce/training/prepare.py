@@ -36,7 +36,7 @@ from transduce.storage import default_cache_folder
 from transduce.tasks.audio_input import AudioSegment
 from transduce.training.distributed.processes import Processes
 from transduce.training.fine_tuning.start import StartModel, kept_tokens
-from transduce.training.fine_tuning.vocabulary import start_tokens
+from transduce.training.fine_tuning.vocabulary import one_vocabulary, start_tokens
 
 MOST_NAMED = 10
 
@@ -192,7 +192,9 @@ def _tokens(
     if folder is None:
         return train_tokens(recipe.data, print_line)
     source, target = (Tokens.load(folder / f"{side}.tokens.json") for side in ("source", "target"))
-    return (source, source) if recipe.data.tokens.both is not None else (source, target)
+    if recipe.data.tokens.both is None:
+        return source, target
+    return one_vocabulary(source, target, shared=True)
 
 
 def _print_corpus(print_line: Print, name: str, corpus: Encoded, report: Report) -> None:

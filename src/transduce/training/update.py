@@ -260,6 +260,21 @@ def sums_of(loss: Loss) -> Tensor:
     return torch.stack([loss.total.detach(), loss.nll]).double()
 
 
+def why_padded(network: TrainableNetwork, settings: Train, precision: torch.dtype) -> str | None:
+    """Why batches are padded on a GPU, and not packed and replayed as CUDA graphs; None where they
+    are packed, and on a CPU.
+    """
+    if not next(network.parameters()).is_cuda:
+        return None
+    if settings.teacher is not None:
+        return "a teacher reads them too (train.teacher)"
+    if settings.checkpoint_activations:
+        return "activations are recomputed (train.checkpoint_activations)"
+    if precision != torch.bfloat16:
+        return f"the precision is {str(precision).removeprefix('torch.')}, and not bfloat16"
+    return None if network.packs(1) else "this network has no kernels for packed sequences"
+
+
 def build_update(
     network: TrainableNetwork,
     optimizer: torch.optim.Optimizer,
@@ -271,6 +286,6 @@ def build_update(
 
     Activation checkpointing restores random generators, which a CUDA graph cannot.
     """
-    on_gpu = next(network.parameters()).is_cuda and not settings.checkpoint_activations
-    kind = PackedUpdate if on_gpu and precision == torch.bfloat16 and network.packs(1) else Update
+    packs = next(network.parameters()).is_cuda and why_padded(network, settings, precision) is None
+    kind = PackedUpdate if packs else Update
     return kind(network, optimizer, settings, precision, ranks or Processes())

@@ -23,6 +23,7 @@ COMMANDS = [
         "recipes",
     ),
     "corpus",
+    "lessons",
 ]
 
 

@@ -188,6 +188,24 @@ def test_many_rows_are_worth_what_few_are() -> None:
 
 
 @torch.inference_mode()
+def test_rows_of_a_source_attend_as_alone() -> None:
+    """More rows than attend together, of two sources."""
+    made = packed(network(), "float32")
+    steps = steps_of(made)
+    assert isinstance(steps, CTransformerSteps)
+    source_BS, lengths_B = source(40)
+    index_R = torch.tensor([0] * 11 + [1] * 3)
+    tokens_R = torch.arange(14) % 5 + 5
+    many = steps.start(source_BS[:2], lengths_B[:2])
+    many.reorder(index_R)
+    log_probs_RV = steps.step(tokens_R, many)[0].clone()
+    for row, place in enumerate(index_R.tolist()):
+        one = steps.start(source_BS[place : place + 1], lengths_B[place : place + 1])
+        alone_1V, _ = steps.step(tokens_R[row : row + 1], one)
+        assert torch.equal(log_probs_RV[row], alone_1V[0])
+
+
+@torch.inference_mode()
 def test_who_watches_sees_every_step() -> None:
     steps = CTransformerSteps(packed(network(), "int8"))
     with Lens(steps.network, "*") as lens:

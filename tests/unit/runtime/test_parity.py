@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from slow_params import some_slow
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.interop.onnx import EncoderGraph, StepGraph
@@ -229,7 +230,7 @@ def test_an_end_that_is_not_read_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8"])
-@pytest.mark.parametrize("options", TRANSFORMERS[::3], ids=told)
+@pytest.mark.parametrize("options", some_slow(TRANSFORMERS[::3], TRANSFORMERS[::6]), ids=told)
 @torch.inference_mode()
 def test_transformers_in_fewer_bits(options: dict[str, Any], kind: str) -> None:
     network = transformer(**options)

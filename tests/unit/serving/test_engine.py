@@ -286,6 +286,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
         held = Held(model)
         clients = []
         for _ in range(2):
+            until(lambda: server.engine._wait == 0, "the first should be done by now")
             request = {"input": "a cup of tea made uncle iroh", "beam": 1}
             clients.append(threading.Thread(target=server.run, kwargs=request))
             clients[-1].start()
@@ -298,6 +299,24 @@ def test_what_would_wait_too_long_is_rejected() -> None:
         for client in clients:
             client.join(timeout=30)
         assert server.run(input="tea", beam=1)
+
+
+def test_the_rest_of_the_batch_that_is_decoded_counts_as_waiting() -> None:
+    model = tiny()
+    with serving({"tiny": model}, ServiceSettings(limits=Limits(queue_seconds=50))) as server:
+        speed = server.engine._speed
+        speed.add(10 * speed.batch_tokens, 1e6)  # so slow that one sentence takes minutes
+        held = Held(model)
+        first = threading.Thread(target=server.run, kwargs={"input": "a cup of tea", "beam": 1})
+        first.start()
+        until(lambda: held.steps > 0, "the first is decoded")
+        assert server.engine.waiting == 0
+        assert server.engine.seconds_queued == 0
+        answer = server.post("/api/run", {"input": "tea", "beam": 1})
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 50
+        held.free.set()
+        first.join(timeout=30)
 
 
 def test_a_request_ends_in_time() -> None:

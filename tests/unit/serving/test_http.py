@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -21,10 +22,12 @@ import pytest
 from served import Running, serving
 from tiny_models import tiny
 from transduce.errors import DataError, ModelError
+from transduce.serving.app import build_app
 from transduce.serving.auth import Keys
+from transduce.serving.engine import Engine
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served, parse_spec
-from transduce.serving.server import listen, unprotected
+from transduce.serving.server import Server, listen, unprotected
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
 
@@ -297,6 +300,35 @@ def test_a_port_in_use_is_one_sentence() -> None:
     port = taken.getsockname()[1]
     with taken, pytest.raises(DataError, match=f"cannot listen on 127.0.0.1, port {port}"):
         listen("127.0.0.1", port)
+
+
+def test_connections_that_nobody_has_accepted_are_served_at_the_end() -> None:
+    """They are in the kernel's queue when the server stops listening, with their requests."""
+    engine = Engine(Catalogue([Served.of("m", tiny().freeze())]), Limits())
+    listening = listen("127.0.0.1", 0)
+    address = listening.getsockname()
+    server = Server(build_app(engine, ServiceSettings()))
+
+    async def stop_with_a_queue() -> list[bytes]:
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup([listening])
+        body = json.dumps({"input": "a cup of tea"}).encode()
+        head = b"POST /api/run HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        clients = [socket.create_connection(address) for _ in range(5)]
+        for client in clients:
+            client.sendall(head + body)
+            client.settimeout(30)
+        await server.shutdown([listening])  # not once has the loop looked at the socket
+        answers = [client.recv(1 << 16) for client in clients]
+        for client in clients:
+            client.close()
+        return answers
+
+    answers = asyncio.run(stop_with_a_queue())
+    assert [answer[:15] for answer in answers] == [b"HTTP/1.1 200 OK"] * 5
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
 
 
 def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:

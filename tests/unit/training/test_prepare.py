@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_a_resumed_run_has_the_tokens_of_its_folder(tmp_path: Path) -> None:
     assert (len(learnt.source_tokens), len(learnt.target_tokens)) == (6, 7)
     resumed, _ = prepared(new, tmp_path)
     assert (len(resumed.source_tokens), len(resumed.target_tokens)) == (9, 5)
+    shutil.copy(tmp_path / "source.tokens.json", tmp_path / "target.tokens.json")
     both = PAIRS.replace("{source: {level: character}, target: {level: symbol}}", "{both: {}}")
     shared, _ = prepared(recipe_in(tmp_path, both, "ab\tX Y Z\n"), tmp_path)
     assert shared.source_tokens is shared.target_tokens

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage, build_optimizer
-from transduce.training.update import PackedUpdate, Update
+from transduce.training.update import PackedUpdate, Update, why_padded
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
 
@@ -232,3 +235,29 @@ def test_the_packed_loss_has_both_passes() -> None:
         assert both.target_BT is not None
         right = made.loss(both.source_BS, both.source_lengths_B, both.target_BT, 0.1)
         torch.testing.assert_close(found.total, right.total)
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision", "reason"),
+    [
+        ({"teacher": {"model": "x"}}, torch.bfloat16, "a teacher"),
+        ({"checkpoint_activations": True}, torch.bfloat16, "checkpoint_activations"),
+        ({}, torch.float32, "float32"),
+        ({}, torch.bfloat16, None),
+    ],
+)
+def test_padded_batches_on_a_gpu_are_told(
+    settings: dict[str, Any], precision: torch.dtype, reason: str | None
+) -> None:
+    class OnGpu:
+        def parameters(self) -> Iterator[Any]:
+            yield SimpleNamespace(is_cuda=True)
+
+        def packs(self, longest: int) -> bool:
+            return True
+
+    given = Train.model_validate(settings)
+    found = why_padded(OnGpu(), given, precision)  # type: ignore[arg-type]
+    assert (found is None) == (reason is None)
+    assert (reason or "") in (found or "")
+    assert why_padded(torch.nn.Linear(1, 1), given, precision) is None  # type: ignore[arg-type]

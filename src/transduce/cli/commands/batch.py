@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    SEARCH_SETTINGS,
     Beam,
     CoveragePenalty,
     CtcWeight,
@@ -44,6 +45,7 @@ from transduce.cli.commands.options import (
     TopK,
     TopP,
     Unknown,
+    chosen,
     given_settings,
 )
 from transduce.cores import count_cores
@@ -138,6 +140,7 @@ def batch(
     precision: Precision = "auto",
 ) -> None:
     """Run a model over many or large files, in shards. A stopped job goes on where it was."""
+    asked = locals()
     # Each worker has one thread, however many there are: the output does not depend on it.
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -154,30 +157,7 @@ def batch(
             f"exported for CTranslate2 or ONNX, give its folder as MODEL)"
         )
     task, tasks = parse_share(shard) if shard is not None else (0, 1)
-    given = given_settings(
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        groups=groups,
-        diversity=diversity,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        mbr=mbr,
-        samples=samples,
-        no_repeat_ngram=no_repeat_ngram,
-        min_length=min_length,
-        max_length=max_length,
-        only=only,
-        unknown=unknown,
-        geometric=geometric,
-        rerank_weight=rerank_weight,
-        lm_weight=lm_weight,
-        ctc_weight=ctc_weight,
-    )
+    given = given_settings(**chosen(SEARCH_SETTINGS, asked))
     constraints = {"prefix": prefix, "include": include, "exclude": exclude}
     given |= {name: value for name, value in constraints.items() if value}
     settings = Settings(

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    AdapterOption,
+    Base,
     Beam,
     DataOverrides,
     Device,
@@ -59,6 +61,8 @@ def evaluate(
         ),
     ] = False,
     ensemble: EnsembleOption = None,
+    adapter: AdapterOption = None,
+    base: Base = None,
     engine: EngineOption = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -86,7 +90,7 @@ def evaluate(
             "hub's cache first, and evaluate the copy"
         )
     place = str(pick_device(device))
-    transducer = open_model(model, engine, device, precision)
+    transducer = open_model(model, engine, device, precision, adapter=adapter, base=base)
     transducer.workers = processes
     folder = model if engine is None else exported_folder(model, engine)
     evaluation = evaluate_folder(
@@ -102,6 +106,7 @@ def evaluate(
         metrics=metrics,
         ensemble=[load(other, place, precision) for other in ensemble or []],
         with_folders=ensemble or [],
+        adapter=adapter,
         beam=beam,
         length_penalty=length_penalty,
     )

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    AdapterOption,
+    Base,
     Beam,
     Device,
     ModelArgument,
@@ -63,6 +65,8 @@ def look(
     tag: Annotated[
         list[str] | None, typer.Option(help="Tag of each input, such as its language; repeatable.")
     ] = None,
+    adapter: AdapterOption = None,
+    base: Base = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -78,10 +82,11 @@ def look(
 
     check_suffix(output)
     check_free([output], overwrite)
-    folders = [model] if against is None else [model, against]
-    models = [open_model(folder, None, device, precision).freeze() for folder in folders]
+    models = [open_model(model, None, device, precision, adapter=adapter, base=base)]
+    if against is not None:
+        models.append(open_model(against, None, device, precision))
     for one in models:
-        check_tags(one, tag or [])
+        check_tags(one.freeze(), tag or [])
     first, other = models[0], models[1] if against is not None else None
     asked = {
         "beam": beam,

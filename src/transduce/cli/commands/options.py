@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,10 +165,11 @@ SpeechTask = Annotated[
     str | None, typer.Option("--task", help="Whisper: transcribe, or translate to English.")
 ]
 Timestamps = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--timestamps/--no-timestamps",
-        help="Whisper: predict timestamps; recordings longer than 30 s need them.",
+        help="Whisper: predict timestamps, which say where windows of long recordings end. "
+        "Default: as in the recipe.",
     ),
 ]
 Prompt = Annotated[
@@ -211,12 +213,26 @@ USUAL: dict[str, Any] = {
     "ctc_weight": None,
     "language": None,
     "task": None,
-    "timestamps": True,
+    "timestamps": None,
     "prompt": "",
     "previous_text": False,
     "fallback": False,
 }
 """The default of each decoding setting."""
+
+
+# Settings of a search that `run` and `batch` pass on as they are typed.
+SEARCH_SETTINGS = (
+    *("beam", "nbest", "length_penalty", "coverage_penalty", "groups", "diversity"),
+    *("sample", "temperature", "top_k", "top_p", "seed", "mbr", "samples"),
+    *("no_repeat_ngram", "min_length", "max_length", "only", "unknown"),
+    *("geometric", "rerank_weight", "lm_weight", "ctc_weight"),
+)
+
+
+def chosen(names: Sequence[str], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options of a command that have these names; asked: all, as its own `locals()`."""
+    return {name: asked[name] for name in names}
 
 
 def given_settings(**values: Any) -> dict[str, Any]:

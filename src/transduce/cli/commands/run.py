@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from transduce.cli.commands.options import (
+    SEARCH_SETTINGS,
     AdapterOption,
     Base,
     Beam,
@@ -51,9 +52,11 @@ from transduce.cli.commands.options import (
     TopP,
     Unknown,
     Workers,
+    chosen,
     count_processes,
     given_settings,
 )
+from transduce.errors import DataError, ModelError
 
 
 def run(
@@ -107,7 +110,7 @@ def run(
     ctc_weight: CtcWeight = None,
     language: Language = None,
     task: SpeechTask = None,
-    timestamps: Timestamps = True,
+    timestamps: Timestamps = None,
     prompt: Prompt = "",
     previous_text: PreviousText = False,
     fallback: Fallback = False,
@@ -122,6 +125,18 @@ def run(
         Path | None, typer.Option(help="Folder for srt, vtt or textgrid files, one per recording.")
     ] = None,
     overwrite: Overwrite = False,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Print what is said while it is said: of the microphone, or of one recording, "
+            "played in real time. Ctrl-C ends.",
+        ),
+    ] = False,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="With --live: the second at which each utterance begins."),
+    ] = False,
     adapter: AdapterOption = None,
     base: Base = None,
     engine: EngineOption = None,
@@ -130,6 +145,11 @@ def run(
     workers: Workers = 0,
 ) -> None:
     """Run a model: translate, transcribe, classify or tag. Results stream in input order."""
+    asked = locals()
+    if times and not live:
+        raise ModelError("--times is for --live; for recordings, use --format json, srt or vtt")
+    if live and file is not None:
+        raise DataError("--live takes a recording as an argument, not --input")
     processes = count_processes(workers, many=file is not None or not sources)
     from transduce.cli.input import (
         check_tags,
@@ -138,6 +158,7 @@ def run(
         read_sources,
         run_in_order,
     )
+    from transduce.cli.live import run_live
     from transduce.cli.printing import output_format, print_outputs, print_recordings, print_tagged
     from transduce.hardware import keep_loaded, pick_device
     from transduce.interop.engine import open_model
@@ -159,33 +180,14 @@ def run(
     for one in (transducer, *others, fused):
         if one is not None:
             one.freeze()
+    if live and not isinstance(transducer, AudioInputModel):
+        raise ModelError("--live needs a model that transcribes speech")
     keep_loaded()
     given = given_settings(
-        beam=beam,
-        nbest=nbest,
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        groups=groups,
-        diversity=diversity,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        mbr=mbr,
-        samples=samples,
-        no_repeat_ngram=no_repeat_ngram,
-        min_length=min_length,
-        max_length=max_length,
-        only=only,
-        unknown=unknown,
+        **chosen(SEARCH_SETTINGS, asked),
         ensemble=others,
-        geometric=geometric,
         rerank=reranker,
-        rerank_weight=rerank_weight,
         language_model=fused,
-        lm_weight=lm_weight,
-        ctc_weight=ctc_weight,
         language=language,
         task=task,
         timestamps=timestamps,
@@ -198,6 +200,9 @@ def run(
     if isinstance(transducer, AudioInputModel):
         constraints = {"prefix": prefix, "include": include, "exclude": exclude, "tags": tag}
         given |= {name: value for name, value in constraints.items() if value}
+        if live:
+            run_live(transducer, list(sources or ()), form, times, given)
+            raise typer.Exit
         failed = print_recordings(
             transducer,
             read_sources(sources, file),

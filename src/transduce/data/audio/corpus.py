@@ -58,14 +58,17 @@ class AudioCorpus(Encoded):
     rate: int
     starts: NDArray[np.int64] | None = None
     """Start of each row in `source_ids`, if the rows are not contiguous; None if they are."""
+    padded: int = 0
+    """Frames that shorter recordings are padded to, and so take in a batch."""
     tags: NDArray[np.uint8] | None = None
     """Tags of each row, one-hot in the order of the vocabulary; None: no tags."""
 
     @property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Frames of every source, and tokens of every target."""
+        """Frames of every source, padding to a fixed length included, and tokens of every
+        target."""
         samples, targets = super().lengths
-        return -(-samples // self.hop), targets
+        return np.maximum(-(-samples // self.hop), self.padded), targets
 
     def source(self, row: int) -> NDArray[np.int32]:
         """The samples of a row, a view."""
@@ -191,6 +194,7 @@ def encode_recordings(
         ),
         hop=audio.hop_samples,
         rate=audio.sample_rate,
+        padded=round((audio.pad_to or 0.0) * audio.sample_rate / audio.hop_samples),
         tags=None
         if audio.prompt is not None
         else _tags_of_rows([pairs[number] for number in kept], source_tokens),

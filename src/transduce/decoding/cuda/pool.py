@@ -59,13 +59,14 @@ class CudaSearch:
 
     network: EncoderDecoder
     precision: torch.dtype = torch.float32
+    max_beam: int = sys.maxsize
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
         self._copied: list[Tensor] = list(self._copy.parameters())
-        self._max_source = _positions(self.network.front)
-        self._max_target = _positions(self.network.decoder.embedding)
+        self._max_source = positions_of(self.network.front)
+        self._max_target = positions_of(self.network.decoder.embedding)
 
     def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of each job, in order, best first."""
@@ -105,7 +106,7 @@ class CudaSearch:
         penalty, least = settings.length_penalty, settings.least
         shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least)
         if shape not in self._pools:
-            most = _power_of_2(self._room() // (rows * size[1] + size[0]))
+            most = power_of_2(self._room() // (rows * size[1] + size[0]))
             shape = replace(shape, slots=min(wanted, most))
         if any(pool.shape == shape for pool in busy):
             return None
@@ -172,11 +173,11 @@ def round_up(length: int, most: int) -> int:
     return min(max(32, 1 << (length - 1).bit_length()), most)
 
 
-def _positions(embedding: TokenEmbedding) -> int:
+def positions_of(embedding: TokenEmbedding) -> int:
     """The number of learned positions; other kinds have no limit."""
     table = None if embedding.positions is None else embedding.positions.positions
     return table.max_length if isinstance(table, Learned) else sys.maxsize
 
 
-def _power_of_2(count: int) -> int:
+def power_of_2(count: int) -> int:
     return 1 << max(count.bit_length() - 1, 0)

@@ -12,18 +12,25 @@ from transduce.models.memory import Memory, padding_mask
 
 
 class EncoderCache:
-    """Encodes each recording once, however often it is asked for."""
+    """Encodes each recording once, however often it is asked for.
 
-    def __init__(self, encode: Encode) -> None:
-        self._encode = encode
+    Sources may be on the CPU, which saves copies to and from the device.
+    """
+
+    def __init__(self, encode: Encode, device: torch.device) -> None:
+        self._encode, self._device = encode, device
         self._states: dict[bytes, Tensor] = {}
+        self._last: tuple[list[bytes], Memory] | None = None
 
     def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         keys = digests(source_BS, lengths_B)
+        if self._last is not None and self._last[0] == keys:
+            return self._last[1]  # what a decoder keeps with it is used again
         new = [row for row, key in enumerate(keys) if key not in self._states]
         if new:
             rows = torch.tensor(new)
-            memory = self._encode(source_BS[rows.to(source_BS.device)], lengths_B[rows])
+            source_NS = source_BS[rows.to(source_BS.device)].to(self._device)
+            memory = self._encode(source_NS, lengths_B[rows])
             for place, row in enumerate(new):
                 length = int(memory.lengths_B[place])
                 self._states[keys[row]] = memory.states_BSD[place, :length]
@@ -31,10 +38,12 @@ class EncoderCache:
         states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         lengths_B = torch.tensor([len(states_SD) for states_SD in found])
         mask = padding_mask(lengths_B, states_BSD.shape[1], states_BSD.device)
-        return Memory(states_BSD, lengths_B, mask)
+        self._last = (keys, Memory(states_BSD, lengths_B, mask))
+        return self._last[1]
 
     def clear(self) -> None:
         self._states.clear()
+        self._last = None
 
 
 def digests(source_BS: Tensor, lengths_B: Tensor) -> list[bytes]:

@@ -51,15 +51,16 @@ def listen(steps: Steps, memory: Memory, tokens: PromptTokens) -> list[Heard]:
     """Language and speech in each recording, from the first step of the decoder."""
     begin_B = torch.full((len(memory.states_BSD),), BEGIN, device=memory.states_BSD.device)
     log_probs_BV, _ = steps.step(begin_B, steps.begin(memory))
+    log_probs_BV = log_probs_BV.float()
     codes = list(tokens.languages) if tokens.multilingual else []
-    ids = [tokens.languages[code] for code in codes]
-    found = []
-    for log_probs_V in log_probs_BV.float():
-        shares = log_probs_V[ids].softmax(dim=0).tolist()
-        ranked = sorted(zip(codes, shares, strict=True), key=lambda pair: -pair[1])
-        silent = 0.0 if tokens.no_speech is None else float(log_probs_V[tokens.no_speech].exp())
-        found.append(Heard(dict(ranked), silent))
-    return found
+    shares = log_probs_BV[:, [tokens.languages[code] for code in codes]].softmax(dim=1).tolist()
+    silent = [0.0] * len(shares)
+    if tokens.no_speech is not None:
+        silent = log_probs_BV[:, tokens.no_speech].exp().tolist()
+    return [
+        Heard(dict(sorted(zip(codes, of_one, strict=True), key=lambda pair: -pair[1])), none)
+        for of_one, none in zip(shares, silent, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,47 @@ class Rules:
             first_V[:begin] = NEVER
             first_V[begin + LATEST_START + 1 :] = NEVER
         return always_V, first_V
+
+
+def ban_by_times(
+    scores_RV: Tensor, first_time: int, last: tuple[Tensor, Tensor, Tensor], length: Tensor | int
+) -> None:
+    """Timestamps come in pairs, never go back, and come if all of them together are likelier than
+    any text. NEVER is written where a token is banned.
+
+    last: of each row the last token, the one before it, and 1 more than the number of the last
+    timestamp, or 0. length: tokens so far, of each row or of all. Scores may be logits.
+    """
+    last_R, before_R, latest_R = last
+    text_RX, times_RX = scores_RV[:, :first_time], scores_RV[:, first_time:]
+    last_R1 = ((last_R >= first_time) & (length > 0))[:, None]
+    # Before the first token, as if there were a timestamp.
+    both_R1 = last_R1 & ((before_R >= first_time) | (length == 1))[:, None]
+    times_RX.masked_fill_(both_R1, NEVER)
+    opens_R1 = last_R1 & ~both_R1  # the end of a segment: the next one begins, or END
+    end_R = text_RX[:, END].clone()
+    text_RX.masked_fill_(opens_R1, NEVER)
+    text_RX[:, END] = end_R
+    place_X = torch.arange(times_RX.shape[1], device=times_RX.device)
+    # The same timestamp may come twice only as the end of a segment and the next start.
+    least_R1 = latest_R[:, None] + (~opens_R1 & (latest_R > 0)[:, None]).long()
+    times_RX.masked_fill_(place_X + 1 < least_R1, NEVER)
+    likelier_R1 = times_RX.logsumexp(dim=1, keepdim=True) > text_RX.amax(dim=1, keepdim=True)
+    text_RX.masked_fill_(likelier_R1, NEVER)
+
+
+class RecordedRules:
+    """The rules of rows at different lengths, for a CUDA graph: their values stay in place."""
+
+    def __init__(self, rules: Rules, timestamps: bool, device: torch.device) -> None:
+        self.timestamps, self.first_time = timestamps, rules.tokens.first_timestamp
+        self._always_V, self._first_V = rules.penalties(timestamps, device)
+
+    def ban(self, logits_RV: Tensor, last: tuple[Tensor, Tensor, Tensor], length_R: Tensor) -> None:
+        first_R1 = (length_R == 0)[:, None]
+        logits_RV += torch.where(first_R1, self._first_V, self._always_V)
+        if self.timestamps:
+            ban_by_times(logits_RV, self.first_time, last, length_R)
 
 
 class PromptedSteps:
@@ -118,31 +160,10 @@ class PromptedSteps:
         log_probs_RV, state.inner = self.steps.step(tokens_R, state.inner)
         log_probs_RV = log_probs_RV + (self._always_V if state.length else self._first_V)
         if self.timestamps:
-            self._ban_by_times(log_probs_RV, state)
+            last = (state.last_R, state.before_R, state.latest_R)
+            ban_by_times(log_probs_RV, self.first_time, last, state.length)
         state.length += 1
         return log_probs_RV, state
-
-    def _ban_by_times(self, log_probs_RV: Tensor, state: PromptedState) -> None:
-        """Timestamps come in pairs, never go back, and come if all of them together are likelier
-        than any text."""
-        begin = self.first_time
-        text_RX, times_RX = log_probs_RV[:, :begin], log_probs_RV[:, begin:]
-        if state.length:
-            last_R1 = (state.last_R >= begin)[:, None]
-            both_R1 = last_R1 & (state.before_R >= begin)[:, None]
-            if state.length == 1:  # before the first token, as if there were a timestamp
-                both_R1 = last_R1
-            times_RX.masked_fill_(both_R1, NEVER)
-            opens_R1 = last_R1 & ~both_R1  # the end of a segment: the next one begins, or END
-            end_R = text_RX[:, END].clone()
-            text_RX.masked_fill_(opens_R1, NEVER)
-            text_RX[:, END] = end_R
-            place_X = torch.arange(times_RX.shape[1], device=times_RX.device)
-            # The same timestamp may come twice only as the end of a segment and the next start.
-            least_R1 = state.latest_R[:, None] + (~opens_R1 & (state.latest_R > 0)[:, None]).long()
-            times_RX.masked_fill_(place_X + 1 < least_R1, NEVER)
-        likelier_R1 = times_RX.logsumexp(dim=1, keepdim=True) > text_RX.amax(dim=1, keepdim=True)
-        text_RX.masked_fill_(likelier_R1, NEVER)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.lens import RunLens, Seen
 from transduce.decoding.output import Output
+from transduce.decoding.source_limit import TRUNCATED
 from transduce.errors import DataError, ModelError
 from transduce.inspection.analysis import attribute, rollout
 from transduce.inspection.figures import visible
@@ -27,7 +28,6 @@ from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.classify import Classifier
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model
-from transduce.tasks.source_limit import TRUNCATED
 from transduce.tasks.tag import Tagger
 
 TOP = 8  # alternatives at each step

@@ -82,7 +82,7 @@ def _check(model: LanguageModel) -> None:
     if bool(model.network.head.bias.detach().any()):
         raise ModelError(
             "the output layer of this model has a bias that is not zero, and Llama and Granite "
-            "have no place for one: nothing there is equal to this model"
+            "have no place for one: train it with model.output_bias: false"
         )
 
 

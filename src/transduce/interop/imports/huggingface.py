@@ -1,7 +1,7 @@
 """A model folder of Hugging Face: its configuration, its weights, and what an export needs again.
 
-Nothing of a folder is ever run: safetensors hold numbers alone, and pytorch_model.bin is read by
-torch's restricted unpickler (weights_only), which builds tensors and nothing else.
+Nothing of a folder is ever run: safetensors hold numbers alone, and pytorch_model.bin, a pickle, is
+read by an interpreter of our own that builds tensors and calls nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from transduce.checksums import list_files, listed
 from transduce.errors import ModelError
+from transduce.interop.imports.pickled.checkpoint import read_checkpoint
 from transduce.storage import make_folder, read_tensors, write_json, write_tensors
 
 CONFIG = "config.json"
@@ -87,19 +87,16 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 def _read_file(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return read_tensors(path)[0]
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ModelError(f"the shard {path} is missing; download it too") from None
-    except Exception as error:  # of many kinds, by what is wrong with the file
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if not path.is_file():
+        raise ModelError(f"the shard {path} is missing; download it too")
+    checkpoint = read_checkpoint(path)
+    weights = checkpoint.tensors(checkpoint.root)
+    if len(weights) != len(checkpoint.root):
         raise ModelError(
-            f"{path} is not read: a pickle may run code, and torch's restricted reader does not "
-            f"take this one ({reason[:120]}); convert it to safetensors where it comes from"
-        ) from None
-    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
-        raise ModelError(f"{path} does not hold the weights of one model, by name")
-    return {str(name): tensor.detach() for name, tensor in found.items()}
+            f"{path} holds other things than the weights of one model by name; convert it to "
+            f"safetensors where it comes from"
+        )
+    return weights
 
 
 def write_origin(folder: Path, origin: dict[str, Any], source: Path | None = None) -> None:

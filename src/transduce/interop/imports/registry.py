@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from transduce.errors import ModelError
+from transduce.hub.locate import is_hub_address, parse_address, resolve_import
 from transduce.interop.imports.huggingface import write_origin
 from transduce.interop.imports.languages import set_languages
 from transduce.storage import make_folder, temporary_folder
@@ -51,27 +52,34 @@ def find_format(source: Path) -> Format:
         found: Format = importlib.import_module(f"transduce.interop.imports.{name}")
         if found.recognises(source):
             return found
+    if (source / "recipe.yaml").is_file():
+        raise ModelError(f"{source} is a model of transduce already: use it as it is")
     raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")
 
 
 def import_model(
-    source: Path, output: Path, languages: tuple[str | None, str | None] = (None, None)
+    source: str | Path, output: Path, languages: tuple[str | None, str | None] = (None, None)
 ) -> tuple[Model, str]:
     """Write the model of another toolkit as a model folder; the model, and what it was.
 
-    languages: of source and target by default, for a model with a token for each language. Raises
-    ModelError where there is something already, and for what cannot be imported.
+    source: a folder or file, or hf://user/name[@revision]. languages: of source and target by
+    default, for a model with a token for each language. Raises ModelError where there is something
+    already, and for what cannot be imported.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ModelError(f"{output} is not empty; give another --output")
-    found = find_format(source)
-    model = found.read(source)
+    path = resolve_import(source)
+    found = find_format(path)
+    model = found.read(path)
+    if is_hub_address(source):  # the folder of a snapshot is called as its commit
+        name = parse_address(str(source)).repository.rpartition("/")[2]
+        model.recipe = model.recipe.model_copy(update={"name": name})
     set_languages(model, *languages)
     make_folder(output.parent)
     with temporary_folder(output.parent) as work:
         model.save(work / "model")
         if model.imported is not None:
-            write_origin(work / "model", model.imported, source)
+            write_origin(work / "model", model.imported, path)
         if output.is_dir():
             output.rmdir()
         (work / "model").replace(output)

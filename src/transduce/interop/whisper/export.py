@@ -95,7 +95,7 @@ def _original(model: WhisperModel, quantize: str | None) -> Original:
     weights = dict(weights_of(model.network))
     if model.network.ctc is not None:
         raise ModelError("Whisper has no CTC layer, and this model has one: it is not exported")
-    bias_V = weights["head.bias"]
+    bias_V = model.network.head.bias.detach()
     if bool(bias_V[NEW:].any()) or float(bias_V[:NEW].max()) > UNUSED:
         raise ModelError(
             "Whisper's output layer has no bias, and this model learned one: freeze head.bias in "

@@ -15,7 +15,9 @@ from transduce.nn.attention.attention import fused_attention
 from transduce.nn.masks import Mask
 from transduce.nn.triton import early, kernels
 
-BLOCK = 16  # positions that a Triton program reads at a time
+BLOCK, WARPS = 16, 1  # positions that a Triton program reads at a time, and its warps
+LONG = 1024  # positions from which on these are
+LONG_BLOCK, LONG_WARPS = 64, 4
 
 
 @dataclass
@@ -86,6 +88,7 @@ def _launch(
     D = store_RTE.shape[2] // 2
     R = query_R1E.shape[0]
     own = query_R1E.shape[2] != D
+    long = store_RTE.shape[1] >= LONG
     query_R1E = query_R1E.contiguous()
     context_R1D = query_R1E.new_empty(R, 1, D)
     kernels().step_attention[(R * heads,)](
@@ -103,8 +106,8 @@ def _launch(
         ORIGIN=origin_RT is not None,
         K=D // heads,
         WIDTH=1 << (D // heads - 1).bit_length(),
-        BLOCK=BLOCK,
-        num_warps=1,
+        BLOCK=LONG_BLOCK if long else BLOCK,
+        num_warps=LONG_WARPS if long else WARPS,
         **early(store_RTE.device),
     )
     return context_R1D

@@ -138,6 +138,36 @@ class MultiHeadAttention(Watchable):
         query_BTD = linear(query_BTD, self.in_projection.weight[: self.inner], bias_D)
         return self._context(query_BTD, memory_BS2D, mask)
 
+    def resume(
+        self, x_BTD: Tensor, past_BP2D: Tensor, visible_BTS: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Self-attention of the T positions that follow P others: outputs [B, T, D], and the keys
+        and values [B, P + T, 2D] to give with the next positions, of which any may be dropped.
+
+        Kept keys have no positions yet: rotary ones are counted from the first that is kept, so
+        that only distances matter, however long the sequence.
+        """
+        projected_BT3D = linear(x_BTD, self.in_projection.weight, self.in_projection.bias)
+        memory_BS2D = torch.cat((past_BP2D, projected_BT3D[..., self.inner :]), dim=1)
+        context_BTD = self._resumed(projected_BT3D[..., : self.inner], memory_BS2D, visible_BTS)
+        return context_BTD, memory_BS2D
+
+    def _resumed(self, query_BTD: Tensor, memory_BS2D: Tensor, visible_BTS: Tensor) -> Tensor:
+        query_BTHK = query_BTD.view(*query_BTD.shape[:2], self.heads, -1)
+        memory_BS2HK = memory_BS2D.view(*memory_BS2D.shape[:2], 2, self.heads, -1)
+        keys_BSHK, values_BSHK = memory_BS2HK.unbind(2)
+        if self.rotary is not None:
+            past = memory_BS2D.shape[1] - query_BTD.shape[1]
+            query_BTHK = self.rotary.rotate_once(query_BTHK, past)
+            keys_BSHK = self.rotary.rotate_once(keys_BSHK)
+        return self._attended(
+            query_BTHK.transpose(1, 2),
+            keys_BSHK.transpose(1, 2),
+            values_BSHK.transpose(1, 2),
+            Mask(visible_BTS=visible_BTS),
+            0.0,
+        )
+
     def step(self, x_R1D: Tensor, past: SelfAttentionSlots | CrossAttentionSlots) -> Tensor:
         """One decoding step [R, 1, D] with a KV cache: its own past, or a projected source."""
         if self.relative is not None:
@@ -179,6 +209,17 @@ class MultiHeadAttention(Watchable):
         keys_BHSK, values_BHSK = map(self._split_heads, keys_and_values.chunk(2, dim=-1))
         if cache is not None:
             keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
+        return self._attended(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
+
+    def _attended(
+        self,
+        query_BHTK: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSK: Tensor,
+        mask: Mask | None,
+        dropout: float,
+    ) -> Tensor:
+        """The outputs of all heads, in one kernel unless the weights are asked for."""
         if self.gate is not None:
             values_BHSK = self.gate.on_values(values_BHSK)
         if self.watch is None and self.relative is None:

@@ -66,42 +66,53 @@ class RelativeAttention(MultiHeadAttention):
                 "another and no cache."
             )
         projected_BT3D = linear(query_BTD, self.in_projection.weight, self.in_projection.bias)
-        query_BHTK, keys_BHTK, values_BHTK = map(self._split_heads, projected_BT3D.chunk(3, dim=-1))
         T = query_BTD.shape[1]
-        distances_RD = self.distances(T).to(query_BTD.dtype)
+        visible_BTT = None if mask is None else mask.dense(T, T, query_BTD.device)
+        own_BTD, memory_BT2D = projected_BT3D[..., : self.inner], projected_BT3D[..., self.inner :]
+        return self._resumed(own_BTD, memory_BT2D, visible_BTT)
+
+    def _resumed(
+        self, query_BTD: Tensor, memory_BS2D: Tensor, visible_BTS: Tensor | None
+    ) -> Tensor:
+        """The T queries are at the last T of the S positions of the keys."""
+        query_BHTK = self._split_heads(query_BTD)
+        keys_BHSK, values_BHSK = map(self._split_heads, memory_BS2D.chunk(2, dim=-1))
+        S = keys_BHSK.shape[2]
+        distances_RD = self.distances(S, query_BTD.shape[1]).to(query_BTD.dtype)
         distances_1HRK = self._split_heads(
             linear(distances_RD[None], self.distance_projection.weight, None)
         )
-        content_BHTT = (query_BHTK + self.content_bias_HK[:, None]) @ keys_BHTK.mT
+        content_BHTS = (query_BHTK + self.content_bias_HK[:, None]) @ keys_BHSK.mT
         distance_BHTR = (query_BHTK + self.distance_bias_HK[:, None]) @ distances_1HRK.mT
-        scores_BHTT = (content_BHTT + by_key(distance_BHTR)) / math.sqrt(query_BHTK.shape[-1])
-        visible_BTT = None if mask is None else mask.dense(T, T, query_BTD.device)
-        visible_B1TT = None if visible_BTT is None else visible_BTT.unsqueeze(1)
-        weights_BHTT = masked_softmax(scores_BHTT, visible_B1TT)
+        scores_BHTS = (content_BHTS + by_key(distance_BHTR)) / math.sqrt(query_BHTK.shape[-1])
+        visible_B1TS = None if visible_BTS is None else visible_BTS.unsqueeze(1)
+        weights_BHTS = masked_softmax(scores_BHTS, visible_B1TS)
         if self.watch is not None:
-            self.watch(weights_BHTT)
+            self.watch(weights_BHTS)
         dropout = self.dropout if self.training else 0.0
         if self.gate is not None:
-            values_BHTK = self.gate.on_values(values_BHTK)
-        return self._joined(F.dropout(weights_BHTT, dropout) @ values_BHTK)
+            values_BHSK = self.gate.on_values(values_BHSK)
+        return self._joined(F.dropout(weights_BHTS, dropout) @ values_BHSK)
 
-    def distances(self, T: int) -> Tensor:
-        """The sinusoid r_d of each distance d = T − 1, …, 0, …, −(T − 1) [2T − 1, D]."""
-        back_TD = self.waves(T)
+    def distances(self, S: int, T: int | None = None) -> Tensor:
+        """The sinusoid r_d of each distance d = S − 1, …, 0, …, −(T − 1) [S + T − 1, D]; without T
+        it is S."""
+        back_SD = self.waves(S)
+        ahead_TD = back_SD[1:T]
         # sin(−x) = −sin(x) and cos(−x) = cos(x), so the table needs no negative positions.
-        sign_D = torch.ones_like(back_TD[:1])
+        sign_D = torch.ones_like(back_SD[:1])
         sign_D[:, 0::2] = -1
-        return torch.cat((back_TD.flip(0), back_TD[1:] * sign_D))
+        return torch.cat((back_SD.flip(0), ahead_TD * sign_D))
 
 
 def by_key(distance_BHTR: Tensor) -> Tensor:
-    """Relative shift: from a column for each distance T − 1 … −(T − 1) to one for each key [B, H,
-    T, T].
+    """Relative shift: from a column for each distance S − 1 … −(T − 1) to one for each key [B, H,
+    T, S], for queries at the last T of S positions.
 
     Row t needs the columns from T − 1 − t on. Padding one column in front and reading the same
     memory with rows that are one shorter does exactly that: Dai et al. 2019, appendix B.
     """
     B, H, T, R = distance_BHTR.shape
     padded_BHTR = F.pad(distance_BHTR, (1, 0))
-    shifted_BHTR = padded_BHTR.view(B, H, R + 1, T)[:, :, 1:].reshape(B, H, T, R)
-    return shifted_BHTR[..., :T]
+    shifted_BHTR = padded_BHTR.view(B, H, -1)[..., T:].reshape(B, H, T, R)
+    return shifted_BHTR[..., : R - T + 1]

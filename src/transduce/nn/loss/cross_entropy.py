@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import column_sums
+from transduce.nn.loss.output_gradients import OutputGradients
 from transduce.nn.loss.softmax import softmax_gradient
 from transduce.nn.mixed_precision import cast
 
@@ -73,16 +73,6 @@ def wants_gradient(*inputs: Tensor | None) -> bool:
     return wanted and torch.is_grad_enabled()
 
 
-def add_product_(total_VD: Tensor, one_VC: Tensor, other_CD: Tensor) -> None:
-    """total += one @ other, accumulated in the type of the total."""
-    if total_VD.is_cuda and total_VD.dtype != one_VC.dtype:  # accumulated in float32 directly
-        torch.addmm(total_VD, one_VC, other_CD, out_dtype=total_VD.dtype, out=total_VD)
-    elif total_VD.dtype == one_VC.dtype:
-        total_VD.addmm_(one_VC, other_CD)
-    else:
-        total_VD += one_VC @ other_CD
-
-
 class _Chunked(torch.autograd.Function):
     """The loss, and in the same pass its gradient with respect to features, weight and bias."""
 
@@ -100,9 +90,7 @@ class _Chunked(torch.autograd.Function):
         exact = torch.promote_types(features_ND.dtype, torch.float32)
         weight_cast_VD = cast(weight_VD, features_ND.dtype)
         bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
-        by_features_ND = torch.empty_like(features_ND) if gradient else None
-        by_weight_VD = torch.zeros_like(weight_VD) if gradient else None
-        by_bias_V = torch.zeros_like(bias_V) if gradient and bias_V is not None else None
+        found = OutputGradients.zeros(features_ND, weight_VD, bias_V) if gradient else None
         total = torch.zeros((), dtype=exact, device=features_ND.device)
         nll = torch.zeros_like(total)
         correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
@@ -118,23 +106,12 @@ class _Chunked(torch.autograd.Function):
             total = total + loss_C.masked_fill(~real_C, 0.0).sum()
             nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
             correct = correct + (hit_C & real_C).sum()
-            if by_features_ND is not None and by_weight_VD is not None:
-                torch.mm(by_logits_CV, weight_cast_VD, out=by_features_ND[rows])
-                add_product_(by_weight_VD, by_logits_CV.mT, x_CD)
-                if by_bias_V is not None:
-                    by_bias_V += column_sums(by_logits_CV)
-        ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+            if found is not None:
+                found.add(rows, by_logits_CV, x_CD, weight_cast_VD)
+        ctx.found = found
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        # Only the factor by which the caller has scaled the loss is missing.
-        scale = gradients[0]
-        return (
-            *(None if g is None else g * scale.to(g.dtype) for g in ctx.found),
-            None,
-            None,
-            None,
-            None,
-        )
+        return (*ctx.found.scaled(gradients[0]), None, None, None, None)

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import column_sums
-from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss, add_product_
+from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss
+from transduce.nn.loss.output_gradients import OutputGradients
 from transduce.nn.loss.softmax import softmax_gradient
 from transduce.nn.mixed_precision import cast
 
@@ -88,9 +88,7 @@ class _Distilled(torch.autograd.Function):
         given = features_ND.dtype
         weight_cast_VD, teacher_cast_VE = cast(weight_VD, given), cast(teacher_VE, given)
         biases = [None if b is None else cast(b, given) for b in (bias_V, teacher_bias_V)]
-        by_features_ND = torch.empty_like(features_ND)
-        by_weight_VD = torch.zeros_like(weight_VD)
-        by_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
+        found = OutputGradients.zeros(features_ND, weight_VD, bias_V)
         total, nll = torch.zeros(2, dtype=exact, device=features_ND.device).unbind()
         correct = torch.zeros((), dtype=torch.int64, device=features_ND.device)
         # Smaller chunks than in `cross_entropy`: there are several tables of that size.
@@ -115,16 +113,11 @@ class _Distilled(torch.autograd.Function):
             correct = correct + (hit_C & real_C).sum()
             by_apart_CV.mul_(share).masked_fill_(~real_C[:, None], 0.0)
             by_CV = by_apart_CV.add_(by_logits_CV, alpha=1 - share).to(given)
-            torch.mm(by_CV, weight_cast_VD, out=by_features_ND[rows])
-            add_product_(by_weight_VD, by_CV.mT, x_CD)
-            if by_bias_V is not None:
-                by_bias_V += column_sums(by_CV)
-        ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+            found.add(rows, by_CV, x_CD, weight_cast_VD)
+        ctx.found = found
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale = gradients[0]
-        found = (None if g is None else g * scale.to(g.dtype) for g in ctx.found)
-        return (*found, None, None, None, None, None, None)
+        return (*ctx.found.scaled(gradients[0]), None, None, None, None, None, None)

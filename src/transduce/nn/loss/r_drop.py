@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transduce.nn.linear import column_sums
-from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss, add_product_
+from transduce.nn.loss.cross_entropy import CHUNK, SELECTING_DEVICES, Loss
+from transduce.nn.loss.output_gradients import OutputGradients
 from transduce.nn.loss.softmax import softmax_gradient
 from transduce.nn.mixed_precision import cast
 from transduce.nn.triton import kernels
@@ -67,9 +67,7 @@ class _Twice(torch.autograd.Function):
         exact = torch.promote_types(features_ND.dtype, torch.float32)
         weight_cast_VD = cast(weight_VD, features_ND.dtype)
         bias_cast_V = None if bias_V is None else cast(bias_V, features_ND.dtype)
-        by_features_ND = torch.zeros_like(features_ND)
-        by_weight_VD = torch.zeros_like(weight_VD)
-        by_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
+        found = OutputGradients.zeros(features_ND, weight_VD, bias_V)
         total, nll, correct = torch.zeros(3, dtype=exact, device=features_ND.device).unbind()
         half = len(features_ND) // 2
         # Smaller chunks than in `cross_entropy`: there are two or more tables of that size.
@@ -89,19 +87,14 @@ class _Twice(torch.autograd.Function):
             nll = nll + nll_C.masked_fill(~real_C, 0.0).sum()
             correct = correct + hit_C.masked_fill(~real_C, 0.0).sum()
             for rows, by_logits_CV in zip((first, second), by_logits, strict=True):
-                torch.mm(by_logits_CV, weight_cast_VD, out=by_features_ND[rows])
-                add_product_(by_weight_VD, by_logits_CV.mT, features_ND[rows])
-                if by_bias_V is not None:
-                    by_bias_V += column_sums(by_logits_CV)
-        ctx.found = (by_features_ND, by_weight_VD, by_bias_V)
+                found.add(rows, by_logits_CV, features_ND[rows], weight_cast_VD)
+        ctx.found = found
         ctx.mark_non_differentiable(nll, correct)
         return total, nll, correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale = gradients[0]
-        found = (None if g is None else g * scale.to(g.dtype) for g in ctx.found)
-        return (*found, None, None, None, None)
+        return (*ctx.found.scaled(gradients[0]), None, None, None, None)
 
 
 def r_drop_gradient(

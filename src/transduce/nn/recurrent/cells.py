@@ -102,7 +102,7 @@ class KernelCell(Cell):
 
 
 class Elman(KernelCell):
-    """The plain recurrent network (Elman 1990; lecture C): h_t = tanh(U x_t + V h_{t-1} + b)."""
+    """The plain recurrent network (Elman 1990): h_t = tanh(U x_t + V h_{t-1} + b)."""
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__(input_width, width)
@@ -171,7 +171,7 @@ class LSTM(KernelCell):
 
 
 class PeepholeLSTM(Cell):
-    """LSTM with peephole connections: gates see the memory cell (Graves 2013; lecture D). W_ci,
+    """LSTM with peephole connections: gates see the memory cell (Graves 2013). W_ci,
     W_cf, W_co are diagonal.
 
         i_t = σ(W_xi x_t + W_hi h_{t-1} + W_ci c_{t-1} + b_i),  f_t likewise with W_cf,

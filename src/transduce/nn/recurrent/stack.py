@@ -12,7 +12,7 @@ from transduce.nn.recurrent.cells import CELLS, Cell, State, zero_beyond
 
 
 class Recurrent(nn.Module):
-    """A stack of cells; with `skip`, the deep network of Graves 2013 (lecture D).
+    """A stack of cells; with `skip`, the deep network of Graves 2013.
 
     Plain: layer l reads h_t^{l-1}, and the output is that of the last layer.
     With `skip`: layer l reads x_t and h_t^{l-1}, and the output sums over layers (`SumOverLayers`).
@@ -130,7 +130,7 @@ class Recurrent(nn.Module):
 
 
 class SumOverLayers(nn.Module):
-    """Output of a deep recurrent network with skip connections (Graves 2013; lecture D): b_e + Σ_l
+    """Output of a deep recurrent network with skip connections (Graves 2013): b_e + Σ_l
     W_{h^l e} h_t^l.
     """
 

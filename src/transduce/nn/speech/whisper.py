@@ -45,7 +45,9 @@ class WhisperMel(nn.Module):
         self.frame, self.hop = WINDOW, HOP
         self.samples = None if pad_to is None else round(pad_to * rate)
         # No buffers: they stay in float32, whatever the network is converted to.
-        self._tables = Tables(torch.hann_window(WINDOW), slaney_filters(rate, WINDOW, bands))
+        # On the CPU also where a network is built on the meta device: the two do not mix.
+        with torch.device("cpu"):
+            self._tables = Tables(torch.hann_window(WINDOW), slaney_filters(rate, WINDOW, bands))
 
     @property
     def window_A(self) -> Tensor:

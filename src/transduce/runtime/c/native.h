@@ -24,7 +24,7 @@ typedef struct {
     const float *bias;
     int64_t outputs, inputs;
     const float *numbers; /* float32 weights, in place of levels: [outputs / 16][inputs][16] */
-    int64_t threads;      /* that may share a float32 product */
+    int64_t threads;      /* that may share a product */
 } Weight;
 
 static inline int64_t padded(int64_t count, int64_t step) {

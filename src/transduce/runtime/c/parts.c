@@ -52,41 +52,58 @@ void softmax(float *scores, int64_t count) {
     for (int64_t i = 0; i < count; i++) scores[i] *= by;
 }
 
-void attend(const float *query, const float *const *places, int64_t count, int64_t width,
-            int64_t heads, float *scores, float *context) {
-    const int64_t size = width / heads, stride = padded(count, LANES);
+/* Positions whose keys, or values, are still in the cache when the next row reads them. */
+#define NEAR_PLACES 32
+
+/* One head's context of some positions, added to what is there. Positions are added in their order,
+ * whatever their number. */
+static void add_values(const float *weights, const float *const *values, int64_t count,
+                       int64_t offset, int64_t size, float *context) {
+    int64_t k = 0;
+    for (; k + 4 * LANES <= size; k += 4 * LANES) {
+        Vector a = load(context + k), b = load(context + k + LANES);
+        Vector c = load(context + k + 2 * LANES), d = load(context + k + 3 * LANES);
+        for (int64_t t = 0; t < count; t++) {
+            const float *value = values[t] + offset + k;
+            a += weights[t] * load(value);
+            b += weights[t] * load(value + LANES);
+            c += weights[t] * load(value + 2 * LANES);
+            d += weights[t] * load(value + 3 * LANES);
+        }
+        store(context + k, a);
+        store(context + k + LANES, b);
+        store(context + k + 2 * LANES, c);
+        store(context + k + 3 * LANES, d);
+    }
+    for (; k + LANES <= size; k += LANES) {
+        Vector a = load(context + k);
+        for (int64_t t = 0; t < count; t++) a += weights[t] * load(values[t] + offset + k);
+        store(context + k, a);
+    }
+    for (; k < size; k++)
+        for (int64_t t = 0; t < count; t++) context[k] += weights[t] * values[t][offset + k];
+}
+
+void attend(const float *query, int64_t rows, int64_t apart, const float *const *places,
+            int64_t count, int64_t width, int64_t heads, float *scores, float *context) {
+    const int64_t size = width / heads, stride = padded(count, LANES), all = heads * stride;
     const float scale = 1.0f / sqrtf((float)size);
-    for (int64_t t = 0; t < count; t++)
-        for (int64_t h = 0; h < heads; h++)
-            scores[h * stride + t] = scale * dot(query + h * size, places[t] + h * size, size);
-    for (int64_t h = 0; h < heads; h++) {
-        const float *weights = scores + h * stride;
-        softmax(scores + h * stride, count);
-        int64_t k = h * size;
-        const int64_t end = k + size;
-        for (; k + 4 * LANES <= end; k += 4 * LANES) {
-            Vector a = {0}, b = {0}, c = {0}, d = {0};
-            for (int64_t t = 0; t < count; t++) {
-                const float *value = places[t] + width + k;
-                a += weights[t] * load(value);
-                b += weights[t] * load(value + LANES);
-                c += weights[t] * load(value + 2 * LANES);
-                d += weights[t] * load(value + 3 * LANES);
-            }
-            store(context + k, a);
-            store(context + k + LANES, b);
-            store(context + k + 2 * LANES, c);
-            store(context + k + 3 * LANES, d);
-        }
-        for (; k + LANES <= end; k += LANES) {
-            Vector a = {0};
-            for (int64_t t = 0; t < count; t++) a += weights[t] * load(places[t] + width + k);
-            store(context + k, a);
-        }
-        for (; k < end; k++) {
-            context[k] = 0.0f;
-            for (int64_t t = 0; t < count; t++) context[k] += weights[t] * places[t][width + k];
-        }
+    for (int64_t first = 0; first < count; first += NEAR_PLACES) {
+        const int64_t last = count - first < NEAR_PLACES ? count : first + NEAR_PLACES;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t t = first; t < last; t++)
+                for (int64_t h = 0; h < heads; h++)
+                    scores[r * all + h * stride + t] =
+                        scale * dot(query + r * apart + h * size, places[t] + h * size, size);
+    }
+    for (int64_t i = 0; i < rows * heads; i++) softmax(scores + i * stride, count);
+    memset(context, 0, sizeof(float) * (size_t)(rows * width));
+    for (int64_t first = 0; first < count; first += NEAR_PLACES) {
+        const int64_t some = count - first < NEAR_PLACES ? count - first : NEAR_PLACES;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t h = 0; h < heads; h++)
+                add_values(scores + r * all + h * stride + first, places + first, some,
+                           width + h * size, size, context + r * width + h * size);
     }
 }
 

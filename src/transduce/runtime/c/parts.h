@@ -17,10 +17,14 @@ enum activation { IS_RELU, IS_GELU, IS_SILU, IS_GELU_TANH }; /* the functions of
 
 void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y);
 
-/* Attention of one row to `count` positions; keys and values of a position are contiguous.
- * `scores` is a buffer for the scores of each head, rounded up to whole vectors. */
-void attend(const float *query, const float *const *places, int64_t count, int64_t width,
-            int64_t heads, float *scores, float *context);
+#define TOGETHER 8 /* rows that may attend together */
+
+/* Attention of up to TOGETHER rows to the same `count` positions; keys and values of a position are
+ * contiguous. Queries are `apart` from row to row, contexts `width`. `scores` is a buffer for the
+ * scores of each row and head, rounded up to whole vectors. A row's result does not depend on the
+ * others. */
+void attend(const float *query, int64_t rows, int64_t apart, const float *const *places,
+            int64_t count, int64_t width, int64_t heads, float *scores, float *context);
 
 /* Rotary positions: neighbouring pairs rotated; cosine and sine of an angle are contiguous. */
 void turn(float *x, int64_t width, const float *turns, int64_t size);

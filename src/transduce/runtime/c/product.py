@@ -71,7 +71,10 @@ class Product:
         scale_F: Tensor,
         bias_F: Tensor | None,
         kernel: Kernel = Kernel.BEST,
+        threads: int | None = None,
     ) -> Product:
+        """threads: how many share a large product; by default as many as torch has now."""
+        threads = torch.get_num_threads() if threads is None else threads
         outputs, inputs = levels_FD.shape
         more, deeper = -outputs % PADDED, -inputs % PADDED
         padded_FD = F.pad(levels_FD, (0, deeper, 0, more))
@@ -82,7 +85,7 @@ class Product:
             F.pad(scale_F.float(), (0, more)).contiguous(),
             _padded_bias(bias_F, outputs, more),
         )
-        weight = Weight(*(part.data_ptr() for part in kept), outputs, inputs, None, 1)
+        weight = Weight(*(part.data_ptr() for part in kept), outputs, inputs, None, threads)
         return cls(library, weight, kept, kernel)
 
     @classmethod

@@ -18,7 +18,8 @@
 #define TILE 16    /* rows of an AMX tile; quantized inputs are padded to them */
 #define AMX_FROM 8 /* rows; for fewer, setting up the tiles costs more than it saves */
 #define NEAR 60    /* rows of float32 for which weights are read once */
-#define LEAST_WORK 65536 /* multiplications that are worth a thread */
+#define LEAST_WORK 65536 /* multiplications that are worth a thread; in int8 INT8_TIMES as many */
+#define INT8_TIMES 4
 
 /* ------------------------------------------------------------------------- quantize inputs */
 
@@ -133,10 +134,11 @@ static __attribute__((noinline)) void finish_float32(const Ending *ending, const
 /* All rows and blocks of a product, in tiles of the kernel's size, which is a compile-time
  * constant. The outer loop is over blocks: each weight is read from main memory once. */
 #define WALK(name, kernel, BREADTH)                                                              \
-    static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth) { \
+    static void name(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth,   \
+                     int64_t first, int64_t last) {                                              \
         const Weight *weight = ending->weight;                                                   \
         int32_t sums[MOST * BREADTH * BLOCK];                                                    \
-        for (int64_t b = 0; b * BLOCK < weight->outputs; b += BREADTH) {                         \
+        for (int64_t b = first; b < last; b += BREADTH) {                                        \
             const int8_t *w = weight->levels + b * BLOCK * depth;                                \
             const int32_t *t = weight->totals + b * BLOCK;                                       \
             for (int64_t r = 0, some; r < rows; r += some) {                                     \
@@ -309,12 +311,13 @@ static void one_by_four(const uint8_t *x, const int8_t *w, int64_t depth) {
     }
 }
 
-static void by_amx(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth) {
+static void by_amx(const Ending *ending, const uint8_t *levels, int64_t rows, int64_t depth,
+                   int64_t first, int64_t last) {
     const Weight *weight = ending->weight;
     int32_t sums[4][TILE * BLOCK] __attribute__((aligned(64)));
     WRITTEN(levels);
     set_up_tiles();
-    for (int64_t b = 0; b * BLOCK < weight->outputs; b += BLOCKS) {
+    for (int64_t b = first; b < last; b += BLOCKS) {
         const int8_t *w = weight->levels + b * BLOCK * depth;
         int64_t r = 0;
         for (; rows - r > TILE; r += 2 * TILE) {
@@ -373,13 +376,46 @@ int64_t product_room(int64_t rows, int64_t inputs) {
     return room_for_levels(rows, padded(inputs, 64)) + padded(rows * (int64_t)sizeof(float), 64);
 }
 
+/* A product in int8; its blocks are shared by threads, BLOCKS at a time. */
+typedef struct {
+    const Ending *ending;
+    const uint8_t *levels;
+    int64_t rows, depth;
+    int32_t kernel;
+} Int8;
+
+static void share_of_int8(const void *context, int64_t first, int64_t last) {
+    const Int8 *all = context;
+    const int64_t blocks = padded(all->ending->weight->outputs, BLOCK) / BLOCK;
+    first *= BLOCKS;
+    last = last * BLOCKS < blocks ? last * BLOCKS : blocks;
+    switch (all->kernel) {
+#if defined(__ARM_FEATURE_DOTPROD)
+    case NEON: by_neon(all->ending, all->levels, all->rows, all->depth, first, last); break;
+#endif
+#if defined(__AVX2__)
+    case AVX2: by_avx2(all->ending, all->levels, all->rows, all->depth, first, last); break;
+#endif
+#if defined(__AVX512VNNI__)
+    case VNNI:
+        (all->rows > 1 ? by_vnni : by_vnni_of_one)(all->ending, all->levels, all->rows, all->depth,
+                                                   first, last);
+        break;
+#endif
+#if defined(__AMX_INT8__) && defined(__linux__)
+    case AMX: by_amx(all->ending, all->levels, all->rows, all->depth, first, last); break;
+#endif
+    default: by_plain(all->ending, all->levels, all->rows, all->depth, first, last);
+    }
+}
+
 void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, const float *added,
               float *y, void *room, int32_t kernel) {
+    const int64_t parts = padded(weight->outputs, BLOCK * BLOCKS) / (BLOCK * BLOCKS);
+    int64_t useful = rows * weight->inputs * weight->outputs / LEAST_WORK;
     if (weight->numbers) {
         const Ending ending = {weight, 0, added, y, then};
         const Float32 all = {&ending, x, rows};
-        const int64_t parts = padded(weight->outputs, BLOCK * BLOCKS) / (BLOCK * BLOCKS);
-        const int64_t useful = rows * weight->inputs * weight->outputs / LEAST_WORK;
         divide(share_of_float32, &all, parts, useful < weight->threads ? useful : weight->threads);
         return;
     }
@@ -391,19 +427,7 @@ void multiply(const Weight *weight, const float *x, int64_t rows, int32_t then, 
         scale[r] = find_levels(x + r * weight->inputs, weight->inputs, depth,
                                kernel == VNNI ? 128 : 0, levels + r * depth);
     const Ending ending = {weight, scale, added, y, then};
-    switch (kernel) {
-#if defined(__ARM_FEATURE_DOTPROD)
-    case NEON: by_neon(&ending, levels, rows, depth); break;
-#endif
-#if defined(__AVX2__)
-    case AVX2: by_avx2(&ending, levels, rows, depth); break;
-#endif
-#if defined(__AVX512VNNI__)
-    case VNNI: (rows > 1 ? by_vnni : by_vnni_of_one)(&ending, levels, rows, depth); break;
-#endif
-#if defined(__AMX_INT8__) && defined(__linux__)
-    case AMX: by_amx(&ending, levels, rows, depth); break;
-#endif
-    default: by_plain(&ending, levels, rows, depth);
-    }
+    const Int8 all = {&ending, levels, rows, depth, kernel};
+    useful /= INT8_TIMES;
+    divide(share_of_int8, &all, parts, useful < weight->threads ? useful : weight->threads);
 }

@@ -56,7 +56,9 @@ static int64_t lay_out(Work *work, const Stack *stack, int64_t rows, int64_t pla
     TAKE(work->x, rows * stack->width * 4);
     TAKE(work->normed, rows * stack->width * 4);
     TAKE(work->wide, wide * 4);
-    TAKE(work->scores, stack->width / stack->head_width * padded(places, LANES) * 4);
+    const int64_t together = rows < TOGETHER ? rows : TOGETHER;
+    TAKE(work->scores,
+         together * (stack->width / stack->head_width) * padded(places, LANES) * 4);
     TAKE(work->places, places * (int64_t)sizeof(float *));
     TAKE(work->product, product);
 #undef TAKE
@@ -155,7 +157,7 @@ static void attend_to_self(Work *work, const Step *step, const Sublayer *sublaye
         for (int64_t t = 0; t <= step->step; t++)
             work->places[t] = past + t * all_layers + origins[t] * 2 * width;
         memcpy((float *)work->places[step->step], query + inner, sizeof(float) * 2 * (size_t)inner);
-        attend(query, work->places, step->step + 1, inner, inner / size, work->scores,
+        attend(query, 1, 0, work->places, step->step + 1, inner, inner / size, work->scores,
                work->normed + r * inner);
     }
     leave(work, sublayer, work->normed);
@@ -165,13 +167,16 @@ static void attend_to_source(Work *work, const Step *step, const Sublayer *subla
     const Stack *stack = work->stack;
     const int64_t inner = sublayer->out_of.inputs;
     enter(work, sublayer, NOTHING);
-    for (int64_t r = 0; r < work->rows; r++) {
+    /* Rows of one source are neighbours in beam search, and read it together. */
+    for (int64_t r = 0, some; r < work->rows; r += some) {
         const int64_t source = step->origins[r * (1 + step->most_steps)];
+        for (some = 1; some < TOGETHER && r + some < work->rows; some++)
+            if (step->origins[(r + some) * (1 + step->most_steps)] != source) break;
         const float *first = step->memory[sublayer->layer] + source * step->memory_length * 2 * inner;
         const int64_t length = step->lengths[source];
         for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * inner;
-        attend(work->wide + r * inner, work->places, length, inner, inner / stack->head_width,
-               work->scores, work->normed + r * inner);
+        attend(work->wide + r * inner, some, inner, work->places, length, inner,
+               inner / stack->head_width, work->scores, work->normed + r * inner);
     }
     leave(work, sublayer, work->normed);
 }
@@ -230,9 +235,11 @@ static void attend_within(Work *work, const Sources *sources, const Sublayer *su
             if (sources->turns)
                 turn(first + s * 3 * inner, 2 * inner, sources->turns + s * size, size);
         }
-        for (int64_t s = 0; s < length; s++)
-            attend(first + s * 3 * inner, work->places, length, inner, inner / size, work->scores,
-                   context + s * inner);
+        for (int64_t s = 0, some; s < length; s += some) {
+            some = length - s < TOGETHER ? length - s : TOGETHER;
+            attend(first + s * 3 * inner, some, 3 * inner, work->places, length, inner,
+                   inner / size, work->scores, context + s * inner);
+        }
         first += length * 3 * inner;
         context += length * inner;
     }

@@ -61,12 +61,21 @@ class Metrics:
         self._http = family(
             "transduce:http_responses", "HTTP responses.", labels=["method", "status"]
         )
+        self._sessions = Gauge(
+            "transduce:live_sessions", "Live sessions that are open.", registry=registry
+        )
+        self._heard = family("transduce:live_audio_seconds", "Audio of live sessions that ended.")
+        self._lag = family(
+            "transduce:live_lag_seconds",
+            "Time from the arrival of live audio to the end of its recognition.",
+            SECONDS,
+        )
         for name in models:  # there at 0 from the start
-            for counter in (self._prompt, self._generated, self._rejected):
+            for counter in (self._prompt, self._generated, self._rejected, self._heard):
                 counter.counts[name,] = 0
             for reason in REASONS:
                 self._success.counts[name, reason] = 0
-            for histogram in (self._queue, self._first, self._between, self._whole):
+            for histogram in (self._queue, self._first, self._between, self._whole, self._lag):
                 histogram.histogram(name)
 
     def watch(
@@ -74,14 +83,23 @@ class Metrics:
         running: Callable[[], int],
         waiting: Callable[[], int],
         queued: Callable[[], float],
+        sessions: Callable[[], int],
     ) -> None:
         """Read the gauges when they are asked for."""
         self._running.set_function(running)
         self._waiting.set_function(waiting)
         self._queued.set_function(queued)
+        self._sessions.set_function(sessions)
 
     def rejected(self, model: str) -> None:
         self._rejected.counts[model,] += 1
+
+    def heard(self, model: str, seconds: float) -> None:
+        """A live session has ended."""
+        self._heard.counts[model,] += seconds
+
+    def live_lag(self, model: str, seconds: float) -> None:
+        self._lag.histogram(model).observe(seconds)
 
     def responded(self, method: str, status: int) -> None:
         values = (method if method in METHODS else "other", str(status))

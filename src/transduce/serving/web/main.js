@@ -5,6 +5,7 @@ import { GrowingAttention } from "./attention.js";
 import { History } from "./history.js";
 import { showViews } from "./inside.js";
 import { Output } from "./output.js";
+import { LiveMicrophone } from "./live.js";
 import { Microphone } from "./recording.js";
 import * as server from "./server.js";
 
@@ -22,6 +23,7 @@ class Page {
     this.attention = new GrowingAttention();
     this.history = new History((entry) => this.again(entry));
     this.microphone = new Microphone();
+    this.live = new LiveMicrophone();
     at("model").addEventListener("change", () => this.choose(at("model").value));
     at("theme").addEventListener("click", () => this.paint(theme.name === "dark" ? "light" : "dark"));
     at("text-form").addEventListener("submit", (event) => { event.preventDefault(); this.run(); });
@@ -82,6 +84,8 @@ class Page {
   }
 
   reset() {
+    if (this.live.running) this.live.release();
+    this.pressed(false);
     redraws.clear();
     this.output.clear();
     this.attention.clear();
@@ -240,21 +244,66 @@ class Page {
 
   // ---------------------------------------------------------------------------------- audio
 
+  /** The button of the microphone, while it is heard or not. */
+  pressed(is) {
+    const live = this.model?.live;
+    at("record").textContent = is ? (live ? "■ Stop" : "■ Stop and run") : live ? "● Speak" : "● Record";
+    at("record").setAttribute("aria-pressed", String(is));
+  }
+
   async record() {
-    const button = at("record");
+    const told = (seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; };
     try {
-      if (!this.microphone.running) {
-        await this.microphone.start((seconds) => { at("recorded").textContent = `${seconds.toFixed(0)} s`; });
-        button.textContent = "■ Stop and run";
-        button.setAttribute("aria-pressed", "true");
-        return;
+      if (this.live.running) await this.stopSpeaking();
+      else if (this.model.live && !this.microphone.running) await this.speak(told);
+      else if (!this.microphone.running) {
+        await this.microphone.start(told);
+        this.pressed(true);
+      } else {
+        this.pressed(false);
+        await this.hear(await this.microphone.stop(), "recording.wav");
       }
-      button.textContent = "● Record";
-      button.setAttribute("aria-pressed", "false");
-      await this.hear(await this.microphone.stop(), "recording.wav");
     } catch (error) {
+      this.pressed(false);
       this.failed(error);
     }
+  }
+
+  /** Words as they are spoken, and the spectrogram that they are heard in. */
+  async speak(told) {
+    this.going?.abort();
+    this.reset();
+    const canvas = await this.live.start(this.model.name, told, (error) => {
+      this.pressed(false);
+      this.output.busy(false);
+      this.failed(error);
+    });
+    this.pressed(true);
+    this.output.busy(true);
+    at("inside").hidden = false;
+    at("inside").querySelector(".controls").hidden = true;
+    at("views").replaceChildren(canvas);
+  }
+
+  stopSpeaking() {
+    return this.during(async (signal) => {
+      this.pressed(false);
+      const { finals, file, length, missing } = await this.live.stop();
+      this.heard = { file, name: "recording.wav", url: URL.createObjectURL(file) };
+      const found = { text: finals.map((one) => one.text).join(" "), words: finals.flatMap((one) => one.words) };
+      if (!found.text) {
+        this.output.plain("");
+        this.warn("No speech was recognised.");
+        return;
+      }
+      at("inside").querySelector(".controls").hidden = !this.generative;
+      if (!missing) await this.replay(file, "recording.wav", found, signal, this.live.spectrum.element, length);
+      else {
+        this.output.plain(found.text);
+        this.done("recording.wav", found, true);
+        this.warn(`Only the last ${length.toFixed(0)} s can be looked at.`);
+      }
+    });
   }
 
   listenTo(field) {
@@ -271,27 +320,35 @@ class Page {
       const request = { model: this.model.name };
       at("recorded").textContent = name;
       const output = await server.hear(file, name, this.generative ? { ...request, times: true } : request, signal);
-      const player = make("audio", { controls: true, "aria-label": "Recording" });
-      player.src = this.heard.url;
-      const seek = (second) => {
-        const panel = this.inside?.shared.audio?.[0];
-        if (panel) panel.seek(second);
-        const sound = panel?.sound || player;
-        sound.currentTime = second;
-        sound.play().catch(() => {}); // it may have been removed meanwhile
-      };
-      this.output.words(output.words || [], output.text, seek);
-      this.done(name, output, true);
-      at("output-hint").textContent = output.words?.length ? "Choose a word to hear it." : "";
-      at("views").replaceChildren(player);
-      if (!this.model.look) return;
-      try {
-        await this.views(await server.lookAtAudio(file, name, request, signal));
-      } catch (error) {
-        if (error.name === "AbortError") throw error;
-        at("views").append(make("p", { class: "note" }, `No spectrogram: ${error.message}`));
-      }
+      await this.replay(file, name, output, signal);
     });
+  }
+
+  /** Words that can be heard again, and the views of the recording; of one that was live and is too
+   * long for them, its spectrogram. */
+  async replay(file, name, output, signal, live = null, length = 0) {
+    const request = { model: this.model.name };
+    const player = make("audio", { controls: true, "aria-label": "Recording" });
+    player.src = this.heard.url;
+    const seek = (second) => {
+      const panel = this.inside?.shared.audio?.[0];
+      if (panel) panel.seek(second);
+      const sound = panel?.sound || player;
+      sound.currentTime = second;
+      sound.play().catch(() => {}); // it may have been removed meanwhile
+    };
+    this.output.words(output.words || [], output.text, seek);
+    this.done(name, output, true);
+    at("output-hint").textContent = output.words?.length ? "Choose a word to hear it." : "";
+    const long = live && length > this.model.seconds;
+    at("views").replaceChildren(player, ...(long ? [live] : []));
+    if (!this.model.look || long) return;
+    try {
+      await this.views(await server.lookAtAudio(file, name, request, signal));
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      at("views").append(make("p", { class: "note" }, `No spectrogram: ${error.message}`));
+    }
   }
 
   // ----------------------------------------------------------------------------------- text

@@ -2,15 +2,20 @@
 
 const RATE = 16000;
 
+/** The microphone as it is: what the browser would do against noise, models were not trained on. */
+export async function openInput() {
+  if (!navigator.mediaDevices?.getUserMedia) throw new Error("The browser gives no microphone to this page; open it over HTTPS or on this machine.");
+  try {
+    return await navigator.mediaDevices.getUserMedia({ audio: { noiseSuppression: false, echoCancellation: false, autoGainControl: false } });
+  } catch (error) {
+    throw new Error(error.name === "NotFoundError" ? "There is no microphone; open a recording instead." : "The microphone may not be used; allow it in the browser, or open a recording instead.");
+  }
+}
+
 export class Microphone {
   /** Begin; `told` is called with the seconds recorded so far. */
   async start(told) {
-    if (!navigator.mediaDevices?.getUserMedia) throw new Error("The browser gives no microphone to this page; open it over HTTPS or on this machine.");
-    try {
-      this.input = await navigator.mediaDevices.getUserMedia({ audio: true });
-    } catch (error) {
-      throw new Error(error.name === "NotFoundError" ? "There is no microphone; open a recording instead." : "The microphone may not be used; allow it in the browser, or open a recording instead.");
-    }
+    this.input = await openInput();
     this.parts = [];
     this.recorder = new MediaRecorder(this.input);
     this.recorder.addEventListener("dataavailable", (event) => this.parts.push(event.data));
@@ -49,7 +54,7 @@ function mixed(sound) {
   return samples;
 }
 
-function wav(samples, rate) {
+export function wav(samples, rate) {
   const bytes = new DataView(new ArrayBuffer(44 + 2 * samples.length));
   const write = (at, text) => [...text].forEach((letter, i) => bytes.setUint8(at + i, letter.charCodeAt(0)));
   write(0, "RIFF");

@@ -57,6 +57,26 @@ export const hear = async (file, name, request, signal) => (await (await ask("ap
 
 export const lookAtAudio = async (file, name, request, signal) => (await ask("api/look", { method: "POST", body: form(file, name, request), signal })).json();
 
+/** A WebSocket for live speech, once the server is ready for it. */
+export function liveSocket(model, rate) {
+  const url = new URL("api/live", location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  url.searchParams.set("model", model);
+  url.searchParams.set("rate", rate);
+  const plain = /^[\w.~!#$%&'*+^`|-]*$/.test(key); // what a name of a protocol may consist of
+  if (key && !plain) url.searchParams.set("api_key", key);
+  const socket = new WebSocket(url, key && plain ? ["transduce", `openai-insecure-api-key.${key}`] : []);
+  socket.binaryType = "arraybuffer";
+  return new Promise((resolve, reject) => {
+    socket.onmessage = ({ data }) => {
+      const { type, error } = JSON.parse(data);
+      if (type === "ready") resolve(socket);
+      else reject(new ServerError(error.message, error.code));
+    };
+    socket.onclose = () => reject(new ServerError("The server does not take another live session now; try again later", "refused"));
+  });
+}
+
 /** Server-sent events of a stream as [event, data], until its end. */
 export async function* stream(request, signal) {
   const answer = await ask("api/run", post({ ...request, stream: true }, signal));

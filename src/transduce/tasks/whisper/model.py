@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from transduce.data.audio.corpus import Wave
 from transduce.data.batches.batch import collate
@@ -17,14 +18,23 @@ from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.attention import Reading
-from transduce.decoding.batch.decode import Bounds
+from transduce.decoding.batch.decode import Bounds, FastSearch
+from transduce.decoding.cuda.audio_search import AudioTask
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
 from transduce.decoding.score.given import attention_to_source
 from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.whisper.encoder_cache import EncoderCache
-from transduce.decoding.whisper.steps import Heard, PromptedSteps, Rules, Steps, listen
+from transduce.decoding.whisper.steps import (
+    Encode,
+    Heard,
+    PromptedSteps,
+    RecordedRules,
+    Rules,
+    Steps,
+    listen,
+)
 from transduce.errors import DataError, ModelError
 from transduce.models.build import Vocabulary, build_audio
 from transduce.models.memory import Memory
@@ -91,7 +101,7 @@ class WhisperModel(SpeechModel):
         observer: RunObserver | None = None,
         language: str | None = None,
         task: str | None = None,
-        timestamps: bool = True,
+        timestamps: bool | None = None,
         prompt: str = "",
         previous_text: bool = False,
         fallback: bool = False,
@@ -218,15 +228,21 @@ class WhisperModel(SpeechModel):
         """Within, each recording is encoded once."""
         with inference(self):
             self._check_packed()
-            before, self._encoder = self._encoder, EncoderCache(self._steps_and_encode()[1])
+            if self.audio_search is not None:
+                self.audio_search.copy_weights()
+            before, self._encoder = (
+                self._encoder,
+                EncoderCache(self._steps_and_encode()[1], self.device),
+            )
             try:
                 yield self._encoder
             finally:
                 self._encoder = before
 
-    def _way(self, language: str | None, task: str | None, timestamps: bool) -> Way:
+    def _way(self, language: str | None, task: str | None, timestamps: bool | None) -> Way:
         settings = self.prompt_settings
-        way = Way(language or settings.language, task or settings.task, timestamps)
+        timed = settings.timestamps if timestamps is None else timestamps
+        way = Way(language or settings.language, task or settings.task, timed)
         if way.task not in self.prompt_tokens.tasks:
             raise ModelError(f"task is {way.task}; it must be transcribe or translate")
         if way.task == "translate" and not self.prompt_tokens.multilingual:
@@ -276,20 +292,24 @@ class WhisperModel(SpeechModel):
 
     def listen(self, waves: Sequence[Wave]) -> list[Heard]:
         """What is spoken in each window: language, and whether anything is."""
-        batch = collate([cast("list[int]", wave) for wave in waves], None).to(self.device)
+        batch = collate([cast("list[int]", wave) for wave in waves], None)
         steps, encode = self._steps_and_encode()
-        memory = (self._encoder or encode)(batch.source_BS, batch.source_lengths_B)
+        encode = self._encoder or EncoderCache(encode, self.device)
+        memory = encode(batch.source_BS, batch.source_lengths_B)
         return listen(steps, memory, self.prompt_tokens)
 
     def memory_of(self, wave: Wave) -> Memory:
         """The encoder's states of one window."""
-        batch = collate([cast("list[int]", wave)], None).to(self.device)
-        encode = self._encoder or self.network.encode
+        batch = collate([cast("list[int]", wave)], None)
+        encode = self._encoder or EncoderCache(self.network.encode, self.device)
         return encode(batch.source_BS, batch.source_lengths_B)
 
     # ------------------------------------------------------------------------- implementation
 
-    def _steps_and_encode(self) -> tuple[Steps, Any]:
+    def _steps_and_encode(self) -> tuple[Steps, Encode]:
+        """On a GPU those of the copy for search, which may be in bfloat16."""
+        if self.audio_search is not None:
+            return self.audio_search.copy, self.audio_search.copy.encode
         steps: Any = super()._stepper(Settings())
         return steps, getattr(steps, "encode", self._encoding_network.encode)
 
@@ -301,12 +321,37 @@ class WhisperModel(SpeechModel):
 
     def _stepper(self, settings: Settings) -> Stepper:
         steps: Any = super()._stepper(settings)
-        rules = Rules(
-            self.prompt_tokens, self.prompt_settings.suppress, self.prompt_settings.suppress_first
-        )
-        encode = getattr(steps, "encode", self._encoding_network.encode)
         assert self._prompt is not None
-        return PromptedSteps(steps, self._encoder or encode, self._prompt, rules, self.device)
+        return PromptedSteps(
+            steps, self._encoded_in(self.network), self._prompt, self._rules, self.device
+        )
+
+    def _fast_search(self) -> FastSearch | None:
+        search = self.audio_search
+        if search is None:
+            return None
+        assert self._prompt is not None
+        timestamps = self.prompt_tokens.no_timestamps not in self._prompt
+        if timestamps not in search.rules:
+            search.rules[timestamps] = RecordedRules(self._rules, timestamps, self.device)
+        encode = self._encoded_in(search.copy)
+        return AudioTask(search, encode, self._prompt, search.rules[timestamps])
+
+    @property
+    def _rules(self) -> Rules:
+        settings = self.prompt_settings
+        return Rules(self.prompt_tokens, settings.suppress, settings.suppress_first)
+
+    def _encoded_in(self, network: SpeechEncoderDecoder) -> Encode:
+        """The encoder's states, in the precision of a network that reads them."""
+        encode = self._encoder or EncoderCache(self._steps_and_encode()[1], self.device)
+        kind = network.head.bias.dtype
+
+        def cast_to(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+            memory = encode(source_BS, lengths_B)
+            return replace(memory, states_BSD=memory.states_BSD.to(kind))
+
+        return cast_to if self.device.type != "cpu" else encode
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
         """At most half of the decoder's positions, as the other half is for the text before."""

@@ -13,6 +13,7 @@ from transduce.errors import ModelError
 from transduce.hub.locate import resolve_model
 from transduce.models.weights import fingerprint_of, weights_of
 from transduce.recipe import Recipe, Start
+from transduce.recipe.audio import Audio
 from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors
 from transduce.tasks.adapters.folder import is_adapter
@@ -101,10 +102,22 @@ def take_over(recipe: Recipe, other: Recipe) -> Recipe:
             changed["model"] = other.model
         if recipe.audio is not None and not _given(recipe.audio):
             changed["audio"] = other.audio
+        elif recipe.audio is not None and recipe.audio.prompt is not None:
+            changed["audio"] = _prompted(recipe.audio, other.audio)
         if (kept := kept_tokens(recipe, other)) is not None:
             tokens = _sections(recipe, other, kept)
             changed["data"] = recipe.data.model_copy(update={"tokens": tokens})
     return recipe.model_copy(update=changed)
+
+
+def _prompted(audio: Audio, other: Audio | None) -> Audio:
+    """Whisper's audio section, where the recipe changes some keys of it, such as the language."""
+    if other is None or other.prompt is None or audio.prompt is None:
+        return audio
+    told = {key: getattr(audio.prompt, key) for key in audio.prompt.model_fields_set}
+    prompt = other.prompt.model_copy(update=told)
+    own = {key: getattr(audio, key) for key in audio.model_fields_set}
+    return other.model_copy(update={**own, "prompt": prompt})
 
 
 def _sections(recipe: Recipe, other: Recipe, kept: str) -> Any:

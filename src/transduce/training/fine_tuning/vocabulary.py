@@ -42,6 +42,12 @@ def start_tokens(
         )
     if how == "extend":
         if given.tokens.both is not None:
+            if source.to_json() != target.to_json():
+                raise TokensError(
+                    f"the model {start.folder} has one vocabulary, but cuts sources and targets "
+                    f"each in its own way, and such a vocabulary cannot be extended; use "
+                    f"train.start.tokens: keep"
+                )
             texts = side_texts(given, "source", "target")
             source = target = _extended(source, given.tokens.both, texts)
         else:
@@ -51,10 +57,19 @@ def start_tokens(
             if not has_labels:
                 target = _extended(target, given.tokens.target, side_texts(given, "target"))
     elif given.tokens.both is not None:
-        source = target
+        source, target = one_vocabulary(source, target, start.recipe.data.tokens.both is not None)
     if has_labels:
         target = _labels(recipe, target, start, how)
     return source, target
+
+
+def one_vocabulary(source: Tokens, target: Tokens, shared: bool) -> tuple[Tokens, Tokens]:
+    """The tokens of both sides for a recipe with one vocabulary.
+
+    shared: the two are of a model with one vocabulary already. Of an imported model they may still
+    differ: in how texts are cut (opus-mt), or in the language that texts begin with (NLLB).
+    """
+    return (source, target) if shared and source.to_json() != target.to_json() else (target, target)
 
 
 def _extended(tokens: Tokens, settings: sections.Tokens, texts: Iterable[str]) -> Tokens:

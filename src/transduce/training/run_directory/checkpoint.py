@@ -64,6 +64,8 @@ class TrainingState:
     """The function that changed the network after it was built, by name; empty: none."""
     start: dict[str, Any] = field(default_factory=dict)
     """Of fine-tuning: the model it started from and what was loaded of it."""
+    teacher: str = ""
+    """Of distillation: the fingerprint of the teacher's weights."""
 
 
 def save_state(

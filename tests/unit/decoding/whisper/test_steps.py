@@ -69,7 +69,7 @@ def test_each_recording_is_encoded_once() -> None:
         states = source_BS.sum(dim=1)[:, None, None].float()
         return Memory(states, torch.ones(len(source_BS), dtype=torch.long), None)
 
-    cache = EncoderCache(encode)
+    cache = EncoderCache(encode, torch.device("cpu"))
     waves = torch.zeros(3, 50, dtype=torch.int16)
     waves[1, 40], waves[2, 49] = 5, 6  # the same beginnings
     lengths = torch.tensor([50, 50, 50])

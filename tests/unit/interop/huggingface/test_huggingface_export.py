@@ -21,7 +21,7 @@ from transduce.interop.measure import Measurement, measure_here
 from transduce.interop.parity import Parity
 from transduce.recipe import Recipe
 from transduce.tasks.language_model import LanguageModel
-from transduce.tasks.transduce import Transducer
+from transduce.tasks.transduce import Transducer, load
 
 transformers = pytest.importorskip("transformers")
 
@@ -148,7 +148,7 @@ def test_sides_that_differ_and_untied_embeddings_are_refused(tmp_path: Path) -> 
         export(tiny(tie_embeddings="none"), tmp_path)
 
 
-def language_model(tied: str) -> LanguageModel:
+def language_model(tied: str, output_bias: bool = True) -> LanguageModel:
     part = {"norm": "rms", "activation": "swiglu", "positions": "rotary"}
     values = {
         "task": "continue",
@@ -161,6 +161,7 @@ def language_model(tied: str) -> LanguageModel:
         "model": {
             "width": 16,
             "tie_embeddings": tied,
+            "output_bias": output_bias,
             "decoder": {"layers": 2, "heads": 2, "feed_forward": 24, **part},
         },
     }
@@ -190,11 +191,33 @@ def test_language_models_are_llama_and_granite(tmp_path: Path, tied: str, name: 
         assert theirs == pytest.approx(ours.token_log_probabilities, abs=1e-5)
 
 
-def test_a_language_model_with_a_bias_above_it_is_refused(tmp_path: Path) -> None:
+def test_a_language_model_with_a_bias_above_it_is_refused_unless_it_is_left_out(
+    tmp_path: Path,
+) -> None:
+    def train(model: LanguageModel) -> None:
+        optimizer = torch.optim.SGD(model.network.parameters(), lr=0.1)
+        ids = [BEGIN, *model.target_tokens.encode(WORDS[2]), END]
+        none_B = torch.zeros(1, dtype=torch.long)
+        model.network.loss(none_B[:, None], none_B, torch.tensor([ids])).total.backward()
+        optimizer.step()
+
     model = language_model("none")
-    model.network.head.bias.data[5] = 0.1
-    with pytest.raises(ModelError, match="bias that is not zero"):
+    train(model)
+    with pytest.raises(ModelError, match=r"bias that is not zero.*model\.output_bias: false"):
         export(model, tmp_path)
+    model = language_model("none", output_bias=False)
+    train(model)
+    model.save(tmp_path / "ours")
+    model = load(tmp_path / "ours")
+    assert "head.bias" not in dict(model.network.named_parameters())
+    assert export(model, tmp_path / "there") == "LlamaForCausalLM"
+    network = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "there").eval()
+    ids = [BEGIN, *model.target_tokens.encode(WORDS[2]), END]
+    with torch.inference_mode():
+        log_probs_TV = network(torch.tensor([ids[:-1]])).logits[0].log_softmax(dim=-1)
+    expected = log_probs_TV[torch.arange(len(ids) - 1), ids[1:]].tolist()
+    (ours,) = model.score([WORDS[2]])
+    assert ours.token_log_probabilities == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_folder_has_a_card_and_settings_of_our_search(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 import transduce
 from hf_models import TEXTS, byte_level
+from slow_params import some_slow
 from tiny_models import WORDS
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
@@ -114,7 +116,9 @@ class Both:
         return [row for row in found if row is not None]
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module", params=some_slow(MODELS, ["gpt2", "llama", "llama-tied", "mistral"])
+)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
     return Both(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -139,23 +143,25 @@ def test_log_probabilities_are_the_same(both: Both) -> None:
         assert score.token_log_probabilities == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["auto", "float32"])
-def test_greedy_continuations_are_the_same(both: Both, precision: str) -> None:
-    prompts = [text[:12] for text in TEXTS[:4]]
-    both.model.compute_in(precision)
-    for prompt, output in zip(prompts, both.model.run(prompts, max_length=12), strict=True):
+@pytest.mark.parametrize("beam", [1, 3])
+def test_continuations_are_the_same(both: Both, beam: int) -> None:
+    """Beams without a length penalty, which is another one there; all are cut at one length."""
+    longest = 8
+    end = both.network.config.eos_token_id
+    for prompt in [text[:12] for text in TEXTS[:2]]:
+        (output,) = both.model.run([prompt], beam=beam, length_penalty=0.0, max_length=longest)
         ids = [both.begin, *both.theirs(both.model.target_tokens.encode(prompt))]
         rows = both.network.generate(
             torch.tensor([ids]),
             attention_mask=torch.ones(1, len(ids), dtype=torch.long),
             do_sample=False,
-            max_new_tokens=12,
-            pad_token_id=both.network.config.eos_token_id,
-            suppress_tokens=[] if both.begin == both.network.config.eos_token_id else [both.begin],
+            num_beams=beam,
+            length_penalty=0.0,
+            max_new_tokens=longest,
+            pad_token_id=end,
+            suppress_tokens=[] if both.begin == end else [both.begin],
         )[0, len(ids) :].tolist()
-        end = both.network.config.eos_token_id
-        expected = rows[: rows.index(end)] if end in rows else rows
-        assert both.theirs(output.ids) == expected
+        assert both.theirs(output.ids) == (rows[: rows.index(end)] if end in rows else rows)
         assert output.text.startswith(prompt)
 
 
@@ -197,6 +203,14 @@ def test_what_was_trained_apart_is_not_exported(tmp_path: Path) -> None:
         export(both.model, tmp_path / "back")
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {name: tmp_path_factory.mktemp(name) / "there" for name in ("gpt2", "llama", "mistral")}
+    for name, folder in found.items():
+        written(name, folder)
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
@@ -214,17 +228,17 @@ def test_what_was_trained_apart_is_not_exported(tmp_path: Path) -> None:
     ],
 )
 def test_what_we_have_no_equal_of(
-    tmp_path: Path, name: str, change: dict[str, Any], reason: str
+    folders: dict[str, Path], tmp_path: Path, name: str, change: dict[str, Any], reason: str
 ) -> None:
-    written(name, tmp_path / "there")
+    shutil.copytree(folders[name], tmp_path / "there")
     path = tmp_path / "there" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ModelError, match=reason):
         language_models.read(tmp_path / "there")
 
 
-def test_a_tokenizer_that_is_not_there(tmp_path: Path) -> None:
-    written("gpt2", tmp_path / "there")
+def test_a_tokenizer_that_is_not_there(folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders["gpt2"], tmp_path / "there")
     (tmp_path / "there" / "tokenizer.json").write_text('{"model": {}}')
     with pytest.raises(ModelError, match="damaged"):
         language_models.read(tmp_path / "there")

@@ -21,8 +21,8 @@ import torch
 from hypothesis import strategies as st
 
 from transduce.errors import ModelError
-from transduce.interop.imports.fairseq.checkpoint import read_checkpoint
-from transduce.interop.imports.fairseq.unpickler import Made, Named, read_pickle
+from transduce.interop.imports.pickled.checkpoint import read_checkpoint
+from transduce.interop.imports.pickled.unpickler import Made, Named, read_pickle
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

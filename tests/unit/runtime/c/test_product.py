@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transduce.runtime.c import Product, library, why_not
 from transduce.runtime.c.product import Kernel
+from transduce.runtime.packed_weight import quantize_weight
 
 KERNELS = [kernel for kernel in Kernel if kernel is not Kernel.BEST]
 SHAPES = [(1, 1), (5, 7), (16, 4), (17, 63), (48, 64), (70, 130), (129, 65), (33, 300)]
@@ -117,6 +118,19 @@ def test_threads_that_share_a_product_change_no_bit(threads: int, rows: int) -> 
     expected_RF = alone(x_RD[:rows])
     for _ in range(50):  # whichever thread is first, awake or asleep
         assert torch.equal(shared(x_RD[:rows]), expected_RF)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_threads_that_share_an_int8_product_change_no_bit(rows: int) -> None:
+    made = library()
+    if made is None:
+        pytest.skip("no C compiler")
+    torch.manual_seed(2)
+    weight_FD, x_RD = torch.randn(1000, 300), torch.randn(rows, 300)
+    levels = quantize_weight(weight_FD)
+    alone, shared = (Product.int8(made, *levels, None, threads=count) for count in (1, 3))
+    for _ in range(10):
+        assert torch.equal(shared(x_RD), alone(x_RD))
 
 
 def test_callers_at_the_same_time_do_not_mix() -> None:

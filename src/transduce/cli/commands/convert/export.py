@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from transduce.cli.commands.options import DataOverrides, ModelArgument, Overwrite
+from transduce.cli.commands.options import AdapterOption, DataOverrides, ModelArgument, Overwrite
 
 
 def export(
@@ -39,12 +39,21 @@ def export(
             "--allow-mismatch", help="Keep an export whose outputs differ from the model's."
         ),
     ] = False,
+    adapter: AdapterOption = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Export a model to another engine, or quantize it.
 
     An adapter becomes PEFT's own files (--to peft).
     """
+    if adapter is not None:
+        from transduce.errors import ModelError
+
+        raise ModelError(
+            f"a whole model is exported: merge the adapter first (transduce merge {adapter} --base "
+            f"{model} --output FOLDER), and export that folder; an adapter that transduce trained "
+            f"is merged where its own folder is exported (transduce export {adapter})"
+        )
     if to == "peft":
         from transduce.interop.adapters import export_peft
 

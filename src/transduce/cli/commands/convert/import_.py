@@ -10,7 +10,11 @@ import typer
 
 def import_(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A folder or file of another toolkit.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder or file of another toolkit, or hf://user/name[@revision].",
+        ),
     ],
     *,
     output: Annotated[Path, typer.Option(help="The model folder to write.")],

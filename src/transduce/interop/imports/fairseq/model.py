@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.interop.imports.fairseq.checkpoint import read_checkpoint
 from transduce.interop.imports.fairseq.dictionary import (
     CODES,
     Vocabulary,
@@ -19,7 +18,6 @@ from transduce.interop.imports.fairseq.dictionary import (
     read_dictionary,
     vocabulary_of,
 )
-from transduce.interop.imports.fairseq.unpickler import Made
 from transduce.interop.imports.parts.recipe import imported_recipe
 from transduce.interop.imports.parts.weights import (
     Linear,
@@ -29,6 +27,8 @@ from transduce.interop.imports.parts.weights import (
     fill_feed_forward,
     fill_norm,
 )
+from transduce.interop.imports.pickled.checkpoint import read_checkpoint
+from transduce.interop.imports.pickled.unpickler import Made
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.nn.embedding.tokens import TokenEmbedding

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.interop.imports.fairseq.unpickler import (
+from transduce.interop.imports.pickled.unpickler import (
     LONGEST,
     Made,
     Named,

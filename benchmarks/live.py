@@ -1,0 +1,305 @@
+"""Live speech: latency against error rate, streams in real time, memory over an hour.
+
+    python benchmarks/live.py latency MODEL... [--chunks 160 320 640 1280] [--limit 100]
+    python benchmarks/live.py streams MODEL [--streams 1 20 100] [--chunk 640] [--seconds 30]
+    python benchmarks/live.py hour MODEL [--chunk 640] [--minutes 60]
+
+MODELs are folders of models that were trained with model.encoder.chunk; the recordings are those
+of their recipe's test set (--split valid: of the validation set).
+
+latency: each recording comes in packets of 20 ms as time passes, with 1.5 s of its own noise after
+it. A transcript is there when the packets that it needs have come and the time that was measured
+for computing it has passed, also that of chunks before it. `first`: from the beginning of speech
+(by loudness) to the first partial transcript; `final`: from its end to the last final one, the
+silence that endpointing waits for included; `finish`: the same where the speaker says that it is
+the end. `whole`: the recording as a file, all of its context seen.
+
+streams: so many speakers at once, each with recordings one after the other, the packets of each at
+a phase of its own; whenever the machine is free, all that is ready is computed in one batch. `lag`:
+from when a chunk is complete to when it is recognised. In real time: the 95th percentile of lags is
+below a chunk, in the second half of the time too.
+
+Writes benchmarks/results/live_WHAT_DEVICE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from systems import facts
+
+from transduce.data.audio.corpus import FULL_SCALE, Wave, read_waves
+from transduce.data.audio.silence import HOP, sounding
+from transduce.data.text.pairs import read_pairs
+from transduce.evaluation.metrics import measure
+from transduce.tasks.live import LiveRecogniser, Transcript
+from transduce.tasks.speech import SpeechModel
+from transduce.tasks.transduce import load
+
+RESULTS = Path(__file__).parent / "results"
+PACKET = 0.02  # seconds
+AFTER = 1.5  # seconds of noise after a recording
+
+
+def recordings(model: SpeechModel, split: str, limit: int | None) -> list[tuple[Wave, str]]:
+    corpus = getattr(model.recipe.data, split)
+    pairs = list(read_pairs(corpus, model.recipe.data.folder))[:limit]
+    read = read_waves([pair.source for pair in pairs], model.audio.sample_rate)
+    there = zip(read, pairs, strict=True)
+    return [(heard.wave, pair.target) for heard, pair in there if heard.wave is not None]
+
+
+def noise_of(wave: Wave, rate: int, seconds: float) -> Wave:
+    """The quietest fifth of a second of a recording, over and over."""
+    size = min(rate // 5, len(wave))
+    energy = np.convolve(wave.astype(np.float64) ** 2, np.ones(size), "valid")[:: rate // 100]
+    first = int(energy.argmin()) * (rate // 100)
+    return np.resize(wave[first : first + size], int(seconds * rate))
+
+
+def waited(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    found = np.percentile(values, [50, 95])
+    return {"p50": float(found[0]), "p95": float(found[1]), "count": len(values)}
+
+
+# ------------------------------------------------------------------------------------ latency
+
+
+def heard_live(
+    recogniser: LiveRecogniser, wave: Wave, device: torch.device, finishes: bool
+) -> tuple[list[tuple[float, Transcript]], float]:
+    """Each transcript with the second at which it is there, and the time of computing."""
+    packet, found, free, busy = round(PACKET * recogniser.rate), [], 0.0, 0.0
+    with recogniser.session() as session:
+        for start in range(0, len(wave), packet):
+            block = wave[start : start + packet]
+            session.push(block)
+            last = start + packet >= len(wave)
+            if last and finishes:
+                session.end()
+            if not session.ready:
+                continue
+            began = waited(device)
+            transcripts = recogniser.advance([session])[0]
+            took = waited(device) - began
+            free, busy = max(free, (start + len(block)) / recogniser.rate) + took, busy + took
+            found += [(free, transcript) for transcript in transcripts]
+        if not finishes:
+            found += [(float("nan"), transcript) for transcript in session.finish()]
+    return found, busy
+
+
+def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> dict[str, Any]:
+    rate, device = model.audio.sample_rate, model.device
+    recogniser = model.live_recogniser(chunk_ms=chunk)
+    heard_live(recogniser, given[0][0], device, True)  # the first call is slower
+    first, final, finish, texts, busy, seconds = [], [], [], [], 0.0, 0.0
+    for wave, _ in given:
+        loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
+        begins, ends = (loud[0] * HOP, (loud[-1] + 1) * HOP) if len(loud) else (0.0, 0.0)
+        quiet = np.concatenate((wave, noise_of(wave, rate, AFTER)))
+        found, took = heard_live(recogniser, quiet, device, False)
+        busy, seconds = busy + took, seconds + len(quiet) / rate
+        texts.append(" ".join(one.text for _, one in found if one.final))
+        first += [at - begins for at, one in found[:1] if at == at]
+        finals = [at for at, one in found if one.final]
+        final += [at - ends for at in finals[-1:] if at == at]
+        ended, _ = heard_live(recogniser, wave, device, True)
+        finish += [at - ends for at, one in ended if one.final][-1:]
+    scores = measure(model.recipe.metrics, texts, [[text] for _, text in given])
+    return {
+        "chunk": chunk,
+        "scores": {name: one.to_json() for name, one in scores.items()},
+        "first": percentiles(first),
+        "final": percentiles(final),
+        "finish": percentiles(finish),
+        "real_time_factor": busy / seconds,
+    }
+
+
+def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[str, Any]:
+    rate, finish, texts = model.audio.sample_rate, [], []
+    for wave, _ in given:
+        loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
+        after = len(wave) / rate - ((loud[-1] + 1) * HOP if len(loud) else 0.0)
+        began = waited(model.device)
+        texts.append(model(wave, rate=rate))
+        finish.append(after + waited(model.device) - began)
+    scores = measure(model.recipe.metrics, texts, [[text] for _, text in given])
+    found = {name: one.to_json() for name, one in scores.items()}
+    return {"chunk": None, "scores": found, "finish": percentiles(finish)}
+
+
+# ------------------------------------------------------------------------------------ streams
+
+
+def endless(waves: Sequence[Wave], rate: int, draw: Random) -> Iterator[Wave]:
+    """Recordings in an order of their own, with pauses of about a second between them."""
+    order = list(range(len(waves)))
+    draw.shuffle(order)
+    for place in cycle(order):
+        yield waves[place]
+        yield noise_of(waves[place], rate, draw.uniform(0.3, 1.5))
+
+
+def speech(waves: Sequence[Wave], rate: int, seconds: float, draw: Random) -> NDArray[np.int16]:
+    parts, size = [], 0
+    for part in endless(waves, rate, draw):
+        parts.append(part)
+        size += len(part)
+        if size >= seconds * rate:
+            return np.concatenate(parts)[: int(seconds * rate)]
+    raise AssertionError
+
+
+def streams(
+    recogniser: LiveRecogniser,
+    waves: Sequence[Wave],
+    count: int,
+    seconds: float,
+    device: torch.device,
+) -> dict[str, Any]:
+    rate, packet = recogniser.rate, round(PACKET * recogniser.rate)
+    draw = Random(1)
+    sounds = [speech(waves, rate, seconds, draw) for _ in range(count)]
+    phases = [draw.uniform(0, 1) for _ in range(count)]
+    sessions = [recogniser.session() for _ in range(count)]
+    sent, since = [0] * count, [0.0] * count  # samples; when the waiting chunk was complete
+    now = busy = 0.0
+    lags: list[tuple[float, float]] = []
+    steps = transcripts = 0
+    while True:
+        for n, session in enumerate(sessions):
+            there = min(int(max(0.0, now - phases[n]) / PACKET) * packet, len(sounds[n]))
+            while sent[n] < there:
+                before = session.ready
+                session.push(sounds[n][sent[n] : sent[n] + packet])
+                sent[n] = min(sent[n] + packet, len(sounds[n]))
+                if not before and session.ready:
+                    since[n] = phases[n] + sent[n] / rate
+        ready = [n for n in range(count) if sessions[n].ready]
+        if not ready:
+            if all(sent[n] >= len(sounds[n]) for n in range(count)):
+                break
+            now += PACKET / 4
+            continue
+        began = waited(device)
+        found = recogniser.step([sessions[n] for n in ready])
+        took = waited(device) - began
+        now, busy, steps = now + took, busy + took, steps + 1
+        transcripts += sum(map(len, found))
+        for n in ready:
+            lags.append((since[n], now - since[n]))
+            since[n] = now  # where another chunk waits already
+    for session in sessions:
+        session.close()
+    late = [lag for at, lag in lags if at > seconds / 2]
+    return {
+        "streams": count,
+        "seconds": seconds,
+        "busy": busy / now,
+        "real_time_factor": busy / (seconds * count),
+        "lag": percentiles([lag for _, lag in lags]),
+        "lag_of_second_half": percentiles(late),
+        "streams_a_batch": len(lags) / steps,
+        "transcripts": transcripts,
+    }
+
+
+# --------------------------------------------------------------------------------------- hour
+
+
+def hour(
+    recogniser: LiveRecogniser, waves: Sequence[Wave], minutes: int, device: torch.device
+) -> list[dict[str, Any]]:
+    found, rate = [], recogniser.rate
+    sounds = endless(waves, rate, Random(1))
+    rest = np.empty(0, np.int16)
+    with recogniser.session() as session:
+        for minute in range(1, minutes + 1):
+            while len(rest) < 60 * rate:
+                rest = np.concatenate((rest, next(sounds)))
+            began, finals = waited(device), 0
+            for start in range(0, 60 * rate, rate // 2):
+                finals += sum(one.final for one in session.feed(rest[start : start + rate // 2]))
+            rest = rest[60 * rate :]
+            row = {"minute": minute, "seconds": waited(device) - began, "finals": finals}
+            row["resident_bytes"] = resident()
+            if device.type == "cuda":
+                row["cuda_bytes"] = torch.cuda.memory_allocated(device)
+            found.append(row)
+    return found
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * 4096
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["latency", "streams", "hour"])
+    parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--split", default="test", choices=["valid", "test"])
+    parser.add_argument("--limit", type=int, help="recordings; default: all")
+    parser.add_argument("--chunks", type=float, nargs="+", default=[160, 320, 640, 1280])
+    parser.add_argument("--chunk", type=float, default=640)
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 20, 50, 100])
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--threads", type=int, help="of a CPU; default: torch's own number")
+    asked = parser.parse_args()
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    rows: list[dict[str, Any]] = []
+    for folder in asked.models:
+        model = load(folder, asked.device)
+        assert isinstance(model, SpeechModel)
+        model.network.eval()
+        given = recordings(model, asked.split, asked.limit)
+        waves = [wave for wave, _ in given]
+        about = {"model": folder.name, "recipe": model.recipe.name, "recordings": len(given)}
+        if asked.what == "latency":
+            made = [latency(model, chunk, given) for chunk in asked.chunks]
+            made.append(latency_of_files(model, given))
+        elif asked.what == "streams":
+            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
+            streams(recogniser, waves, 2, 2.0, model.device)
+            made = [
+                streams(recogniser, waves, count, asked.seconds, model.device)
+                for count in asked.streams
+            ]
+        else:
+            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
+            made = hour(recogniser, waves, asked.minutes, model.device)
+        for row in made:
+            rows.append({**about, "chunk": asked.chunk, **row})
+            print(json.dumps(rows[-1]), flush=True)
+    device = torch.device(asked.device)
+    path = RESULTS / f"live_{asked.what}_{device.type}.json"
+    found = {"facts": facts(device), "split": asked.split, "rows": rows}
+    path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""The systems of benchmarks/whisper.py, each in a process of its own.
+
+A process reads lines of JSON, a list of audio files each, and answers with a line of JSON: what it
+heard in each file, and the seconds and CPU seconds that took, reading of the files included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+OURS = "transduce"
+RATE = 16_000
+LONGEST = 30.0  # seconds of a window
+
+Heard = list[tuple[str, str]]  # text and language of each file
+Transcribe = Callable[[Sequence[str]], Heard]
+
+
+@cache
+def read(file: str) -> Any:
+    """The samples of a file."""
+    from transduce.data.audio.read import read_audio
+
+    return read_audio(file, RATE).samples
+
+
+class System:
+    """A system in a process of its own."""
+
+    def __init__(self, name: str, precision: str, asked: argparse.Namespace) -> None:
+        self.name = name
+        told = {one: getattr(asked, one) for one in ("threads", "beam", "batch", "device")}
+        told |= {"name": name, "precision": precision, "language": asked.language}
+        told["folder"] = str(asked.ours if name == OURS else asked.theirs)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, json.dumps(told)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(asked.threads)},
+        )
+
+    def transcribe(self, files: Sequence[Path]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(file) for file in files]) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended; what it printed is above.")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def pieces(waves: Sequence[Any]) -> tuple[list[Any], list[int]]:
+    """Waves cut every 30 s, and the wave that each piece is of."""
+    size = int(LONGEST * RATE)
+    cut = [
+        (wave[start : start + size], owner)
+        for owner, wave in enumerate(waves)
+        for start in range(0, len(wave), size)
+    ]
+    return [piece for piece, _ in cut], [owner for _, owner in cut]
+
+
+def transduce_model(told: dict[str, Any]) -> Transcribe:
+    import torch
+
+    import transduce
+
+    torch.set_num_threads(told["threads"])
+    model = transduce.load(Path(told["folder"]), device=told["device"])
+    model = model.compute_in(told["precision"]).freeze()
+    more: dict[str, Any] = {"language": told["language"]} if told["language"] else {}
+    if told["batch"] > 1:
+        more["timestamps"] = False
+    if told["device"] == "cuda":
+        more["rate"] = RATE
+
+    def transcribe(files: Sequence[str]) -> Heard:
+        given: list[Any] = list(files)
+        if told["device"] == "cuda":
+            given = [read(file) for file in files]
+        outputs = model.run(given, beam=told["beam"], **more)
+        return [(output.text, output.language) for output in outputs]
+
+    return transcribe
+
+
+def faster_whisper(told: dict[str, Any]) -> Transcribe:
+    import numpy as np
+    from faster_whisper import BatchedInferencePipeline, WhisperModel
+    from faster_whisper.audio import decode_audio
+
+    theirs = WhisperModel(
+        told["folder"],
+        device=told["device"],
+        compute_type=told["precision"],
+        cpu_threads=told["threads"],
+    )
+    more = {"beam_size": told["beam"], "temperature": 0.0, "language": told["language"]}
+    batched = BatchedInferencePipeline(theirs)
+
+    def one_by_one(files: Sequence[str]) -> Heard:
+        found = []
+        for file in files:
+            segments, info = theirs.transcribe(file, condition_on_previous_text=False, **more)
+            found.append(("".join(one.text for one in segments).strip(), info.language))
+        return found
+
+    def together(files: Sequence[str]) -> Heard:
+        """The files one after the other as one recording, cut where they were joined."""
+        waves, owners = pieces([decode_audio(file, sampling_rate=RATE) for file in files])
+        ends = np.cumsum([len(wave) for wave in waves])
+        clips = [
+            {"start": (end - len(wave)) / RATE, "end": end / RATE}
+            for wave, end in zip(waves, ends, strict=True)
+        ]
+        segments, info = batched.transcribe(
+            np.concatenate(waves), clip_timestamps=clips, batch_size=told["batch"], **more
+        )
+        texts = [""] * len(files)
+        starts = [clip["start"] for clip in clips]
+        for segment in segments:  # `seek` is where its clip begins, in 10 ms
+            clip = int(np.argmin([abs(100 * start - segment.seek) for start in starts]))
+            texts[owners[clip]] += segment.text
+        return [(text.strip(), info.language) for text in texts]
+
+    return together if told["batch"] > 1 else one_by_one
+
+
+def huggingface(told: dict[str, Any]) -> Transcribe:
+    """Whisper of transformers, in half precision with torch's fused attention."""
+    import torch
+    from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
+    from transformers import WhisperTokenizerFast as Tokenizer
+
+    kind = getattr(torch, told["precision"])
+    device = torch.device(told["device"])
+    theirs = WhisperForConditionalGeneration.from_pretrained(
+        told["folder"], dtype=kind, attn_implementation="sdpa"
+    )
+    theirs = theirs.to(device).eval()
+    extract = WhisperFeatureExtractor.from_pretrained(told["folder"])
+    tokenizer = Tokenizer.from_pretrained(told["folder"])
+
+    def transcribe(files: Sequence[str]) -> Heard:
+        waves, owners = pieces([read(file) for file in files])
+        batch = extract(waves, sampling_rate=RATE, return_tensors="pt", device=str(device))
+        with torch.inference_mode():
+            ids = theirs.generate(
+                batch.input_features.to(device, kind),
+                num_beams=told["beam"],
+                do_sample=False,
+                language=told["language"] or "en",
+                task="transcribe",
+            )
+        texts = [""] * len(files)
+        decoded = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        for owner, text in zip(owners, decoded, strict=True):
+            texts[owner] += text
+        return [(text.strip(), told["language"] or "en") for text in texts]
+
+    return transcribe
+
+
+SYSTEMS: dict[str, Callable[[dict[str, Any]], Transcribe]] = {
+    OURS: transduce_model,
+    "faster-whisper": faster_whisper,
+    "transformers": huggingface,
+}
+
+
+def work(told: dict[str, Any]) -> None:
+    transcribe = SYSTEMS[told["name"]](told)
+    for line in sys.stdin:
+        files = json.loads(line)
+        if told["device"] == "cuda":
+            for file in files:
+                read(file)
+        start, cpu = time.perf_counter(), time.process_time()
+        found = transcribe(files)
+        taken = {
+            "seconds": time.perf_counter() - start,
+            "cpu_seconds": time.process_time() - cpu,
+            "found": [{"text": text, "language": language} for text, language in found],
+        }
+        print(json.dumps(taken), flush=True)
+
+
+if __name__ == "__main__":
+    work(json.loads(sys.argv[1]))

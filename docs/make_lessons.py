@@ -1,0 +1,30 @@
+"""Write the list of docs/lessons.md from the lessons: python docs/make_lessons.py [--check]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from transduce.lessons import all_lessons
+
+PAGE = Path(__file__).resolve().parent / "lessons.md"
+MARK = "<!-- made by make_lessons.py -->\n"
+
+
+def page(text: str) -> str:
+    """The page with its list replaced."""
+    before, _, after = text.split(MARK)
+    lines = ["| | lesson | claim | seconds, full |\n", "| --- | --- | --- | --- |\n"]
+    for lesson in all_lessons():
+        link = f"[{lesson.name}](../lessons/{lesson.path.name})"
+        times = f"{lesson.seconds}, {lesson.full_seconds}"
+        lines.append(f"| {lesson.number} | {link} | {lesson.claim} | {times} |\n")
+    return MARK.join([before, "".join(lines), after])
+
+
+if __name__ == "__main__":
+    old = PAGE.read_text("utf-8")
+    new = page(old)
+    if "--check" in sys.argv:
+        sys.exit(old != new and "docs/lessons.md is out of date: run python docs/make_lessons.py")
+    PAGE.write_text(new, "utf-8")

@@ -1,0 +1,160 @@
+# %% [markdown]
+# # 8. Recurrence is sequential
+#
+# **Claim.** A recurrent network must take one step after the other, however many processors there
+# are; a Transformer computes all tokens of a sequence at once, and needs a fraction of the time for
+# each.
+#
+# **Time.** 2 s; full size 30 s.
+#
+# Two things make a computation slow: how much there is to do, and how much of it has to wait for
+# something else. In
+#
+# $$h_t = \tanh(U x_t + V h_{t-1})$$
+#
+# step $t$ cannot begin before step $t - 1$ has ended: the longest chain of operations that wait for
+# each other grows with the length $T$. In
+#
+# $$H = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
+#
+# no row waits for another: the chain has the same length for any $T$, though there is more to
+# compute, $O(T^2)$ scores.
+#
+# The chain is measured in the graph that automatic differentiation keeps: its depth. That is the
+# same on every machine. The time is measured on this one, in seconds of one core's work, for one
+# sequence forward and backward. Even one core gains from "all at once": it reads the weights once
+# for all tokens rather than once for each.
+
+# %%
+import time
+
+import torch
+
+from transduce.lessons import panels, show, size, table
+from transduce.models.encoders import TransformerEncoder
+from transduce.nn import Recurrent
+
+torch.manual_seed(8)
+width = size(128, 256)
+lengths = size([16, 64, 256], [16, 32, 64, 128, 256, 512, 1024])
+repeats = size(3, 8)
+networks = {
+    # An LSTM layer has 8 D² weights and this Transformer block 12 D²: three are as many as two.
+    "LSTM": Recurrent("lstm", width, width, layers=3),
+    "Transformer": TransformerEncoder(width, heads=4, feed_forward=4 * width, layers=2),
+}
+parameters = {n: sum(p.numel() for p in network.parameters()) for n, network in networks.items()}
+
+
+def run(name: str, x_BSD: torch.Tensor) -> torch.Tensor:
+    if name == "LSTM":
+        return networks[name](x_BSD)[0]
+    return networks[name](x_BSD, torch.full((len(x_BSD),), x_BSD.shape[1]), None).states_BSD
+
+
+# %% [markdown]
+# ## The longest chain of operations that wait for each other
+#
+# The recurrent network goes step by step here, by its own equation (`step`), so that each
+# operation is in the graph. (Over whole sequences it uses a kernel that hides them, but does them
+# in the same order.)
+
+
+# %%
+def depth(tensor: torch.Tensor) -> int:
+    """The longest path through the graph of automatic differentiation."""
+    below: dict[object, int] = {}
+    stack = [tensor.grad_fn]
+    while stack:
+        node = stack[-1]
+        inputs = [one for one, _ in node.next_functions if one is not None]
+        waiting = [one for one in inputs if one not in below]
+        if waiting:
+            stack.extend(waiting)
+        else:
+            below[node] = 1 + max((below[one] for one in inputs), default=0)
+            stack.pop()
+    return below[tensor.grad_fn]
+
+
+def step_by_step(x_BSD: torch.Tensor) -> torch.Tensor:
+    network = networks["LSTM"]
+    state = network.zeros(len(x_BSD), x_BSD)
+    for x_BD in x_BSD.unbind(1):
+        output_BD, state = network.step(x_BD, state)
+    return output_BD
+
+
+chains = {name: [] for name in networks}
+for length in lengths:
+    x_BSD = torch.randn(1, length, width)
+    chains["LSTM"].append(depth(step_by_step(x_BSD)))
+    chains["Transformer"].append(depth(run("Transformer", x_BSD)))
+assert len(set(chains["Transformer"])) == 1, f"the Transformer's chain grows: {chains}"
+per_step = [
+    (chains["LSTM"][i + 1] - chains["LSTM"][i]) / (lengths[i + 1] - lengths[i])
+    for i in range(len(lengths) - 1)
+]
+assert min(per_step) == max(per_step) >= 1, f"operations for each step: {per_step}"
+
+# %% [markdown]
+# ## Time per token
+#
+# The best of several, in seconds that this process had a core, with one thread: other work on the
+# machine counts less so.
+
+
+# %%
+def seconds(name: str, length: int) -> float:
+    best = float("inf")
+    for _ in range(repeats + 1):  # the first may set something up
+        x_BSD = torch.randn(1, length, width)
+        start = time.process_time()
+        run(name, x_BSD).sum().backward()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+threads = torch.get_num_threads()
+torch.set_num_threads(1)
+per_token = {name: [seconds(name, n) / n * 1e6 for n in lengths] for name in networks}
+torch.set_num_threads(threads)
+table(
+    ["network", "parameters", "length", "longest chain", "microseconds per token"],
+    [
+        (name, parameters[name], length, chain, each)
+        for name in networks
+        for length, chain, each in zip(lengths, chains[name], per_token[name], strict=True)
+    ],
+)
+
+# %%
+figure, (waits, times) = panels(2)
+for name in networks:
+    waits.loglog(lengths, chains[name], "o-", label=name, base=2)
+    times.loglog(lengths, per_token[name], "o-", label=name, base=2)
+waits.set(xlabel="length of the sequence", ylabel="longest chain of operations")
+waits.set_title("What has to wait for what", fontsize=10, loc="left")
+times.set(xlabel="length of the sequence", ylabel="microseconds per token, one core")
+times.set_title("Forward and backward, one sequence", fontsize=10, loc="left")
+for axes in (waits, times):
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.yaxis.set_major_formatter("{x:.0f}")
+    axes.legend(fontsize=8, frameon=False)
+show(figure, "recurrence_is_sequential")
+
+# %% [markdown]
+# ## The rest of the claim, asserted
+
+# %%
+times_faster = per_token["LSTM"][-1] / per_token["Transformer"][-1]
+assert times_faster > 1.5, f"the LSTM needs only {times_faster:.1f} times as long for a token"
+print(
+    f"Chain: {chains['Transformer'][0]} operations for any length against {per_step[0]:.0f} more "
+    f"for each step. At {lengths[-1]} tokens the LSTM needs {times_faster:.1f} times as long for "
+    f"each."
+)
+
+# %% [markdown]
+# **To try.** Take 32 sequences at once: the recurrent network gains most, as there is again
+# something to do side by side. Go on to 4,096 tokens: when do the $O(T^2)$ scores begin to cost?

@@ -1,0 +1,198 @@
+# %% [markdown]
+# # 14. Characters, subwords, words
+#
+# **Claim.** Characters make a small vocabulary and long sequences, words a large one, short
+# sequences and unknown words; subwords have little of either trouble.
+#
+# **Time.** 4 s; full size 60 s.
+#
+# Text must become tokens, each with a row in the embedding matrix $E$ of $V$ rows. With words, $V$
+# is large, and a word that training never had has no row: it is *unknown*. With characters $V$ is
+# tiny and nothing is unknown, but sequences are long, and a decoder has as many steps, and chances
+# to err, as there are tokens:
+#
+# $$P(\text{text}) = \prod_{t=1}^{n} P(y_t \mid y_{<t}), \qquad
+# n_\text{characters} > n_\text{subwords} > n_\text{words}$$
+#
+# Subwords are in between: byte pair encoding (Sennrich et al. 2016,
+# https://aclanthology.org/P16-1162) begins with characters and joins the most frequent pair of
+# neighbours again and again, until the vocabulary is as large as one wants.
+#
+# The task here is to read numbers in German, which writes each of them as one word, the ones before
+# the tens: 342 is *dreihundertzweiundvierzig*. The model learns from 70 % of the numbers below
+# 1,000 (below 200 in the reduced size), and is asked for the others.
+
+# %%
+import random
+from typing import NamedTuple
+
+import torch
+
+from transduce import recipe
+from transduce.data.batches.batch import collate
+from transduce.data.tokens.tokenizer import UNKNOWN, Tokens
+from transduce.decoding import greedy
+from transduce.lessons import COLORS, panels, show, size, table
+from transduce.models import RecurrentSeq2Seq
+
+ONES = ["", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+ONES += ["elf", "zwölf", "dreizehn", "vierzehn", "fünfzehn", "sechzehn", "siebzehn", "achtzehn"]
+ONES += ["neunzehn"]
+TENS = ["", "", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig"]
+TENS += ["neunzig"]
+
+
+def german(number: int) -> str:
+    """A number below 1,000 in German."""
+    hundreds, rest = divmod(number, 100)
+    tens, ones = divmod(rest, 10)
+    text = f"{ONES[hundreds]}hundert" if hundreds else ""
+    if rest < 20:
+        return text + ONES[rest] + ("s" if rest == 1 else "")
+    return text + (f"{ONES[ones]}und" if ones else "") + TENS[tens]
+
+
+numbers = list(range(1, size(200, 1000)))
+random.Random(1).shuffle(numbers)
+part = len(numbers) * 7 // 10
+learned, new = numbers[:part], numbers[part:]
+digits = Tokens.train(recipe.Tokens(level="character"), map(str, learned))
+updates, batch = size((50, 20), (300, 64))
+
+# %% [markdown]
+# ## The vocabularies
+#
+# All are learned from the numbers of the training set.
+
+# %%
+subword_sizes = size((70,), (45, 70, 150, 400))
+kinds = {
+    "characters": recipe.Tokens(level="character"),
+    **{f"{n} subwords": recipe.Tokens(level="subword", size=n) for n in subword_sizes},
+    "words": recipe.Tokens(level="word"),
+}
+vocabularies = {
+    name: Tokens.train(settings, map(german, learned)) for name, settings in kinds.items()
+}
+for name, tokens in vocabularies.items():
+    print(f"{name:13}", " ".join(tokens.pieces(tokens.encode(german(new[0])))))
+
+# %% [markdown]
+# A subword that begins a word has the mark `▁`. A word that is not in the vocabulary is `<unk>`.
+
+
+# %%
+class Measured(NamedTuple):
+    vocabulary: int
+    length: float
+    """Tokens of a number, on average."""
+    unknown: float
+    """The share of unknown tokens in new numbers."""
+    learned: float
+    """The share of numbers that it reads right, of those in training,"""
+    new: float
+    """and of others."""
+
+
+def share_right(network: torch.nn.Module, tokens: Tokens, asked: list[int]) -> float:
+    """The share of numbers that are read without a mistake."""
+    sources = collate(digits.encode_batch([str(number) for number in asked]), None)
+    limits_B = torch.full((len(asked),), 40)
+    with torch.inference_mode():
+        outputs = greedy(network, sources.source_BS, sources.source_lengths_B, limits_B)
+    texts = [tokens.decode(hypotheses[0].tokens) for hypotheses in outputs]
+    return sum(map(str.__eq__, texts, map(german, asked))) / len(asked)
+
+
+def measure(tokens: Tokens) -> Measured:
+    """Train a recurrent network with attention to write these tokens."""
+    torch.manual_seed(1)
+    draw = random.Random(1)
+    network = RecurrentSeq2Seq(len(digits), len(tokens), width=64, dropout=0.0)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, updates)
+    for _ in range(updates):
+        some = draw.sample(learned, batch)
+        pairs = collate(
+            digits.encode_batch([str(number) for number in some]),
+            tokens.encode_batch([german(number) for number in some]),
+        )
+        loss = network.loss(pairs.source_BS, pairs.source_lengths_B, pairs.target_BT)
+        optimizer.zero_grad()
+        (loss.total / loss.tokens).backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    network.eval()
+    ids = tokens.encode_batch([german(number) for number in new])
+    count = sum(map(len, ids))
+    return Measured(
+        len(tokens),
+        count / len(ids),
+        sum(row.count(UNKNOWN) for row in ids) / count,
+        share_right(network, tokens, learned[: len(new)]),
+        share_right(network, tokens, new),
+    )
+
+
+measured = {name: measure(tokens) for name, tokens in vocabularies.items()}
+table(
+    ["", "vocabulary", "tokens a number", "unknown", "right, learned", "right, new"],
+    [(name, *row) for name, row in measured.items()],
+)
+
+# %%
+figure, (sizes, quality) = panels(2)
+for (name, row), color in zip(measured.items(), COLORS, strict=False):
+    sizes.plot(row.vocabulary, row.length, "o", markersize=9, color=color)
+    to_left = name == "words"
+    sizes.annotate(
+        f"{name}\n{row.unknown:.0%} unknown",
+        (row.vocabulary, row.length),
+        xytext=(-8 if to_left else 8, 4),
+        textcoords="offset points",
+        ha="right" if to_left else "left",
+        fontsize=8,
+    )
+sizes.set(xlabel="tokens in the vocabulary (log)", ylabel="tokens a number", xscale="log")
+sizes.set(xlim=(15, 1500), ylim=(0, 27))
+sizes.set_title("What a vocabulary costs", fontsize=10, loc="left")
+places = range(len(measured))
+for shift, field, color in ((-0.2, "learned", COLORS[5]), (0.2, "new", COLORS[0])):
+    heights = [getattr(row, field) for row in measured.values()]
+    quality.bar([place + shift for place in places], heights, 0.38, color=color, label=field)
+quality.set_xticks(places, [name.replace(" ", "\n") for name in measured])
+quality.set(ylabel="share of numbers read right", ylim=(0, 1.18))
+quality.set_title("What it is good for", fontsize=10, loc="left")
+quality.legend(fontsize=8, frameon=False, loc="upper right", ncols=2)
+show(figure, "vocabularies")
+
+# %% [markdown]
+# Words are the extreme case here: as each number is one word, all new ones are unknown, and a
+# model of words can only repeat what it has seen. In running text the share is smaller, but never
+# nothing: names, numbers, compounds.
+#
+# ## The claim, asserted
+
+# %%
+letters, some, words = (measured[name] for name in ("characters", "70 subwords", "words"))
+assert letters.vocabulary < some.vocabulary < words.vocabulary
+assert letters.length > 2 * some.length > 4 * words.length, (letters.length, some.length)
+assert letters.unknown == some.unknown == 0, "a character or a subword is unknown"
+assert words.unknown > 0.9, f"only {words.unknown} of the words are unknown"
+assert words.new < 0.05, f"words read {words.new} of numbers that have no token"
+assert some.new > 0.4, f"subwords read only {some.new} of the new numbers"
+assert letters.new > 0.2, f"characters read only {letters.new} of the new numbers"
+print(
+    "Vocabulary, tokens a number, new numbers read right: "
+    + "; ".join(
+        f"{name} {row.vocabulary}, {row.length:.1f}, {row.new:.0%}"
+        for name, row in measured.items()
+    )
+    + "."
+)
+
+# %% [markdown]
+# **To try.** Which numbers does the best model read wrong? What happens to subwords when their
+# vocabulary grows towards that of words? Learn from 10 % of the numbers in place of 70 %: which
+# level suffers most?

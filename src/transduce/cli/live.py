@@ -1,0 +1,201 @@
+"""Live speech at the terminal: a microphone, or a file played in real time."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.audio.read import audio_blocks, audio_facts
+from transduce.errors import DataError, ModelError
+from transduce.interop.optional_packages import load_package
+from transduce.terminal import console as make_console
+
+if TYPE_CHECKING:
+    from transduce.tasks import Model
+    from transduce.tasks.live import Transcript
+
+Samples = NDArray[Any]
+
+BLOCK = 0.1  # seconds that are recognised at a time, if recognition keeps up
+BACKLOG = 300.0  # seconds of the microphone that may wait; more is lost
+BEHIND = 5.0  # seconds of delay that are mentioned
+
+
+def run_live(model: Model, sources: list[str], kind: str, times: bool, settings: Any) -> None:
+    """Print transcripts while someone speaks, until the end of the file or Ctrl-C."""
+    from transduce.tasks import SpeechModel
+
+    if not isinstance(model, SpeechModel):
+        raise ModelError("--live needs a model that transcribes speech")
+    if kind not in ("text", "json"):
+        raise ModelError(f"--format is {kind}; with --live it must be text or json")
+    if len(sources) > 1:
+        raise DataError("--live takes one recording, or none: then it listens to the microphone")
+    recogniser = model.live_recogniser(**{k: v for k, v in settings.items() if k != "tags"})
+    tags = settings.get("tags", ())
+    printer = Printer(kind, times)
+    with _interrupted() as stopped, printer:
+        if sources:
+            rate, audio = recogniser.rate, _played(Path(sources[0]), recogniser.rate)
+        else:
+            rate, audio = _microphone()
+        with recogniser.session(rate, tags) as session:
+            for samples in audio:
+                for transcript in session.feed(samples):
+                    printer.show(transcript)
+                if stopped.is_set():
+                    break
+            for transcript in session.finish():
+                printer.show(transcript)
+
+
+@contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets: what was said last is still recognised."""
+    event = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        event.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _played(path: Path, rate: int) -> Iterator[Samples]:
+    """The samples of a file as time goes by; nothing, now and then, so that Ctrl-C is noticed."""
+    audio_facts(path)  # say what is wrong before the first second
+    start, done = time.monotonic(), 0
+    for block in audio_blocks(path, rate):
+        place = 0
+        while place < len(block):
+            due = int((time.monotonic() - start) * rate) - done
+            size = max(0, min(due, len(block) - place))
+            yield block[place : place + size]
+            place, done = place + size, done + size
+            if due < 2 * BLOCK * rate:  # else recognition is behind
+                time.sleep(BLOCK)
+
+
+def _microphone() -> tuple[int, Iterator[Samples]]:
+    """The rate of the microphone, and its samples."""
+    try:
+        sounddevice = load_package("sounddevice", "live")
+    except OSError as error:
+        raise ModelError(
+            f"the microphone needs the library PortAudio ({error}); install it, as with apt "
+            f"install libportaudio2, or give a recording, which is then played in real time"
+        ) from None
+    try:
+        rate = round(float(sounddevice.query_devices(kind="input")["default_samplerate"]))
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise DataError(
+            f"there is no microphone here ({str(error).strip() or 'no input device'}); connect "
+            f"one, or give a recording, which is then played in real time"
+        ) from None
+    return rate, _recorded(sounddevice, rate)
+
+
+def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
+    waiting: queue.Queue[Samples] = queue.Queue(round(BACKLOG / BLOCK))
+    said = False
+
+    def heard(samples: Samples, frames: int, at: Any, status: Any) -> None:
+        if not waiting.full():
+            waiting.put_nowait(samples[:, 0].copy())
+
+    try:
+        stream = sounddevice.InputStream(
+            rate, blocksize=round(BLOCK * rate), channels=1, dtype="int16", callback=heard
+        )
+    except sounddevice.PortAudioError as error:
+        raise DataError(f"the microphone cannot be used: {error}") from None
+    with stream:
+        print("Listening; Ctrl-C ends.", file=sys.stderr)
+        while True:
+            found = []
+            try:
+                found.append(waiting.get(timeout=BLOCK))
+                while True:
+                    found.append(waiting.get_nowait())
+            except queue.Empty:
+                pass
+            if len(found) * BLOCK > BEHIND and not said:
+                said = True
+                print(
+                    "transduce: recognition is slower than speech here; transcripts come late",
+                    file=sys.stderr,
+                )
+            yield np.concatenate(found) if found else np.empty(0, np.int16)
+
+
+class Printer:
+    """Final transcripts as lines; at a terminal, the partial one below them, overwritten."""
+
+    def __init__(self, kind: str, times: bool) -> None:
+        self.kind, self.times = kind, times
+        self._live: Any = None
+
+    def __enter__(self) -> Printer:
+        if self.kind == "text" and sys.stdout is not None and sys.stdout.isatty():
+            from rich.live import Live
+
+            console = make_console(highlight=False, markup=False)
+            self._live = Live(
+                console=console,
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, transcript: Transcript) -> None:
+        if self.kind == "json":
+            if transcript.final:
+                print(json.dumps(transcript.to_json(), ensure_ascii=False), flush=True)
+            return
+        if not transcript.final:
+            self._partial(transcript)
+            return
+        start = f"{transcript.start:8.2f}  " if self.times else ""
+        if self._live is None:
+            print(start + transcript.text, flush=True)
+            return
+        self._live.update("", refresh=True)
+        if transcript.text:
+            self._live.console.print(start + transcript.text, soft_wrap=True)
+
+    def _partial(self, transcript: Transcript) -> None:
+        if self._live is None:
+            return
+        from rich.text import Text
+
+        stable = transcript.text[: transcript.stable]
+        text = Text(stable)
+        text.append(transcript.text[transcript.stable :], style="dim")
+        width = self._live.console.width - 1
+        if text.cell_len > width:  # its end, on one line
+            text = text[max(0, len(text) - width) :]
+        text.no_wrap = True
+        self._live.update(text, refresh=True)

@@ -1,0 +1,140 @@
+"""Greedy search of audio on a GPU: pools of slots over a copy of the network in bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from transduce.data.batches.batch import collate
+from transduce.data.tokens.tokenizer import BEGIN
+from transduce.decoding.cuda.audio_slots import AudioShape, AudioSlots, TokenRules
+from transduce.decoding.cuda.pool import MAX_PLACES, Search, positions_of, power_of_2
+from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.greedy import Hypothesis
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.hooks import copy_for_search
+from transduce.models.memory import Memory
+from transduce.models.speech import SpeechEncoderDecoder
+from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.torch_private import copy_all
+
+MOST = 64  # slots of a pool
+MAX_POOLS = 4
+STEP = 64  # sizes of slots are multiples of it
+
+Encode = Callable[[Tensor, Tensor], Memory]
+"""Waves and their lengths, both on the CPU, to the encoder's states on the device."""
+
+
+def has_audio_search(network: SpeechEncoderDecoder) -> bool:
+    """Whether its decoder's steps can be recorded as CUDA graphs: an unchanged Transformer, on a
+    GPU; the encoder may be any."""
+    if not next(network.parameters()).is_cuda or not network.as_built:
+        return False
+    if not isinstance(network.decoder, TransformerDecoder):
+        return False
+    attentions = [m for m in network.decoder.modules() if isinstance(m, MultiHeadAttention)]
+    return all(one.inner == one.width and one.relative is None for one in attentions)
+
+
+@dataclass
+class AudioSearch:
+    """A copy of the network, and pools with their CUDA graphs, kept between calls."""
+
+    network: SpeechEncoderDecoder
+    precision: torch.dtype = torch.float32
+    _pools: dict[tuple[object, AudioShape], AudioSlots] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
+        self._copied: list[Tensor] = list(self.copy.parameters())
+        self.max_target = positions_of(self.network.decoder.embedding)
+        self.rules: dict[object, TokenRules] = {}
+        """Those of recorded graphs, whose values must stay where they are."""
+
+    def copy_weights(self) -> None:
+        with torch.no_grad():
+            copy_all(self._copied, list(self.network.parameters()))
+
+    def pool(self, shape: AudioShape, rules: TokenRules | None) -> AudioSlots:
+        pool = self._pools.pop((rules, shape), None)
+        if pool is None:
+            for old in [*self._pools][: max(0, len(self._pools) - MAX_POOLS + 1)]:
+                self._pools.pop(old).free()
+            pool = AudioSlots(self.copy, shape, rules)
+        self._pools[rules, shape] = pool  # the most recently used comes last
+        return pool
+
+    def free(self) -> None:
+        """Free the memory of all pools."""
+        for pool in self._pools.values():
+            pool.free()
+        self._pools.clear()
+        torch.cuda.empty_cache()
+
+
+@dataclass
+class AudioTask:
+    """A search, the encoder's states it reads, and what goes before an output."""
+
+    search: AudioSearch
+    encode: Encode
+    prompt: Sequence[int] = (BEGIN,)
+    rules: TokenRules | None = None
+    max_beam: int = 1
+
+    def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
+        """The hypothesis of each job, in order; a job's source is a wave."""
+        settings = settings or Search()
+        self.search.copy_weights()
+        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        classes: dict[tuple[int, int], list[int]] = {}
+        for place, job in enumerate(jobs):
+            classes.setdefault(self._size_of(job), []).append(place)
+        for (source, target), places in sorted(classes.items(), reverse=True):
+            slots = min(MOST, power_of_2(MAX_PLACES // (source + target)))
+            slots = min(slots, 1 << (len(places) - 1).bit_length())
+            pool = self.search.pool(AudioShape(slots, source, target, settings.least), self.rules)
+            self._work(pool, jobs, places, found, settings.length_penalty)
+        return found
+
+    def free(self) -> None:
+        self.search.free()
+
+    def _size_of(self, job: Job) -> tuple[int, int]:
+        """The encoder states and tokens of the slots that a job takes, of few different sizes."""
+        states = self.search.network.states_of(len(job.source))
+        tokens = len(self.prompt) + job.limit - 1  # END is not read again
+        source, target = (-(-count // STEP) * STEP for count in (states, tokens))
+        return source, min(target, max(tokens, self.search.max_target))
+
+    def _work(
+        self,
+        pool: AudioSlots,
+        jobs: Sequence[Job],
+        places: list[int],
+        found: list[list[Hypothesis]],
+        power: float,
+    ) -> None:
+        """Continuous batching: new recordings enter when a quarter of the slots is free."""
+        waiting = sorted(places, key=lambda place: -len(jobs[place].source))
+        free = list(range(pool.shape.slots))
+        held: dict[int, int] = {}
+        while waiting or held:
+            if waiting and (not held or 4 * len(free) >= pool.shape.slots):
+                count = min(len(free), len(waiting))
+                entering, waiting = waiting[:count], waiting[count:]
+                slots, free = free[:count], free[count:]
+                batch = collate([jobs[place].source for place in entering], None)
+                memory = self.encode(batch.source_BS, batch.source_lengths_B)
+                pool.fill(slots, memory, self.prompt, [jobs[place].limit for place in entering])
+                held |= dict(zip(slots, entering, strict=True))
+            working = pool.go()
+            ended = [slot for slot in held if not working[slot]]
+            if ended:
+                for slot, hypotheses in zip(ended, pool.take(ended, power), strict=True):
+                    found[held.pop(slot)] = hypotheses
+                free += ended

@@ -1,0 +1,172 @@
+"""Greedy search of audio on a GPU: recordings take slots of a fixed size; steps are CUDA graphs.
+
+As in slots.py, with three differences: the encoder runs outside the graph, as its work is large
+enough to hide the launches; an output may begin with a prompt, which is given; and rules say which
+tokens may come next. A step is torch's own operations, as rules need the logits of all tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.cuda.recorded import Recorded
+from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.models import EncoderDecoder
+from transduce.models.decoders import TransformerDecoder
+from transduce.models.memory import Memory
+from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
+
+STEPS = 8  # between two checks by the host
+
+
+class TokenRules(Protocol):
+    """Which tokens may come next; its values are part of a recorded graph."""
+
+    def ban(self, logits_RV: Tensor, last: tuple[Tensor, Tensor, Tensor], length_R: Tensor) -> None:
+        """Write NEVER where a token is banned. last: the last token of each row, the one before
+        it, and 1 more than the number of its last timestamp, or 0. length_R: tokens so far."""
+
+    first_time: int
+    """The first timestamp; those after it are timestamps too."""
+
+
+@dataclass(frozen=True)
+class AudioShape:
+    """The shape of a pool: recordings, encoder states of each, and tokens with the prompt."""
+
+    slots: int
+    source: int
+    target: int
+    least: int = 0
+    """The minimum length of an output, END included."""
+
+
+class AudioSlots:
+    """A pool of slots, and the step that advances all of them."""
+
+    def __init__(
+        self, network: EncoderDecoder, shape: AudioShape, rules: TokenRules | None = None
+    ) -> None:
+        decoder = network.decoder
+        assert isinstance(decoder, TransformerDecoder)
+        self.network, self.decoder, self.shape, self.rules = network, decoder, shape, rules
+        weight = network.head.weight
+        self.device = device = weight.device
+        B, S, T = shape.slots, shape.source, shape.target
+        E = 2 * decoder.stack[0].self_attention.width
+
+        def numbers(*size: int, kind: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(*size, dtype=kind, device=device)
+
+        self.steps_B = numbers(B, kind=torch.int32)
+        self.source_lengths_B = numbers(B, kind=torch.int32)
+        blocks = decoder.stack
+        self.own = [SelfAttentionSlots(weight.new_zeros(B, T, E), self.steps_B) for _ in blocks]
+        self.source = [
+            CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B) for _ in blocks
+        ]
+        self.given_BT, self.written_BT = numbers(B, T), numbers(B, T)
+        self.given_lengths_B, self.limits_B = numbers(B), numbers(B)
+        self.tokens_B, self.before_B, self.latest_B = numbers(B), numbers(B), numbers(B)
+        self.open_B = numbers(B, kind=torch.bool)
+        self.total_B = numbers(B, kind=torch.float64)
+        self._advance = Recorded(self._steps, network)
+
+    def free(self) -> None:
+        """Free its CUDA graph; it is not used any more."""
+        self._advance.free()
+
+    # ------------------------------------------------------------------------------ in and out
+
+    def fill(
+        self, slots: Sequence[int], memory: Memory, prompt: Sequence[int], limits: Sequence[int]
+    ) -> None:
+        """Put recordings into these slots. limits: the maximum length of each output, with END."""
+        slots_B = torch.tensor(slots, device=self.device)
+        S = memory.states_BSD.shape[1]
+        states_BSD = memory.states_BSD.to(self.network.head.weight.dtype)
+        for block, past in zip(self.decoder.stack, self.source, strict=True):
+            past.store_BSE[:, :S].index_copy_(0, slots_B, block.project_memory(states_BSD))
+        lengths_B = memory.lengths_B.to(self.device, torch.int32)
+        self.source_lengths_B.index_copy_(0, slots_B, lengths_B)
+        self.limits_B.index_copy_(0, slots_B, torch.tensor(limits, device=self.device))
+        given_T = torch.zeros(self.shape.target, dtype=torch.int64, device=self.device)
+        given_T[: len(prompt)] = torch.tensor(prompt, device=self.device)
+        self.given_BT[slots_B] = given_T
+        self.given_lengths_B[slots_B] = len(prompt)
+        self.tokens_B[slots_B] = prompt[0]
+        for zeroed in (self.steps_B, self.before_B, self.latest_B, self.total_B):
+            zeroed[slots_B] = 0
+        self.open_B[slots_B] = True
+
+    def go(self) -> list[bool]:
+        """Advance by STEPS steps; whether each slot still has work."""
+        self._advance()
+        working: list[bool] = self.open_B.tolist()
+        return working
+
+    def take(self, slots: Sequence[int], power: float) -> list[list[Hypothesis]]:
+        """The hypotheses of the recordings in these slots; none where weights are no numbers."""
+        slots_B = torch.tensor(slots, device=self.device)
+        tokens = self.written_BT[slots_B].cpu().numpy()
+        sizes = (tokens == END).argmax(axis=1).tolist()
+        found = []
+        for row, size, total in zip(tokens, sizes, self.total_B[slots_B].tolist(), strict=True):
+            score = total / float(penalty(size + 1, power))
+            kept = [Hypothesis(row[:size].tolist(), score, total)]
+            found.append([] if np.isnan(total) or total == NEVER else kept)
+        return found
+
+    # ------------------------------------------------------------------------------- one step
+
+    def _steps(self) -> None:
+        for _ in range(STEPS):
+            self._step()
+
+    def _step(self) -> None:
+        """The best token of each row; rows that have ended do not change.
+
+        No operation has a shape that depends on values, and none waits for the device.
+        """
+        features_BD = self.decoder.advance(self.tokens_B, self.own, self.source)
+        head = self.network.head
+        logits_BV = head.products(features_BD) + head.bias
+        mass_B = logits_BV.logsumexp(dim=1)
+        length_B = self.steps_B + 1 - self.given_lengths_B  # of the output; below 0: the prompt
+        self._ban(logits_BV, length_B)
+        value_B, token_B = logits_BV.max(dim=1)
+        chosen_B = self.open_B & (length_B >= 0)
+        next_B1 = (self.steps_B + 1).clamp(max=self.shape.target - 1).long()[:, None]
+        token_B = torch.where(chosen_B, token_B, self.given_BT.gather(1, next_B1).squeeze(1))
+        self.total_B += torch.where(chosen_B, value_B - mass_B, 0.0)
+        place_B1 = length_B.clamp(min=0).long()[:, None]
+        held_B1 = self.written_BT.gather(1, place_B1)
+        written_B1 = torch.where(chosen_B[:, None], token_B[:, None], held_B1)
+        self.written_BT.scatter_(1, place_B1, written_B1)
+        self.before_B.copy_(torch.where(chosen_B, self.tokens_B, self.before_B))
+        if self.rules is not None:
+            number_B = token_B - self.rules.first_time + 1
+            timed_B = chosen_B & (number_B > 0)
+            self.latest_B.copy_(torch.where(timed_B, number_B, self.latest_B))
+        self.open_B &= ~(chosen_B & (token_B == END))
+        self.tokens_B.copy_(torch.where(self.open_B, token_B, self.tokens_B))
+        self.steps_B += self.open_B
+
+    def _ban(self, logits_BV: Tensor, length_B: Tensor) -> None:
+        if self.rules is not None:
+            last = (self.tokens_B, self.before_B, self.latest_B)
+            self.rules.ban(logits_BV, last, length_B)
+        end_B = logits_BV[:, END].clone()
+        short_B = length_B + 1 < self.shape.least
+        logits_BV.masked_fill_((length_B + 1 >= self.limits_B)[:, None], NEVER)
+        logits_BV[:, PAD] = NEVER
+        logits_BV[:, BEGIN] = NEVER
+        logits_BV[:, END] = torch.where(short_B, NEVER, end_B)

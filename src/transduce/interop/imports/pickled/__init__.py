@@ -1,0 +1,1 @@
+"""Checkpoints of torch are pickles: an interpreter builds their tensors and calls nothing."""

@@ -1,0 +1,94 @@
+"""What a lesson calls: its size, its table and its figure.
+
+Two environment variables say how a lesson is run, so that the same file does as a script, as a
+notebook and in the tests: TRANSDUCE_LESSONS_SIZE (`reduced`, or `full`) and
+TRANSDUCE_LESSONS_OUTPUT, the folder of its figures.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from transduce.storage import make_folder, write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE, OUTPUT = "TRANSDUCE_LESSONS_SIZE", "TRANSDUCE_LESSONS_OUTPUT"
+DEFAULT_OUTPUT = "lesson-figures"
+FULL = "full"
+# Okabe and Ito's, which people with any kind of colour vision can tell apart.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222")
+INK, FAINT = "#222222", "#999999"
+
+Value = TypeVar("Value")
+
+
+def size(reduced: Value, full: Value) -> Value:
+    """The first in tests and by default; the second when the full size was asked for."""
+    return full if os.environ.get(SIZE) == FULL else reduced
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table: text to the left, numbers to the right."""
+    rows = [list(row) for row in rows]
+    shown = [list(head), *([_shown(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    left = [all(isinstance(cell, str) for cell in column) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(shown):
+        line = "  ".join(
+            cell.ljust(width) if to_left else cell.rjust(width)
+            for cell, width, to_left in zip(row, widths, left, strict=True)
+        )
+        print(line.rstrip())
+        if number == 0:
+            print("  ".join("-" * width for width in widths))
+
+
+def _shown(cell: object) -> str:
+    """A number with four digits that count; whole numbers with commas."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return str(cell)
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if cell != 0 and not 1e-3 <= abs(cell) < 1e5:
+        return f"{cell:.2e}"
+    return f"{cell:.4g}"
+
+
+def panels(
+    columns: int = 1, rows: int = 1, *, width: float = 4.4, height: float = 3.4
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of the lessons' look and its axes, row by row; sizes are of one panel."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(
+        figsize=(columns * width, rows * height), facecolor="white", layout="constrained"
+    )
+    every = [figure.add_subplot(rows, columns, place + 1) for place in range(rows * columns)]
+    for axes in every:
+        axes.set_prop_cycle(color=COLORS[:-1])
+        axes.grid(color="#ebebeb", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9, colors=INK, length=0)
+        for side, spine in axes.spines.items():
+            spine.set(visible=side in ("bottom", "left"), edgecolor=FAINT)
+    return figure, every
+
+
+def show(figure: Figure, name: str) -> Path:
+    """Save a figure as NAME.svg in the output folder, and in a notebook also show it."""
+    path = Path(os.environ.get(OUTPUT) or DEFAULT_OUTPUT) / f"{name}.svg"
+    make_folder(path.parent)
+    settings: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}}
+    write_file(path, lambda part: figure.savefig(part, **settings))
+    if "ipykernel" in sys.modules:
+        from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
+
+        display(figure)
+    return path

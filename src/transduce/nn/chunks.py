@@ -1,0 +1,80 @@
+"""Chunks: attention that may not see the future, but for the rest of its own chunk.
+
+Zhang et al. 2020 (U2), https://arxiv.org/abs/2012.05481. A sequence is divided into chunks of
+equal size; a state sees its own chunk and a bounded number of chunks before it. A model that has
+seen chunks of many sizes in training can be used with any of them, and with whole sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from transduce.nn.masks import Mask
+
+
+@dataclass(frozen=True)
+class ChunkSizes:
+    """The chunk sizes that are drawn in training, in states, and how far back attention sees."""
+
+    least: int
+    most: int
+    left_chunks: int
+    """How many chunks before its own a state sees."""
+    whole: float = 0.5
+    """The share of batches that are not divided."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most or self.left_chunks < 0 or not 0 <= self.whole <= 1:
+            raise ValueError(f"These chunks are not possible: {self}.")
+
+    def draw(self, generator: torch.Generator | None = None) -> int | None:
+        """The size of the chunks of a batch, None for whole sequences; drawn on the CPU."""
+        share, place = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        return (
+            None if share < self.whole else self.least + int(place * (self.most - self.least + 1))
+        )
+
+
+class Chunked(nn.Module):
+    """An encoder that can be divided into chunks: in training as `chunk_sizes` says, otherwise
+    within `in_chunks`, and not at all where there are no `chunk_sizes`.
+    """
+
+    chunk_sizes: ChunkSizes | None = None
+    chunk: int | None = None
+    """The size of chunks outside of training; None: whole sequences."""
+
+    @contextmanager
+    def in_chunks(self, size: int | None) -> Iterator[None]:
+        """Within, sequences are read in chunks of so many states."""
+        if size is not None and self.chunk_sizes is None:
+            raise ValueError("This encoder was not built for chunks.")
+        before, self.chunk = self.chunk, size
+        try:
+            yield
+        finally:
+            self.chunk = before
+
+    def chunk_mask(self, S: int, mask: Mask | None, device: torch.device) -> Mask | None:
+        """`mask` and, where the sequence is divided, that of its chunks; drawn in training."""
+        if self.chunk_sizes is None:
+            return mask
+        size = self.chunk_sizes.draw() if self.training else self.chunk
+        if size is None:
+            return mask
+        chunks = Mask(visible_BTS=visible_chunks(S, size, self.chunk_sizes.left_chunks, device))
+        return chunks if mask is None else mask & chunks
+
+
+def visible_chunks(
+    S: int, size: int, left_chunks: int, device: torch.device | str | None = None
+) -> Tensor:
+    """bool [1, S, S]: whether the state of a row sees that of a column."""
+    chunk_S = torch.arange(S, device=device) // size
+    back_SS = chunk_S[:, None] - chunk_S
+    return ((back_SS >= 0) & (back_SS <= left_chunks))[None]

@@ -1,0 +1,190 @@
+"""A WebSocket connection for live speech: what is the same for every protocol.
+
+That is: idle time and length of a connection, errors, back-pressure, the end of the server, and
+clients that go away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import traceback
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from transduce.errors import TransduceError
+from transduce.serving.auth import KEY_PROTOCOL
+from transduce.serving.errors import BadRequest, ServiceError, Timeout, Unready, as_service_error
+from transduce.serving.live.engine import LiveEngine
+from transduce.serving.live.stream import LiveStream
+from transduce.serving.protocols.answers import to_json
+from transduce.tasks.live import Transcript
+
+NORMAL, GOING_AWAY, REFUSED, FAILED, RESTART = 1000, 1001, 1008, 1011, 1012
+LAST_SECONDS = 20.0  # for the last transcripts when the server stops
+
+
+class Conversation:
+    """One connection; a protocol has a subclass. Messages are handled one after the other, and
+    none is read while too much audio waits: the client is slowed down, by TCP."""
+
+    restarts = True
+    """Whether a new stream begins with the audio after one that failed."""
+
+    def __init__(self, websocket: WebSocket, live: LiveEngine) -> None:
+        self.websocket, self.live = websocket, live
+        self.stream: LiveStream | None = None
+        self.seconds_before = 0.0
+        """Of audio in streams that are over."""
+        self._speaker: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------- for the subclasses
+
+    async def begin(self) -> None:
+        """What is sent, or checked, first. Raises ServiceError."""
+
+    async def hear(self, message: str | bytes) -> bool:
+        """A message of the client; False ends the connection. Raises ServiceError."""
+        raise NotImplementedError
+
+    async def show(self, transcript: Transcript) -> None:
+        """Send a transcript."""
+        raise NotImplementedError
+
+    async def fail(self, error: ServiceError) -> None:
+        """Send an error, after which the connection may go on."""
+        raise NotImplementedError
+
+    async def finish(self) -> None:
+        """The last transcripts, at the end of the connection."""
+        await self.end_stream()
+
+    # ---------------------------------------------------------------------------- streams
+
+    def open_stream(self, stream: LiveStream, spoken: bool = True) -> None:
+        """spoken: transcripts are sent as they come; otherwise by whoever asks for them."""
+        self.stream = stream
+        if spoken:
+            self._speaker = asyncio.create_task(self._speak(stream))
+
+    async def end_stream(self) -> None:
+        """Finish the stream, and send its last transcripts."""
+        stream, speaker = self.stream, self._speaker
+        if stream is None:
+            return
+        try:
+            await stream.finish()
+            if speaker is not None:
+                await speaker
+        finally:
+            self.drop_stream()
+
+    def drop_stream(self) -> None:
+        if self.stream is not None:
+            self.seconds_before += self.stream.sent_seconds
+            self.live.close(self.stream)
+        if self._speaker is not None:
+            self._speaker.cancel()
+        self.stream = self._speaker = None
+
+    async def _speak(self, stream: LiveStream) -> None:
+        while (transcript := await stream.get()) is not None:
+            await self.show(transcript)
+
+    async def send(self, value: Any) -> None:
+        await self.websocket.send_text(to_json(value).decode())
+
+    # ------------------------------------------------------------------------- connection
+
+    async def run(self) -> None:
+        offered = self.websocket.scope.get("subprotocols", [])
+        chosen = next((one for one in offered if not one.startswith(KEY_PROTOCOL)), None)
+        await self.websocket.accept(chosen)
+        listener = asyncio.create_task(self._listen())
+        stopping = asyncio.create_task(self.live.draining.wait())
+        code = NORMAL
+        try:
+            tasks = {listener, stopping}
+            limit = self.live.limits.live_seconds
+            await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if listener.done():
+                code = listener.result()
+            else:
+                listener.cancel()
+                await asyncio.wait({listener})
+                code = await self._break_off(limit)
+        except (WebSocketDisconnect, OSError):
+            code = 0
+        finally:
+            listener.cancel()
+            stopping.cancel()
+            self.drop_stream()
+        if code and self.websocket.application_state is WebSocketState.CONNECTED:
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+                await self.websocket.close(code)
+
+    async def _break_off(self, limit: float) -> int:
+        """The server stops, or the connection has lasted too long: with the last transcripts."""
+        stops = self.live.draining.is_set()
+        late = f"the session has lasted {limit:g} s, which is the maximum; connect again"
+        why = Unready("the server is stopping") if stops else Timeout(late, 408)
+        with contextlib.suppress(ServiceError, TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self.finish()
+        await self.fail(why)
+        return RESTART if stops else GOING_AWAY
+
+    async def _listen(self) -> int:
+        """Handle messages until the end; the code with which the connection is closed."""
+        try:
+            await self.begin()
+            while True:
+                try:
+                    if not await self.hear(await self._receive()):
+                        return NORMAL
+                except (ServiceError, TransduceError) as error:
+                    failure = as_service_error(error)
+                    self._report(failure)
+                    if self.stream is not None and self.stream.error is not None:
+                        self.drop_stream()
+                    await self.fail(failure)
+                    if isinstance(failure, Timeout):
+                        return GOING_AWAY
+                    if self.stream is None and not self.restarts:
+                        return FAILED
+        except ServiceError as refusal:  # of `begin`
+            await self.fail(refusal)
+            return REFUSED
+        except (WebSocketDisconnect, OSError):
+            return 0
+        except Exception as error:
+            failure = as_service_error(error)
+            self._report(failure)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
+                await self.fail(failure)
+            return FAILED
+
+    async def _receive(self) -> str | bytes:
+        idle = self.live.limits.live_idle_seconds
+        try:
+            async with asyncio.timeout(idle):
+                message = await self.websocket.receive()
+        except TimeoutError:
+            with contextlib.suppress(ServiceError):
+                await self.finish()
+            raise Timeout(f"nothing was sent for {idle:g} s", 408) from None
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", NORMAL))
+        text, data = message.get("text"), message.get("bytes")
+        if text is None and data is None:
+            raise BadRequest("the message is empty")
+        found: str | bytes = text if text is not None else data  # type: ignore[assignment]
+        return found
+
+    def _report(self, failure: ServiceError) -> None:
+        if failure.code == "internal_error" and failure.__cause__ is not None:
+            request = self.websocket.scope.get("state", {}).get("request_id", "")
+            print(f"live session {request} failed:", file=sys.stderr)
+            traceback.print_exception(failure.__cause__)

@@ -1,0 +1,82 @@
+"""The server's own protocol for live speech, /api/live: samples in, partial and final
+transcripts out, with word times and with what is stable. The page uses it.
+
+The client sends binary messages of PCM16 at `rate`, then {"type": "finish"}. The server sends
+{"type": "ready"}, {"type": "partial"} and {"type": "final"} with the fields of a transcript,
+{"type": "error"}, and {"type": "done"} after the last transcript.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from transduce.serving import api
+from transduce.serving.engine import Engine
+from transduce.serving.errors import BadRequest, ServiceError
+from transduce.serving.live.conversation import Conversation
+from transduce.serving.live.stream import pcm16
+from transduce.serving.settings import ServiceSettings
+from transduce.tasks.live import Transcript
+
+PREFIXES = ("/api/live",)
+RATE = 16_000
+
+error = api.error
+
+
+def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
+    async def listen(websocket: WebSocket) -> None:
+        await OwnConversation(websocket, engine.live).run()
+
+    return [WebSocketRoute("/api/live", listen)]
+
+
+class OwnConversation(Conversation):
+    """One connection to /api/live?model=NAME&rate=16000."""
+
+    restarts = False
+    _odd = b""
+
+    async def begin(self) -> None:
+        asked = self.websocket.query_params
+        served = self.live.find(asked.get("model"))
+        self.websocket.scope["state"]["model"] = served.name
+        rate = asked.get("rate", str(RATE))
+        if not rate.isdecimal():
+            raise BadRequest(f"rate is {rate[:40]!r}; it must be a whole number, as 16000")
+        self.open_stream(await self.live.open(served, int(rate)))
+        await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
+
+    async def hear(self, message: str | bytes) -> bool:
+        if self.stream is None:
+            raise BadRequest("the session has failed; connect again")
+        if isinstance(message, bytes):
+            message, self._odd = self._odd + message, b""
+            if len(message) % 2:
+                message, self._odd = message[:-1], message[-1:]
+            await self.stream.send(pcm16(message))
+            return True
+        if _kind(message) != "finish":
+            raise BadRequest('a text message must be {"type": "finish"}; audio is binary, PCM16')
+        await self.finish()
+        await self.send({"type": "done"})
+        return False
+
+    async def show(self, transcript: Transcript) -> None:
+        kind = "final" if transcript.final else "partial"
+        await self.send({"type": kind, **transcript.to_json()})
+
+    async def fail(self, error: ServiceError) -> None:
+        await self.send({"type": "error", "error": {"message": error.message, "code": error.code}})
+
+
+def _kind(text: str) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return value.get("type") if isinstance(value, dict) else None

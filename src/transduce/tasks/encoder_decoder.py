@@ -1,0 +1,292 @@
+"""The task transduce: sequence-to-sequence models, over text or audio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from transduce.data.text.tags import with_tags
+from transduce.data.tokens.language_tokens import in_language
+from transduce.data.tokens.tokenizer import BEGIN, END, UNKNOWN, Tokens
+from transduce.decoding.attention import Reading
+from transduce.decoding.batch.decode import Bounds
+from transduce.decoding.cuda.pool import CudaSearch, has_cuda_search
+from transduce.decoding.encode import Encoding, encoder_states, pad_states
+from transduce.decoding.engine import Engine, Rows
+from transduce.decoding.lens import Labels
+from transduce.decoding.output import Output, Score
+from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
+from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.settings import Settings
+from transduce.decoding.source_limit import encode_truncated, truncation_warnings
+from transduce.errors import ModelError
+from transduce.hardware import pick_precision
+from transduce.models import EncoderDecoder
+from transduce.models.build import Vocabulary
+from transduce.models.build import build as build_network
+from transduce.recipe import Recipe
+from transduce.recipe.max_positions import max_length_of, max_source_length
+from transduce.runtime.c_transformer import steps_of
+from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
+from transduce.tasks import SpeechModel
+from transduce.tasks.generate import GenerativeModel, Ids
+from transduce.tasks.model import check_sources, inference
+from transduce.tasks.whisper import WhisperModel
+
+
+class Transducer(GenerativeModel, task="transduce"):
+    """An encoder-decoder model.
+
+    model = transduce.load("runs/multi30k-en-de")
+    model("A dog runs.")                            # the best output's text
+    model.run(sources, beam=5, nbest=3, attention=True)
+    """
+
+    network: EncoderDecoder
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: EncoderDecoder,
+        source_tokens: Tokens,
+        target_tokens: Tokens,
+        engine: Engine | None = None,
+    ) -> None:
+        """With an engine, the network is on the meta device and is not used."""
+        super().__init__(recipe, network, source_tokens, target_tokens)
+        self.engine = engine
+
+    @classmethod
+    def build(cls, recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens) -> EncoderDecoder:
+        return build_network(recipe.model, Vocabulary(len(source_tokens), len(target_tokens)))
+
+    def run(
+        self,
+        sources: Sequence[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        prefix: str | Sequence[str] | None = None,
+        **settings: Any,
+    ) -> list[Output]:
+        """One output per source, in order; see `GenerativeModel.run` for the settings.
+
+        source_language, target_language: others than the model's own two, for an imported model
+        with a token for each language.
+        """
+        if source_language is not None:
+            checked = check_sources(sources)
+            sources = in_language(checked, self.source_tokens, source_language, "source")
+        if target_language is not None:
+            given = [prefix or ""] if isinstance(prefix, str | None) else list(prefix)
+            in_language(["x"], self.target_tokens, target_language, "target")
+            given = [with_tags(text, [target_language]) for text in given]
+            prefix = given[0] if isinstance(prefix, str | None) else given
+        return super().run(sources, prefix=prefix, **settings)
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
+    ) -> list[Score]:
+        """Score given targets: the log-probability of each of their tokens (teacher forcing).
+
+        For an output of `run` it equals the log-probability reported there, if the text is
+        tokenized into the same tokens. attention: also attention to the source, as in `run`.
+        """
+        sources, targets = check_sources(sources), check_sources(targets)
+        if len(sources) != len(targets):
+            raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
+        encoded, warnings = self._encode(sources)
+        written, too_long = encode_truncated(
+            self.target_tokens, targets, self.recipe, _max_lengths(self)[1] - 1
+        )
+        for number in range(len(written)):
+            if number in too_long:
+                raise ModelError(
+                    f"target {number + 1} {too_long[number]}; shorten it, or leave it out"
+                )
+            if number in warnings:
+                raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
+        if attention and self.engine:
+            raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
+        found = self._log_probabilities(encoded, written)
+        scores = [
+            Score(self.target_tokens.pieces([*ids, END]), values)
+            for ids, values in zip(written, found, strict=True)
+        ]
+        if self._lenses:
+            self._record_given(sources, encoded, targets, written, found)
+        if not attention:
+            return scores
+        with inference(self):
+            maps = attention_to_source(self.network, encoded, written)
+        if maps is None:
+            self._unsupported("have attention to its source")
+        pieces = [self._pieces(ids) for ids in encoded]
+        return [
+            replace(score, source_tokens=of_source, attention=map_LHTS)
+            for score, of_source, map_LHTS in zip(scores, pieces, maps, strict=True)
+        ]
+
+    def encode(self, sources: Sequence[str]) -> Encoding:
+        if self.engine:
+            raise ModelError(f"{self.engine.name} does not show states; leave out the engine")
+        encoded, warnings = self._encode(check_sources(sources))
+        for number, warning in warnings.items():
+            raise ModelError(f"source {number + 1} cannot be encoded: {warning}")
+        with inference(self):
+            states = encoder_states(self.network.encode, encoded, self.device, ends=True)
+        pieces = [
+            self._pieces(ids)[: len(states_SD)]  # without END, where it is not read
+            for ids, states_SD in zip(encoded, states, strict=True)
+        ]
+        return pad_states(states, pieces, self.recipe.model.width)
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        """The token of each encoder state."""
+        return self.source_tokens.pieces([*source, END])
+
+    # ------------------------------------------------------------------------- implementation
+
+    def _encode(
+        self, sources: list[str], ensemble: Sequence[GenerativeModel] = ()
+    ) -> tuple[Ids, dict[int, str]]:
+        """The ids of sources, truncated where too long, and warnings for those."""
+        room = min(_max_lengths(model)[0] for model in (self, *ensemble)) - 1
+        rows, lengths = encode_truncated(self.source_tokens, sources, self.recipe, room)
+        return rows, truncation_warnings(lengths)
+
+    def _output(self, source: str, ids: list[int], hypotheses: list[Hypothesis]) -> Output:
+        source_pieces = self._pieces(ids)
+        outputs = [
+            Output(
+                text=self.target_tokens.decode(h.tokens),
+                score=h.score,
+                tokens=self.target_tokens.pieces([*h.tokens, END]),
+                source_tokens=source_pieces,
+                log_probability=h.log_probability,
+                ids=h.tokens,
+                warning=_unknown_warning(ids),
+            )
+            for h in hypotheses
+        ]
+        return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
+
+    def _stepper(self, settings: Settings) -> Stepper:
+        network = self._search_network
+        assert isinstance(network, EncoderDecoder)
+        if self._packed is None or network is not self._packed.network:
+            return network
+        if self._steps is None:
+            self._steps = steps_of(network)
+            tell_of_torch_steps(network)
+        return self._steps
+
+    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+        decode = self.recipe.decode
+        room = min(_max_lengths(model)[1] for model in models)
+        return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
+
+    def _fast_search(self) -> CudaSearch | None:
+        if not has_cuda_search(self.network):
+            if self.device.type == "cuda":
+                tell_of_plain_cuda(self.network)
+            return None
+        if self._fast is None or self._fast.network is not self.network:
+            width = self.recipe.model.width
+            self._fast = CudaSearch(
+                self.network, pick_precision(self.precision, self.device, width)
+            )
+        return self._fast
+
+    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
+        encoded, _ = self._encode(sources)  # truncated at the last position
+        room = _max_lengths(self)[1] - 1
+        targets = [ids[:room] for ids in self.target_tokens.encode_batch(texts)]
+        found = self._log_probabilities(encoded, targets)
+        if self._lenses:
+            self._record_given(sources, encoded, texts, targets, found)
+        return [sum(values) for values in found]
+
+    def _record_given(
+        self,
+        sources: Sequence[str],
+        encoded: Ids,
+        texts: Sequence[str],
+        targets: Ids,
+        found: Sequence[Sequence[float]],
+    ) -> None:
+        """Show the lenses targets that were scored, as if they had been written."""
+        seen = []
+        for source, ids, text, target, values in zip(
+            sources, encoded, texts, targets, found, strict=True
+        ):
+            pieces, total = self.target_tokens.pieces([*target, END]), sum(values)
+            seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
+        self._record(seen, given=True)
+
+    def _attention(
+        self, sources: Ids, found: list[list[Hypothesis]]
+    ) -> dict[int, NDArray[np.float32]]:
+        """The attention of each best hypothesis: one more pass, after search at full speed."""
+        places = [place for place, hypotheses in enumerate(found) if hypotheses]
+        targets = [found[place][0].tokens for place in places]
+        with inference(self):
+            maps = attention_to_source(self.network, [sources[p] for p in places], targets)
+        return dict(zip(places, maps or [], strict=False))
+
+    def _read(
+        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
+    ) -> list[Reading]:
+        network = self.network if given else self._search_network
+        assert isinstance(network, EncoderDecoder)
+        return read_given(network, names, sources, targets, top)
+
+    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+        written = self.target_tokens.pieces([*output.ids, END])
+        read = self.target_tokens.pieces([BEGIN, *output.ids])
+        return Labels(self._pieces(ids), written, read, list(ids))
+
+    def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        with inference(self):
+            if self.engine:
+                return self.engine.log_probabilities(sources, targets)
+            return log_probabilities(self.network, sources, targets)
+
+
+class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both name the network
+    """An encoder-decoder whose sources are audio."""
+
+    def _pieces(self, source: list[int]) -> list[str]:
+        return []
+
+
+class WhisperTransducer(WhisperModel, SpeechTransducer):  # type: ignore[misc]
+    """An encoder-decoder of audio whose outputs begin with a prompt, as Whisper's."""
+
+
+def _unknown_warning(ids: Sequence[int]) -> str:
+    """A warning for a source of mostly unknown tokens, such as capitals or another script."""
+    unknown = ids.count(UNKNOWN)
+    if 2 * unknown <= len(ids):
+        return ""
+    return (
+        f"{unknown} of its {len(ids)} tokens are not in the vocabulary; check that case and script "
+        f"match the training data"
+    )
+
+
+def _max_lengths(model: GenerativeModel) -> tuple[int, int]:
+    """The longest source and target, including END, that a model has positions for."""
+    source, target = (
+        max_source_length(model.recipe.model),
+        max_length_of(model.recipe.model.decoder),
+    )
+    if model.engine:
+        return min(source, model.engine.max_source_length), min(
+            target, model.engine.max_target_length
+        )
+    return source, target

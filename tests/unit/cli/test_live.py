@@ -1,0 +1,145 @@
+"""`transduce run MODEL --live`: a file in real time, a microphone, Ctrl-C, and what is missing."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from tiny_sounds import audio_model, noise
+from transduce.cli import live
+from transduce.errors import DataError, ModelError
+
+RATE = 4000
+SETTINGS = {"min_length": 3}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return audio_model()
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A second of noise between silences."""
+    quiet = np.zeros(RATE // 2, np.int16)
+    file = tmp_path / "noise.wav"
+    soundfile.write(file, np.concatenate([quiet, noise(0.8), quiet, quiet]), RATE)
+    return file
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_file_is_played_in_real_time(
+    model: Any, recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = time.monotonic()
+    live.run_live(model, [str(recording)], "text", True, SETTINGS)
+    assert 2.2 < time.monotonic() - start < 10
+    (line,) = lines(capsys)
+    second, _, text = line.strip().partition("  ")
+    assert 0.3 < float(second) < 0.6
+    assert len(text) >= 3
+
+
+def test_ctrl_c_ends_the_utterance(
+    model: Any, recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    original = live._played
+
+    def interrupted(path: Path, rate: int) -> Any:
+        for number, samples in enumerate(original(path, rate)):
+            yield samples
+            if number == 11:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(live, "_played", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    start = time.monotonic()
+    live.run_live(model, [str(recording)], "json", False, SETTINGS)
+    assert time.monotonic() - start < 2.2
+    (line,) = lines(capsys)
+    assert '"final": true' in line
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+class Microphone:
+    """The package sounddevice, with one second of noise in a room."""
+
+    PortAudioError = type("PortAudioError", (Exception,), {})
+
+    def __init__(self) -> None:
+        samples = np.concatenate([noise(0.6, rate=8000) // 300, noise(1.0, rate=8000)])
+        self.blocks = samples.reshape(-1, 800, 1).astype(np.int16)
+
+    def query_devices(self, kind: str) -> dict[str, float]:
+        return {"default_samplerate": 8000.0}
+
+    def InputStream(self, rate: int, **options: Any) -> Any:
+        for block in self.blocks:
+            options["callback"](block, len(block), None, None)
+        return io.BytesIO()
+
+
+def test_a_microphone(model: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", Microphone())
+    original = live._recorded
+
+    def interrupted(*given: Any) -> Any:
+        for samples in original(*given):
+            yield samples
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(live, "_recorded", interrupted)
+    live.run_live(model, [], "text", False, SETTINGS)
+    printed = capsys.readouterr()
+    assert "Listening" in printed.err
+    assert len(printed.out.strip()) >= 3
+
+
+def test_what_is_missing_is_said(model: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    with pytest.raises(ModelError, match=r"transduce\[live\]"):
+        live.run_live(model, [], "text", False, {})
+
+    def nothing(kind: str) -> None:
+        raise ValueError("No input device matching")
+
+    nobody = types.SimpleNamespace(query_devices=nothing, PortAudioError=OSError)
+    monkeypatch.setitem(sys.modules, "sounddevice", nobody)
+    with pytest.raises(DataError, match="there is no microphone here"):
+        live.run_live(model, [], "text", False, {})
+    with pytest.raises(ModelError, match="text or json"):
+        live.run_live(model, [], "srt", False, {})
+    with pytest.raises(DataError, match="one recording"):
+        live.run_live(model, ["a.wav", "b.wav"], "text", False, {})
+
+
+def test_at_a_terminal_the_partial_transcript_is_overwritten(monkeypatch: Any) -> None:
+    from transduce.tasks.live import Transcript
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with live.Printer("text", False) as printer:
+        printer.show(Transcript("ab\x1b cd", False, 0, 0.0, 1.0, stable=2))
+        printer.show(Transcript("word " * 100, False, 0, 0.0, 1.0))
+        printer.show(Transcript("ab ce", True, 0, 0.0, 1.0))
+    written = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    assert "ab ce\n" in written
+    assert "\\x1b cd" in written
+    assert written.count("\n") <= 3  # long ones are on one line, too

@@ -1,0 +1,125 @@
+"""Audio in slots: the hypotheses of plain greedy search, whoever sits beside whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tiny_whisper import noises, our_model
+from transduce.data.batches.batch import collate
+from transduce.data.tokens.tokenizer import BEGIN, END
+from transduce.decoding.cuda import audio_search
+from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, Encode, has_audio_search
+from transduce.decoding.cuda.pool import Search
+from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.greedy import greedy
+from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
+
+ON_GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+)
+LIMITS = (3, 9, 14, 20, 6, 17, 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return our_model()
+
+
+def on(device: str, network: Any) -> Encode:
+    return lambda source_BS, lengths_B: network.encode(source_BS.to(device), lengths_B)
+
+
+def rules_of(model: Any) -> Rules:
+    settings = model.prompt_settings
+    return Rules(model.prompt_tokens, settings.suppress, settings.suppress_first)
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+@pytest.mark.parametrize("timestamps", [True, False])
+@torch.inference_mode()
+def test_after_a_prompt_and_by_rules(
+    model: Any, timestamps: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audio_search, "MOST", 2)  # few slots: recordings come and go
+    network = model.network.to(device)
+    prompt = model.prompt_tokens.prompt("de", "transcribe", timestamps, previous=[30, 40])
+    rules = rules_of(model)
+    waves = noises(len(LIMITS))
+    search = AudioSearch(network)
+    recorded = RecordedRules(rules, timestamps, torch.device(device))
+    task = AudioTask(search, on(device, search.copy), prompt, recorded)
+    jobs = [Job(wave, limit) for wave, limit in zip(waves, LIMITS, strict=True)]
+    found = task.run(jobs, Search(length_penalty=0.7))
+    steps = PromptedSteps(network, network.encode, prompt, rules, torch.device(device))
+    texts = set()
+    for job, mine in zip(jobs, found, strict=True):
+        batch = collate([job.source], None).to(torch.device(device))
+        limits_B = torch.tensor([job.limit])
+        (theirs,) = greedy(steps, batch.source_BS, batch.source_lengths_B, limits_B, 0.7)
+        assert [one.tokens for one in mine] == [one.tokens for one in theirs]
+        for one, other in zip(mine, theirs, strict=True):  # none where END may not come first
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            texts.add(tuple(one.tokens))
+    assert len(texts) > 3
+    network.to("cpu")
+
+
+@torch.inference_mode()
+def test_without_a_prompt_and_of_a_minimum_length(model: Any) -> None:
+    network = model.network
+    waves = noises(3)
+    search = AudioSearch(network)
+    jobs = [Job(wave, 12) for wave in waves]
+    found = AudioTask(search, network.encode).run(jobs, Search(least=9))
+    assert all(len(of_one[0].tokens) >= 8 for of_one in found)
+    free = AudioTask(search, network.encode).run(jobs)
+    batch = collate(waves, None)
+    theirs = greedy(network, batch.source_BS, batch.source_lengths_B, torch.full((3,), 12))
+    assert [one[0].tokens for one in free] == [one[0].tokens for one in theirs]
+
+
+@torch.inference_mode()
+def test_new_weights_are_used(model: Any) -> None:
+    """A model is validated while it is trained, with the same slots."""
+    network = our_model(seed=5).network
+    search = AudioSearch(network)
+    jobs = [Job(wave, 12) for wave in noises(2)]
+    before = AudioTask(search, network.encode).run(jobs)
+    network.head.bias[END] += 100.0
+    after = AudioTask(search, network.encode).run(jobs)
+    assert [one[0].tokens for one in after] == [[], []]
+    assert before != after
+
+
+@torch.inference_mode()
+def test_weights_that_are_no_numbers_give_no_output(model: Any) -> None:
+    network = our_model(seed=6).network
+    network.head.bias.fill_(np.nan)
+    found = AudioTask(AudioSearch(network), network.encode).run([Job(noises(1)[0], 5)])
+    assert found == [[]]
+
+
+@torch.inference_mode()
+def test_half_precision(model: Any) -> None:
+    """The copy computes in bfloat16, encoder and decoder, whatever the network is in."""
+    search = AudioSearch(model.network, torch.bfloat16)
+    states_BSD = search.copy.encode(*_batch()).states_BSD
+    assert states_BSD.dtype == torch.bfloat16
+    exact_BSD = model.network.encode(*_batch()).states_BSD
+    assert torch.allclose(states_BSD.float(), exact_BSD, atol=0.5)
+    (found,) = AudioTask(search, search.copy.encode, (BEGIN,)).run([Job(noises(1)[0], 8)])
+    assert len(found) == 1
+
+
+def _batch() -> tuple[torch.Tensor, torch.Tensor]:
+    batch = collate(noises(1), None)
+    return batch.source_BS, batch.source_lengths_B
+
+
+def test_not_on_a_cpu(model: Any) -> None:
+    assert not has_audio_search(model.network)

@@ -1,0 +1,111 @@
+"""The same for the lessons that train models: their assertions fail where the claim is not so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import transduce.decoding
+import transduce.lessons
+import transduce.models.architectures.recurrent
+import transduce.models.architectures.transformer
+from transduce.data.tokens.tokenizer import Tokens
+from transduce.lessons import find_lesson, run
+from transduce.models import encoder_decoder, language_model
+from transduce.models.lens.gates import Gates
+from transduce.models.word_embedding import WordEmbedding
+from transduce.nn import positions
+from transduce.nn.recurrent import cells
+from transduce.tasks import LanguageModel
+
+Patch = pytest.MonkeyPatch
+pytestmark = pytest.mark.slow  # each trains the lesson's models
+
+
+@pytest.fixture(autouse=True)
+def no_figure(monkeypatch: Patch) -> None:
+    """Saving one takes longer than some of the experiments."""
+    monkeypatch.setattr(transduce.lessons, "show", lambda figure, name: None)
+
+
+def fails(name: str, folder: Path, match: str) -> None:
+    with pytest.raises(AssertionError, match=match):
+        run(find_lesson(name), folder)
+
+
+def test_words_cut_into_characters(monkeypatch: Patch, tmp_path: Path) -> None:
+    train = Tokens.train
+
+    def characters(settings: Any, texts: Any) -> Tokens:
+        return train(settings.model_copy(update={"level": "character"}), texts)
+
+    monkeypatch.setattr(Tokens, "train", characters)
+    fails("vocabularies", tmp_path, "")
+
+
+def test_a_beam_that_is_greedy(monkeypatch: Patch, tmp_path: Path) -> None:
+    def argmax(network: Any, *source: Tensor, **settings: Any) -> Any:
+        return transduce.decoding.greedy(network, *source)
+
+    monkeypatch.setattr(transduce.decoding, "beam", argmax)
+    fails("search", tmp_path, "no likelier")
+
+
+def test_tables_that_are_never_shared(monkeypatch: Patch, tmp_path: Path) -> None:
+    head = encoder_decoder.output_head
+
+    def apart(embedding: Any, width: int, tie_embeddings: str = "target") -> Any:
+        return head(embedding, width, "none")
+
+    for module in (encoder_decoder, language_model):
+        monkeypatch.setattr(module, "output_head", apart)
+    fails("tying", tmp_path, "input's table misses")
+
+
+def test_embeddings_that_do_not_learn(monkeypatch: Patch, tmp_path: Path) -> None:
+    build = WordEmbedding.__init__
+
+    def frozen(self: WordEmbedding, *arguments: Any, **settings: Any) -> None:
+        build(self, *arguments, **settings)
+        self.table.weight.requires_grad_(False)
+
+    monkeypatch.setattr(WordEmbedding, "__init__", frozen)
+    fails("embeddings", tmp_path, "classified right|apart")
+
+
+def test_a_forget_gate_that_stays_half_shut(monkeypatch: Patch, tmp_path: Path) -> None:
+    build = cells.PeepholeLSTM._equations
+
+    def leaky(self: Any, from_x: Tensor, h_BD: Tensor, c_BD: Tensor) -> Any:
+        return build(self, from_x, h_BD, 0.5 * c_BD)
+
+    monkeypatch.setattr(cells.PeepholeLSTM, "_equations", leaky)
+    fails("gates", tmp_path, "peepholes")
+
+
+def test_heads_that_cannot_be_switched_off(monkeypatch: Patch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Gates, "gate", lambda *arguments, **settings: None)
+    fails("pruning_heads", tmp_path, "the best head is worth")
+
+
+def test_a_prompt_that_is_not_read(monkeypatch: Patch, tmp_path: Path) -> None:
+    continued = LanguageModel.run
+
+    def deaf(self: LanguageModel, prompts: Any, **settings: Any) -> Any:
+        return continued(self, ["the"] * len(prompts), **settings)
+
+    monkeypatch.setattr(LanguageModel, "run", deaf)
+    fails("prompts", tmp_path, "of the words are about")
+
+
+def test_attention_that_does_not_know_places(monkeypatch: Patch, tmp_path: Path) -> None:
+    def unturned(self: Any, x_BHTK: Tensor, *arguments: Any, **settings: Any) -> Tensor:
+        return x_BHTK
+
+    monkeypatch.setattr(positions.Rotary, "rotate", unturned)
+    with torch.random.fork_rng():
+        fails("three_ways_to_context", tmp_path, "0\\.")

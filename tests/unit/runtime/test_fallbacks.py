@@ -1,0 +1,57 @@
+"""What leaves the fastest implementation says so, once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tiny_models import tiny
+from transduce.errors import TransduceWarning
+from transduce.runtime.c import library
+from transduce.runtime.c_transformer import CTransformerSteps, steps_of
+from transduce.runtime.fallbacks import tell_of_plain_cuda
+from transduce.runtime.packed_copy import packed
+
+RELATIVE = {"positions": "relative", "relative_buckets": 8, "relative_distance": 12}
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """The warnings of ours that a new process would show."""
+    sentences: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield sentences
+    sentences += [str(one.message) for one in caught if one.category is TransduceWarning]
+
+
+@pytest.mark.skipif(library() is None, reason="needs the C library")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(RELATIVE, "relative positions"), ({"head_width": 12}, "head_width"), ({}, "")],
+)
+def test_a_search_that_leaves_the_c_library_says_why_once(
+    options: dict[str, Any], reason: str
+) -> None:
+    model = tiny(options, options)
+    with told() as sentences:
+        model.run(["tea"], max_length=2)
+        model.run(["tea"], max_length=2)
+        model.to("cpu").run(["tea"], max_length=2)  # its copies are made again
+    in_c = isinstance(steps_of(packed(model.network, "float32")), CTransformerSteps)
+    assert in_c == (not sentences)
+    assert len(sentences) == bool(reason)
+    assert all("which would be faster" in one and reason in one for one in sentences)
+
+
+def test_the_same_of_a_gpu() -> None:
+    with told() as sentences:
+        for _ in range(2):
+            tell_of_plain_cuda(tiny(RELATIVE, RELATIVE).network)
+        tell_of_plain_cuda(tiny().network)
+    assert len(sentences) == 1
+    assert "CUDA graphs" in sentences[0]

@@ -1,0 +1,233 @@
+"""The pages of docs/: links, navigation, commands and keys that exist, the API reference."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from transduce.cli.main import app
+from transduce.recipe import parse_recipe
+from transduce.recipe.keys import dotted_keys
+from transduce.recipe.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+api, built, links, navigation = (
+    importlib.import_module(f"website.{name}") for name in ("api", "built", "links", "navigation")
+)
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTIONS = ("data", "audio", "model", "train", "validation", "decode")
+# Kinds of blocks: run by a test of the page, read here, or the configuration of another program.
+KINDS = {"", "python", "yaml", "sh", "bash", "json", "dockerfile", "ini", "nginx", "text"}
+
+
+def named(pages: list[Path]) -> Any:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.stem)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text("utf-8"))
+
+
+# ---------------------------------------------------------------------------------------- links
+
+
+def test_no_link_is_dead() -> None:
+    assert links.dead_links(PAGES) == []
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    other.write_text("# A title\n\n## What is `it`, worth?\n\n## Twice\n\n## Twice\n")
+    page.write_text(
+        "[a](other.md) [b](other.md#what-is-it-worth) [c](other.md#twice-1) [d](#mine)\n"
+        "`[code](no.md)` [e](https://example.org/no.md)\n\n```\n[code](no.md)\n```\n## Mine\n"
+    )
+    assert links.dead_links([page]) == []
+    page.write_text("\n[a](no.md)\n[b](other.md#no) [c](other.md#twice-2) ![d](no.png)")
+    found = links.dead_links([page])
+    assert [complaint.split(":")[1] for complaint in found] == ["2", "3", "3", "3"]
+    assert "there is no no.md" in found[0]
+    assert "other.md has no heading #no" in found[1]
+
+
+def test_links_are_rewritten_outside_of_code() -> None:
+    text = "[a](docs/a.md#b) `[c](docs/c.md)` [d](https://d.org)"
+    assert links.rewritten(text, lambda target: target.removeprefix("docs/")) == (
+        "[a](a.md#b) `[c](docs/c.md)` [d](https://d.org)"
+    )
+
+
+# ----------------------------------------------------------------------------------- navigation
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    names = [page.name for page in DOCS]
+    listed = navigation.listed(navigation.navigation(names))
+    assert sorted(listed) == sorted({*names, navigation.HOME})
+    # Those of this checkout have a place of their own, not among the rest.
+    rest = [entry for entry in navigation.navigation(names) if navigation.REST in entry]
+    assert rest == []
+
+
+def test_a_page_that_is_new_or_missing() -> None:
+    tree = navigation.navigation(["speech.md", "brand-new.md"], {"api": ["api/a.md", "api/b.md"]})
+    assert navigation.for_mkdocs(tree) == [
+        {"Home": "index.md"},
+        {"Guides": [{"Speech": "speech.md"}]},
+        {"API": ["api/a.md", "api/b.md"]},
+        {"More": "brand-new.md"},
+    ]
+
+
+# --------------------------------------------------------------------------------- the reference
+
+
+@pytest.mark.parametrize("package", api.packages())
+def test_every_public_name_has_a_docstring_and_is_in_the_reference(package: str) -> None:
+    names = api.public_names(package)
+    assert names
+    page = api.page(package)
+    assert [one.name for one in names if one.docstring == ""] == []
+    for one in names:
+        assert f"\n::: {package}.{one.name}\n" in page
+
+
+def test_the_reference_has_what_users_import() -> None:
+    assert {"transduce", "transduce.nn", "transduce.models", "transduce.tasks"} <= set(
+        api.packages()
+    )
+    assert "\n::: transduce.nn.MultiHeadAttention\n" in api.page("transduce.nn")
+    assert {one.name for one in api.public_names("transduce.errors")} >= {"RecipeError"}
+
+
+# ----------------------------------------------------------------------------- what blocks contain
+
+
+@named(PAGES)
+def test_every_block_is_of_a_kind_that_tests_know(page: Path) -> None:
+    for kind, text in blocks(page):
+        assert kind in KINDS, (kind, text)
+        if kind == "python":
+            ast.parse(text)
+        if kind == "yaml":
+            assert isinstance(yaml.safe_load(text), dict)
+
+
+@named([page for page in PAGES if page.stem != "CHANGELOG"])  # it has commands of the past
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    command = command_line()
+    for line in commands(page):
+        words = shlex.split(line, comments=True)[1:]
+        words = words[: next((i for i, word in enumerate(words) if word in (">", "<", "|")), None)]
+        part: Any = command
+        while words and words[0] in getattr(part, "commands", {}):
+            part = part.commands[words.pop(0)]
+        assert part is not command or not words or words[0].startswith("-"), f"{line}: no command"
+        known = {name for one in part.params for name in (*one.opts, *one.secondary_opts)}
+        known |= {"-h", "--help"}
+        for word in words:
+            if re.match(r"--?[a-z]", word):
+                assert word.split("=")[0] in known, f"{page.name}: {line}: no option {word}"
+
+
+@functools.cache
+def command_line() -> Any:
+    return typer.main.get_command(app)
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Lines of blocks and inline code that begin with `transduce`."""
+    for kind, text in blocks(page):
+        if kind in ("", "sh", "bash"):
+            joined = text.replace("\\\n", " ")
+            yield from re.findall(r"^(?:\$ )?(transduce [a-z-].*)$", joined, re.MULTILINE)
+    inline = BLOCK.sub("", page.read_text("utf-8"))
+    for code in re.findall(r"`(transduce [a-z-][^`]*)`", inline):
+        yield " ".join(code.split())
+
+
+NEW = [page for page in DOCS if page.stem.startswith("coming-from-")]
+NEW += [ROOT / "docs" / f"{name}.md" for name in ("troubleshooting", "translation")]
+
+
+@named(NEW)
+def test_the_keys_of_a_page_exist(page: Path) -> None:
+    """Keys of the right column (or of any text): `train.lr`, `train: {lr: ...}`."""
+    known = {*dotted_keys(), *SECTIONS, "model.lens"}
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    cells = re.findall(r"^\|[^|]*\|(.*)\|$", text, re.MULTILINE)
+    text = "\n".join(cells) if page.stem.startswith("coming-from-") else text
+    found = re.findall(rf"`((?:{'|'.join(SECTIONS)})(?:\.[a-z_]+)+)[`:=]", text)
+    assert found
+    for key in found:
+        assert key in known, f"{page.name}: {key} is no key"
+    for preset in re.findall(r"`((?:transformer|lstm|gru)-[a-z-]+)`", text):
+        assert preset in PRESETS, preset
+
+
+@pytest.mark.parametrize("name", ["first-hour", "translation", "classification", "tagging"])
+def test_the_recipe_of_a_page_is_valid(name: str) -> None:
+    recipes = [text for kind, text in blocks(ROOT / "docs" / f"{name}.md") if kind == "yaml"]
+    for text in recipes:
+        title = re.match(r"# (\S+)\.yaml\n", text)
+        assert title is not None
+        assert parse_recipe(text, "page", Path("/data")).name == title[1]
+
+
+def test_the_blocks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python, with a small model in place of the demo's; its recipe. Commands: see above."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(ROOT / "tests" / "fixtures" / "models" / "translate")
+    monkeypatch.chdir(tmp_path)
+    found = blocks(ROOT / "README.md")
+    (script,) = (text for kind, text in found if kind == "python")
+    names: dict[str, Any] = {}
+    exec(compile(script, "README.md", "exec"), names)
+    assert len(names["outputs"]) == 2
+    assert names["outputs"][0].attention.ndim == 4
+    (recipe,) = (text for kind, text in found if kind == "yaml")
+    assert parse_recipe(recipe, "README.md", tmp_path).train.steps == 20000
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    text = (ROOT / "README.md").read_text("utf-8").split("## Results")[1]
+    figures = re.findall(r"(?<![\w.])\d{1,3}(?:,\d{3})+|\d+\.\d\d(?!\d)", text)
+    figures = [figure for figure in figures if figure != "2.16"]  # a version of UD
+    assert len(figures) > 7
+    for figure in figures:
+        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d])", results), figure
+
+
+# ------------------------------------------------------------------------------- the built pages
+
+
+def test_what_a_built_page_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<link rel="stylesheet" href="https://fonts.example/x.css">'
+        '<script src="//cdn.example/x.js"></script>'
+        '<a href="https://example.org">fine</a><a href="b.html#here">fine</a><img src="no.png">'
+        '<a href="b.html#no">dead</a><a href="c.html">dead</a><a href="mailto:a@b.c">fine</a>'
+    )
+    (tmp_path / "b.html").write_text('<h1 id="here">Here</h1>')
+    (tmp_path / "x.css").write_text("@import 'https://fonts.example/y.css';")
+    found = built.complaints(tmp_path)
+    assert len(found) == 6
+    assert sum("loads" in one for one in found) == 3
+    (tmp_path / "a.html").write_text('<a href="b.html#here">fine</a>')
+    (tmp_path / "x.css").write_text("a { background: url(data:image/png;base64,A) }")
+    assert built.complaints(tmp_path) == []
