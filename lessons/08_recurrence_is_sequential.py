@@ -35,9 +35,9 @@ from transduce.models.encoders import TransformerEncoder
 from transduce.nn import Recurrent
 
 torch.manual_seed(8)
-width = size(128, 256)
+width = 256  # with fewer, all weights stay in a core's cache, and reading them again costs little
 lengths = size([16, 64, 256], [16, 32, 64, 128, 256, 512, 1024])
-repeats = size(3, 8)
+repeats = size(2, 8)
 networks = {
     # An LSTM layer has 8 D² weights and this Transformer block 12 D²: three are as many as two.
     "LSTM": Recurrent("lstm", width, width, layers=3),

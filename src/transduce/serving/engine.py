@@ -225,9 +225,10 @@ class Engine:
         if self._queued and self._queued + cost > self.limits.queue_tokens:
             over = self._queued + cost - self.limits.queue_tokens
             self._reject(served, over)
-        wait = self._wait if self._speed.known else 0.0
-        if wait > self.limits.queue_seconds:
-            self._reject(served, (wait - self.limits.queue_seconds) * self._speed.rate)
+        # What waits, and then its own batch, must be done within the time.
+        late = self._wait + self.limits.longest_batch - self.limits.queue_seconds
+        if self._speed.known and late > 0:
+            self._reject(served, late * self._speed.rate)
         with self._condition:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="decode", daemon=True)
@@ -299,7 +300,11 @@ class Engine:
 
     def _room(self, plan: Plan) -> float:
         limits = self.limits
-        return limits.batch_tokens_on_gpu if _is_gpu(plan) else limits.batch_tokens
+        if _is_gpu(plan):
+            return limits.batch_tokens_on_gpu
+        if not self._speed.known:
+            return limits.batch_tokens
+        return min(limits.batch_tokens, limits.longest_batch * self._speed.rate)
 
     def _entries(
         self, plan: Plan, room: float, wanted: Callable[[Job], bool] | None = None

@@ -12,9 +12,13 @@ class Limits:
     queue_tokens: int = 200_000
     """Work that may wait, over all requests; above, requests are rejected with 429."""
     queue_seconds: float = 30.0
-    """Time that work may wait, at the speed measured so far; above, 429 as well."""
+    """Time from the arrival of a request to its output, at the speed measured so far; above, 429
+    as well."""
     batch_tokens: int = 4096
     """Work of one batch on a CPU."""
+    batch_seconds: float = 0.5
+    """Time of one batch on a CPU, at the speed measured so far. All outputs of a batch come at its
+    end, so a request also waits for those that came after it into the same batch."""
     batch_tokens_on_gpu: int = 1 << 16
     texts: int = 1000
     """Texts of one request."""
@@ -44,3 +48,8 @@ class Limits:
     """Bytes of one WebSocket message."""
     alternatives: int = 50
     """Alternatives of each token of a stream."""
+
+    @property
+    def longest_batch(self) -> float:
+        """batch_seconds, or less where little time may pass in the queue."""
+        return min(self.batch_seconds, self.queue_seconds / 4)

@@ -319,6 +319,47 @@ def test_the_rest_of_the_batch_that_is_decoded_counts_as_waiting() -> None:
         first.join(timeout=30)
 
 
+def test_a_slow_model_has_small_batches() -> None:
+    """All outputs of a batch come at its end: nobody waits long for those who came later."""
+    model = tiny()
+    sizes: list[int] = []
+    run = model.run
+
+    def counted(sources: list[str], **settings: Any) -> Any:
+        sizes.append(len(sources))
+        return run(sources, **settings)
+
+    model.run = counted  # type: ignore[method-assign]
+    limits = Limits(queue_seconds=1e6, batch_seconds=10.0)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        engine = server.engine
+        cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
+        engine._speed.add(1e6 * cost, 1e6 * 3.0)  # a sentence takes three seconds
+        server.run(inputs=["a cup of tea"] * 10, beam=1)
+    assert sizes == [3, 3, 3, 1]
+
+
+def test_the_batch_of_a_request_counts_as_time_that_it_waits() -> None:
+    model = tiny()
+    limits = Limits(queue_seconds=8000.0, batch_seconds=2000.0)
+    with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
+        engine = server.engine
+        cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
+        engine._speed.add(1e6 * cost, 1e6 * 5000.0)  # a sentence takes so many seconds
+        held = Held(model)
+        first = threading.Thread(target=server.run, kwargs={"input": "a cup of tea", "beam": 1})
+        first.start()
+        until(lambda: held.steps > 0, "the first is decoded")
+        second = threading.Thread(target=server.run, kwargs={"input": "tea", "beam": 1})
+        second.start()  # it waits 5000, and its batch takes 2000 at most
+        until(lambda: engine.waiting == 1, "the second is waiting")
+        assert 6000 < engine._wait < 8000
+        assert server.post("/api/run", {"input": "tea", "beam": 1}).status_code == 429
+        held.free.set()
+        first.join(timeout=30)
+        second.join(timeout=30)
+
+
 def test_a_request_ends_in_time() -> None:
     model = tiny()
     held = Held(model)
