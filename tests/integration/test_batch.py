@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lives import Lives
+from slow_params import some_slow
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, /proc and locks")
 
@@ -103,8 +105,13 @@ def test_workers_and_commands_killed_at_random(
     assert content(tmp_path / "out") == whole
 
 
-@pytest.mark.parametrize("place", ["written", "renamed"])
-@pytest.mark.parametrize("name", ["part-000007.txt", "part-000004.jsonl"])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    some_slow(
+        itertools.product(["part-000007.txt", "part-000004.jsonl"], ["written", "renamed"]),
+        [("part-000007.txt", "written"), ("part-000004.jsonl", "renamed")],
+    ),
+)
 def test_killed_around_a_rename(
     undisturbed: tuple[str, Path, dict[str, bytes]],
     lives: Lives,
@@ -128,6 +135,7 @@ def test_killed_around_a_rename(
     assert content(tmp_path / "out") == whole
 
 
+@pytest.mark.slow
 def test_two_commands_share_the_work(
     undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
 ) -> None:

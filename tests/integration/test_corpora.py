@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from loopback import Loopback, cut, serving, slow
+from slow_params import some_slow
 from tiny_corpus import ENGLISH, GERMAN, SERVED
 from transduce.cli.main import main
 from transduce.corpora.location import facts_of, is_intact
@@ -148,7 +149,7 @@ def one_sentence(status: int, errors: str) -> str:
     return errors
 
 
-@pytest.mark.parametrize("largest", [1_000, 60_000, 150_000])
+@pytest.mark.parametrize("largest", some_slow([1_000, 60_000, 150_000], [60_000]))
 def test_a_limit_on_the_size_of_files(server: Loopback, tmp_path: Path, largest: int) -> None:
     said = one_sentence(*end(start(server, tmp_path, largest=largest)))
     assert "could not be written (File too large)" in said

@@ -123,6 +123,7 @@ def fill(disk: Path, pages: int) -> Path:
     return ballast
 
 
+@pytest.mark.slow  # no space in the middle of each write is tried each time
 def test_a_disk_that_is_really_full(
     task: Path, undisturbed: Path, lives: Lives, disk: Path
 ) -> None:

@@ -178,6 +178,7 @@ def test_batches_that_do_not_divide(task: Path, place: Path, uneven: Path) -> No
     same_learning(finish(task, place / "uneven-3", 3, UNEVEN), uneven)
 
 
+@pytest.mark.slow  # a state that goes on in shards is tried each time
 def test_shards(task: Path, place: Path, uneven: Path) -> None:
     same_learning(finish(task, place / "shards", 2, [*UNEVEN, "train.fsdp=true"]), uneven)
 
@@ -309,6 +310,7 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     assert "died before the first update" in group.said(1)
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_the_same_on_two_processes(tmp_path: Path) -> None:
     """Blocks, and the windows of validation, are dealt out like anything else."""
     text = "".join(f"line {number % 37} of {number % 11}\n" for number in range(300))

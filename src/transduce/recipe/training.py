@@ -242,9 +242,10 @@ class Decode(Section):
         "attention (Wu et al. 2016); 0: off",
     )
     patience: Annotated[float, Field(gt=0, le=100)] | None = Field(
-        None,
+        1.0,
         description="patience of beam search: stop after patience x beam finished hypotheses "
-        "(Whisper: 1); null: search on while a better one is possible",
+        "(Kasai et al. 2022); null: search on while a better one is possible, which takes about "
+        "twice as long",
     )
     no_repeat_ngram: NonNegativeInt = Field(
         0, description="no n-gram of this many tokens occurs twice in an output; 0: off"

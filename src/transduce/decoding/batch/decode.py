@@ -41,7 +41,7 @@ PLACES = 1 << 16
 BYTES = 24_000  # memory of one position
 # On a CPU: what a step reads fits into the caches, sources of a batch have similar lengths, and
 # little new memory is allocated.
-PLACES_ON_CPU = 1 << 13
+PLACES_ON_CPU = 1 << 14
 CANCELLED = "cancelled"
 ONE_BY_ONE = (
     "beam search of audio calls the network for each step: on a GPU, greedy search (beam 1) is "
@@ -229,7 +229,6 @@ class BatchDecoder:
             or settings.coverage_penalty
             or settings.no_repeat_ngram
             or settings.ctc_weight
-            or (settings.patience and settings.hypotheses > 1)
         )
         if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
             return None
@@ -237,7 +236,7 @@ class BatchDecoder:
             return None
         # The minimum length includes END here.
         power, least = settings.length_penalty or 0.0, settings.min_length + 1
-        return Search(settings.hypotheses, settings.nbest, power, least)
+        return Search(settings.hypotheses, settings.nbest, power, least, settings.patience)
 
     def job(self, request: Request) -> Job:
         """A request without constraints, for the CUDA graph search."""

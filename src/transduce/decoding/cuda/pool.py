@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.cuda.slots import Job, Shape, Slots
+from transduce.decoding.search.beam import finished_at_most
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
@@ -47,6 +48,7 @@ class Search:
     length_penalty: float = 1.0
     least: int = 0
     """The minimum length, END included."""
+    patience: float | None = None
 
 
 @dataclass
@@ -104,7 +106,8 @@ class CudaSearch:
         rows = max(settings.beam, settings.nbest)
         wanted = next((count for count in (1, 8, 64) if jobs <= count), 512)
         penalty, least = settings.length_penalty, settings.least
-        shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least)
+        ended = None if rows == 1 else finished_at_most(settings.patience, rows)
+        shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least, ended)
         if shape not in self._pools:
             most = power_of_2(self._room() // (rows * size[1] + size[0]))
             shape = replace(shape, slots=min(wanted, most))

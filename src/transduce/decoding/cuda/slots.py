@@ -56,6 +56,8 @@ class Shape:
     nbest: int = 1
     length_penalty: float = 1.0
     least: int = 0
+    most: int | None = None
+    """Finished hypotheses after which beam search stops; None: not by their number."""
 
 
 class Slots:
@@ -91,6 +93,7 @@ class Slots:
         self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
         self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
         self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
+        self.count_B = torch.zeros(B, dtype=torch.int32, device=device)  # of finished hypotheses
         self.report_BNE = torch.zeros(
             B, shape.nbest, 3 + T, dtype=torch.float64, device=device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
@@ -149,6 +152,7 @@ class Slots:
         self.reached_BN.index_fill_(0, slots_B, NEVER)
         self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
         self.ended_BN.index_fill_(0, slots_B, NEVER)
+        self.count_B.index_fill_(0, slots_B, 0)
 
     def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """The encoder's states; those after a source's end are not used."""
@@ -348,6 +352,9 @@ class Slots:
         )
         hope_B = reached_BN.amax(dim=1) / mildest_B
         done_B = (self.ended_BN[:, -1] >= hope_B) | last_B
+        if shape.most is not None:
+            self.count_B += (last_BN > NEVER).sum(dim=1)
+            done_B |= self.count_B >= shape.most
         self.reached_BN.copy_(reached_BN)
         self.written_BNT.copy_(written_BNT)
         self.tokens_R.copy_(tokens_BN.flatten())

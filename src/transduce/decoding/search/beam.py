@@ -5,7 +5,6 @@ The interface of models and constraints is that of greedy.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -89,7 +88,7 @@ def beam(
     first_B1, place_B1 = rows_B[:, None], rows_B[:, None] * size  # of a row's hypotheses
     prunes = device.type == "cpu" and groups == 1 and include is None and not shaped.closes
     ended_B = torch.zeros(len(rows_B), device=device)  # how many hypotheses have ended
-    most = math.inf if patience is None else max(1, round(patience * size))
+    most = finished_at_most(patience, size)
     live_R: Tensor | None = None  # which of the B x N hypotheses the model has; None: all
 
     for step in range(longest):
@@ -142,7 +141,9 @@ def beam(
         open_BNT[:, :, step] = tokens_BN
         mildest_B = at_limit_B.clamp(min=penalties[step + 1])
         hope_B = open_BN.amax(dim=1) / mildest_B
-        done_B = (ended_BN[:, -1] >= hope_B) | last_B | (ended_B >= most)
+        done_B = (ended_BN[:, -1] >= hope_B) | last_B
+        if most is not None:
+            done_B |= ended_B >= most
         gone_B = None if observer is None else observer.gone(rows_B // groups)
         if gone_B is not None:
             done_B |= gone_B
@@ -179,6 +180,11 @@ def beam(
         shaped.reorder(index_R)
     scores, tokens, totals = (whole.reshape(batch, -1, *whole.shape[2:]) for whole in found)
     return [_distinct(of_one, nbest) for of_one in hypotheses_of(scores, tokens, totals)]
+
+
+def finished_at_most(patience: float | None, size: int) -> int | None:
+    """The finished hypotheses after which a search stops; None: not by their number."""
+    return None if patience is None else max(1, round(patience * size))
 
 
 def _chosen(items_R: Tensor, live_R: Tensor | None) -> Tensor:

@@ -80,6 +80,24 @@ def test_the_same_hypotheses(
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-5)
 
 
+@torch.inference_mode()
+def test_patience_stops_it_as_it_stops_beam_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(7)
+    made = network().double()
+    made.head.bias.data[END] += 2.0  # many hypotheses end
+    asked = jobs(11)
+    monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)
+    ways = []
+    for patience in (None, 0.4, 1.0):
+        found = CudaSearch(made, torch.float64).run(asked, Search(3, 1, 3.0, 0, patience))
+        ways.append([mine[0].tokens for mine in found])
+        theirs = [
+            beam_search(made, *as_batch(job), 3, 1, 3.0, patience=patience)[0] for job in asked
+        ]
+        assert ways[-1] == [one[0].tokens for one in theirs], patience
+    assert ways[0] != ways[1] != ways[2] != ways[0]
+
+
 @pytest.mark.parametrize(("length", "most"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)])
 def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, most: int) -> None:
     assert length <= fast.round_up(length, most) <= most
