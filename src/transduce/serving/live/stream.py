@@ -62,9 +62,8 @@ class LiveStream:
 
     async def send(self, samples: NDArray[Any]) -> None:
         """Hand over samples; waits while too much audio, or too many transcripts, are waiting."""
-        while (
-            self.sent_seconds - self.done_seconds > self._backlog
-            or (self.is_read and self._unread.qsize() > MOST_UNREAD)
+        while self.sent_seconds - self.done_seconds > self._backlog or (
+            self.is_read and self._unread.qsize() > MOST_UNREAD
         ):
             await self._move()
         self._raise()

@@ -200,8 +200,8 @@ class RealtimeConversation(Conversation):
 
     def _session(self) -> dict[str, Any]:
         more = {"client_secret": None} if self._beta else {}
-        whole = {"id": self.id, "expires_at": self._expires, **self._configuration.to_json(self._beta)}
-        return whole | more
+        whole = {"id": self.id, "expires_at": self._expires}
+        return whole | self._configuration.to_json(self._beta) | more
 
 
 def _event(message: str | bytes) -> dict[str, Any]:
