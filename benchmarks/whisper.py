@@ -82,6 +82,8 @@ def main() -> None:
 def read_list(path: Path, limit: int | None) -> Files:
     lines = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.strip()]
     found = [((path.parent / name).resolve(), text) for name, text in lines]
+    if len({file.name for file, _ in found}) < len(found):
+        raise SystemExit(f"{path} has two files of the same name, by which results are kept.")
     if limit is not None and limit < len(found):
         found = sorted(random.Random(1).sample(found, limit))
     return found

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CheckpointError, DataError
+from transduce.locks import is_at, lock_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -103,23 +104,6 @@ def make_folder(path: Path) -> None:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """An exclusive lock on a folder; yields false if another process holds it.
-
-    It is released when the process ends, however it ends. Where the system has no such locks, it is
-    always granted.
-    """
-    if os.name != "posix":  # Windows cannot open folders
-        yield True
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        yield take_lock(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
 def locked(path: Path) -> Iterator[None]:
     """An exclusive lock for reading, changing and writing a file: others wait.
 
@@ -133,8 +117,8 @@ def locked(path: Path) -> Iterator[None]:
         except OSError as error:
             raise CheckpointError(_unwritten(path, error)) from None
         try:
-            _lock(handle, wait=True)
-            if not _is_at(handle, lock):
+            lock_file(handle, wait=True)
+            if not is_at(handle, lock):
                 continue  # the previous holder has removed it: it locks nothing any more
             try:
                 yield
@@ -144,38 +128,6 @@ def locked(path: Path) -> Iterator[None]:
             return
         finally:
             os.close(handle)
-
-
-def take_lock(handle: int) -> bool:
-    """Whether an open file could be locked; the lock ends when it is closed, or with the process.
-
-    Where the system has no such locks, it is always granted.
-    """
-    return _lock(handle, wait=False) is not False
-
-
-def _lock(handle: int, wait: bool) -> bool | None:
-    """Lock an open file until it is closed; false if another process has it, None if locks are not
-    supported.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError:  # some network drives have no locks
-        return None
-    return True
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except OSError:
-        return False
 
 
 @contextmanager
@@ -194,8 +146,8 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
             continue
         try:
             if handle >= 0:
-                _lock(handle, wait=True)
-                if not _is_at(handle, part):
+                lock_file(handle, wait=True)
+                if not is_at(handle, part):
                     continue
             try:
                 yield part
@@ -218,7 +170,7 @@ def remove_stale(folder: Path) -> None:
             if os.name == "posix":
                 handle = os.open(part, os.O_RDONLY)
                 try:
-                    free = _lock(handle, wait=False)
+                    free = lock_file(handle, wait=False)
                 finally:
                     os.close(handle)
             if free or (free is None and time.time() - part.stat().st_mtime > DAY):

@@ -322,6 +322,7 @@ def test_bad_events_get_openais_errors_and_the_session_goes_on(
         ("/", {"hello": 1}, "config, eof or reset"),
         ("/api/live?rate=16", None, "sample rate of 16"),
         ("/api/live?rate=fast", None, "whole number"),
+        (f"/api/live?rate={'9' * 5000}", None, "whole number"),
         ("/api/live?model=nobody", None, "nobody"),
         ("/api/live", "stop", "finish"),
     ],
@@ -421,7 +422,43 @@ def test_a_client_that_sends_too_fast_is_slowed_down(server: Running) -> None:
     assert asyncio.run(flood()) >= 3 * 6 - 2
 
 
-def test_keys_origins_and_the_number_of_sessions(model: Any) -> None:
+def test_a_long_message_is_taken_little_by_little(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory holds seconds of a session's audio, not what a client chose to send at once."""
+    monkeypatch.setattr("transduce.serving.live.stream.MOST_UNREAD", 2)
+    several = np.tile(PCM, 4)
+
+    async def own() -> list[str]:
+        async with websockets.connect(address(server, f"/api/live?rate={RATE}")) as socket:
+            assert json.loads(await socket.recv())["type"] == "ready"
+            with server.engine.live.turns["tones"]:  # recognition is held up meanwhile
+                await socket.send(several.tobytes())
+                await asyncio.sleep(0.5)
+                (stream,) = server.engine.live.streams
+                assert stream.sent_seconds <= 4.0 + 1.0
+            await socket.send('{"type": "finish"}')
+            messages = [json.loads(message) async for message in socket]
+            return [one["text"] for one in messages if one["type"] == "final"]
+
+    assert asyncio.run(own()) == TEXTS * 4
+    config = {"config": {"sample_rate": RATE}}
+    reply, last = asyncio.run(answers(address(server), [config, several.tobytes(), {"eof": 1}], 2))
+    assert " ".join([reply["text"], last["text"]]).split() == " ".join(TEXTS * 4).split()
+
+
+def test_a_commit_of_silence_is_answered(server: Running) -> None:
+    silence = base64.b64encode(bytes(2 * 24_000)).decode()
+    messages = [{"type": APPEND, "audio": silence}, {"type": "input_audio_buffer.commit"}]
+    url = address(server, "/v1/realtime?intent=transcription")
+    events = asyncio.run(answers(url, messages, 7))
+    assert events[-1]["type"] == PIECE + "completed"
+    assert events[-1]["transcript"] == ""
+
+
+def test_keys_origins_and_the_number_of_sessions(
+    model: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     limits = Limits(live_sessions=1)
     settings = ServiceSettings(keys=Keys(["secret"]), limits=limits)
 
@@ -443,6 +480,7 @@ def test_keys_origins_and_the_number_of_sessions(model: Any) -> None:
         assert (
             await refused(url, additional_headers=good, origin="https://elsewhere.example") == 403
         )
+        assert await refused(url, additional_headers=good, origin="http://[") == 403
         protocols = ["realtime", "openai-insecure-api-key.secret"]
         async with websockets.connect(url, subprotocols=protocols, origin=server.url) as socket:
             assert socket.subprotocol == "realtime"
@@ -452,6 +490,7 @@ def test_keys_origins_and_the_number_of_sessions(model: Any) -> None:
 
     with serving({"tones": model}, settings) as server:
         asyncio.run(talk(server))
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("why", ["idle", "long", "stop"])

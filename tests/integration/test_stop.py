@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from lives import STEPS, Lives, check_same, command
-from transduce.storage import held, read_tensors
+from transduce.locks import held
+from transduce.storage import read_tensors
 from transduce.training.run_directory.checkpoint import recover_state
 
 STATE = "state/training.safetensors"

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from transduce import storage
 from transduce.errors import CheckpointError, DataError
+from transduce.locks import held
 from transduce.storage import (
     check_free,
-    held,
     how_to_fix,
     locked,
     make_folder,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transduce.errors import CheckpointError
-from transduce.storage import take_lock
+from transduce.locks import take_lock
 
 Note = Callable[[int], object]
 """Tells how many lines are done."""

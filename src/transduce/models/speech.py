@@ -106,12 +106,12 @@ class SpeechFrontEnd(nn.Module):
         if self.training and self.speeds:
             samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
         mel_BTM, there_B = self.mel(samples_BW, lengths_B.to(samples_BW.device, non_blocking=True))
-        if isinstance(self.subsampling, WhisperConvolutions):
-            mel_BTM = mel_BTM.to(self.subsampling.first.weight.dtype)
         if self.norm is not None:
             mel_BTM = self.norm(mel_BTM, there_B)
         elif isinstance(self.mel, LogMel):
             mel_BTM = normalise_utterances(mel_BTM, there_B)
+        # Features are of float32, also in a network that was converted to half precision.
+        mel_BTM = mel_BTM.to(next(self.subsampling.parameters()).dtype)
         if self.augment is not None:
             mel_BTM = self.augment(mel_BTM, there_B)
         x_BSD, _ = self.subsampling(mel_BTM, there_B)

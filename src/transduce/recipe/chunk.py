@@ -63,10 +63,16 @@ def check_chunk(chunk: Chunk, audio: Audio | None, ctc_weight: float) -> None:
         )
     for name, values in (("ms", [chunk.ms]), ("trained", chunk.trained)):
         for value in values:
-            states = round(value / audio.state_ms)
-            if states < 1 or abs(states * audio.state_ms - value) > 1e-6 * value:
-                raise InvalidValue(
-                    f"{key}.{name}",
-                    f"has {value:g} ms, which is not a multiple of the {audio.state_ms:g} ms from "
-                    f"one encoder state to the next",
-                )
+            if why := no_multiple(value, audio.state_ms):
+                raise InvalidValue(f"{key}.{name}", f"has {value:g} ms, {why}")
+
+
+def no_multiple(ms: float, state_ms: float) -> str:
+    """Why a chunk cannot have so many milliseconds; empty: it can."""
+    states = max(1, round(ms / state_ms))
+    if abs(states * state_ms - ms) <= 1e-6 * ms:
+        return ""
+    return (
+        f"which is not a multiple of the {state_ms:g} ms from one encoder state to the next; the "
+        f"nearest is {states * state_ms:.6f}".rstrip("0").rstrip(".")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import sys
 import time
@@ -20,6 +21,12 @@ SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most 
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """False for what uvicorn logs of each WebSocket that was answered with an HTTP status, as if
+    that were a mistake of the application."""
+    return "without completing handshake" not in record.getMessage()
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
@@ -63,6 +70,7 @@ class Server(uvicorn.Server):
             ws_ping_timeout=60.0,  # an answer may be behind audio that is not read yet
             http=connection_class(service.settings.limits.idle_seconds),
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
         super().__init__(config)
         self.service = service
         self._signals = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from transduce.errors import ModelError
+from transduce.recipe.tasks import TASK_RULES
 
 if TYPE_CHECKING:
     from transduce.tasks.model import Model
@@ -28,6 +29,13 @@ def check_ensemble_member(first: Model, other: Model, number: int) -> None:
                 f"train them with the same (data.tokens: file)"
             )
     _check_device(f"model {number} of the ensemble", other, "the first", first)
+
+
+def check_generates(model: Model, generates: type[Model], use: str) -> None:
+    """Raise ModelError where a model cannot score the tokens of another."""
+    if not isinstance(model, generates):
+        about = TASK_RULES[model.recipe.task].about
+        raise ModelError(f"a {about} cannot be used {use}, as it does not generate text")
 
 
 def check_language_model(model: Model, language: Model) -> None:

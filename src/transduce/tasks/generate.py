@@ -31,9 +31,10 @@ from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks.compatibility import (
     check_ensemble_member,
     check_finite,
+    check_generates,
     check_language_model,
 )
-from transduce.tasks.model import Model, check_sources, inference
+from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import (
     NO_OUTPUT,
     FeedOfJobs,
@@ -95,7 +96,7 @@ class GenerativeModel(SearchCopies):
         phrases = constraints.included(include, len(sources), self.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.target_tokens)
         if rerank is not None:
-            check_generates(rerank, "for reranking")
+            check_generates(rerank, GenerativeModel, "for reranking")
         if chosen.mbr and rerank:
             raise ModelError("mbr and rerank cannot be combined; leave one out")
         if chosen.groups > 1 and any(phrases):
@@ -316,7 +317,7 @@ class GenerativeModel(SearchCopies):
         for number, other in enumerate(ensemble, start=2):
             check_ensemble_member(self, other, number)
         if language_model is not None:
-            check_generates(language_model, "as a language model")
+            check_generates(language_model, GenerativeModel, "as a language model")
         for model in [*models, *([] if language_model is None else [language_model])]:
             model._check_packed()
         engine = next((model.engine for model in models if model.engine), None)
@@ -389,13 +390,6 @@ class GenerativeModel(SearchCopies):
 
     def _texts(self, hypotheses: list[Hypothesis]) -> list[str]:
         return [self.target_tokens.decode(h.tokens) for h in hypotheses]
-
-
-def check_generates(model: Model, use: str) -> None:
-    """Raise ModelError where a model cannot score the tokens of another."""
-    if not isinstance(model, GenerativeModel):
-        about = TASK_RULES[model.recipe.task].about
-        raise ModelError(f"a {about} cannot be used {use}, as it does not generate text")
 
 
 def _seed(seed: int, source: str) -> int:

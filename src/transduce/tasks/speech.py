@@ -8,28 +8,24 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from transduce.data.audio.corpus import FULL_SCALE, AudioCorpus, Wave
-from transduce.data.audio.segment import parse_place
-from transduce.data.audio.silence import HOP, sounding
+from transduce.data.audio.corpus import AudioCorpus, Wave
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch
 from transduce.decoding.combine.ctc_and_lm import CtcScorer, DecoderSteps
 from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, has_audio_search
-from transduce.decoding.output import Output, Score, TimedWord
+from transduce.decoding.output import Output, Score
 from transduce.decoding.search.greedy import Hypothesis, Stepper, penalty
 from transduce.decoding.settings import Settings
 from transduce.decoding.speech.confidence import geometric_mean
+from transduce.decoding.speech.timed_words import attention_warning, skipped_warning, timed_words
 from transduce.decoding.speech.timing import (
-    TokenTiming,
     attention_diagonality,
     time_tokens,
-    words_of,
 )
-from transduce.decoding.speech.warnings import find_loop, skipped_spans, visited_by_tokens
+from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_precision
 from transduce.models.build import Vocabulary, build_audio
@@ -252,58 +248,20 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             tokens = range(len(timing.attention))
             warning = (
                 output.warning
-                or self._skipped_warning(segment, timing)
-                or self._attention_warning(segment, timing)
+                or skipped_warning(self.network, segment, segment.wave, timing)
+                or (attention_warning(segment, timing) if self.transcribes else "")
             )
             timed.append(
                 replace(
                     output,
                     parts=parts,
-                    words=list(self._words(output.ids, timing, share)),
+                    words=timed_words(self.network, self.target_tokens, output.ids, timing, share),
                     probabilities=[timing.confidence(n, n + 1, share) for n in tokens],
                     confidence=geometric_mean(own, len(output.ids) + 1),
                     warning=warning,
                 )
             )
         return timed
-
-    def _words(self, ids: list[int], timing: TokenTiming, share: float) -> Iterator[TimedWord]:
-        if not timing.first:
-            return
-        place = self.network.front.seconds_of
-        for start, end in words_of(self.target_tokens, ids):
-            yield TimedWord(
-                self.target_tokens.decode(ids[start:end]).strip(),
-                place(timing.first[start]),
-                place(timing.last[end - 1] + 1),
-                timing.confidence(start, end, share),
-            )
-
-    def _skipped_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
-        """A warning for skipped speech, from the positions of the tokens in the audio."""
-        if len(timing.first) < len(timing.attention) - 1:
-            return ""
-        file, start, _ = parse_place(segment)
-        loud = sounding(
-            segment.wave.astype(np.float32) / np.float32(FULL_SCALE), self.audio.sample_rate
-        )
-        states = self.network.states_of(len(segment.wave))
-        seconds = [self.network.front.seconds_of(state) for state in range(states + 1)]
-        at = [min(int(second / HOP), len(loud) - 1) for second in seconds[:-1]]
-        first_U, last_U = torch.tensor(timing.first), torch.tensor(timing.last)
-        visited_S = visited_by_tokens(first_U, last_U, states)
-        found = skipped_spans(visited_S, torch.from_numpy(loud[at]))
-        spans = [f"{start + seconds[a]:.1f} to {start + seconds[b]:.1f} s" for a, b in found]
-        return f"{file}: speech without a transcript at {', '.join(spans)}" if spans else ""
-
-    def _attention_warning(self, segment: AudioSegment, timing: TokenTiming) -> str:
-        """A warning for attention that is not monotonic: it did not move along the audio."""
-        if not self.transcribes or timing.diagonal is None or not timing.is_lost:
-            return ""
-        return (
-            f"{parse_place(segment)[0]}: attention did not move along the audio (diagonality "
-            f"{100 * timing.diagonal:.0f} of 100); the transcript may be wrong"
-        )
 
     def diagonal(self, sources: Encoded, most: int = DIAGONAL_SAMPLE) -> float | None:
         """Diagonality: how monotonically attention moves along the audio, at most 1.

@@ -38,7 +38,7 @@ from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, c
 from transduce.training.run_directory.signals import StopSignals
 from transduce.training.update import Update, build_update, why_padded
 from transduce.training.validate import validate
-from transduce.training.warnings import TrainingMonitor
+from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 
 SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 
@@ -132,25 +132,15 @@ class Run:
                 f"This run is finished, at update {self.state.step:,}: to train it "
                 f"longer, resume it with a larger {end}."
             )
-        elif settings.warmup >= settings.steps:
-            messages.append(
-                f"warning: the run ends after {settings.steps:,} updates, before the warm-up of "
-                f"{settings.warmup:,} is over: the learning rate stays below train.lr; try "
-                f"train.warmup={settings.steps // 10}."
-            )
-        why = why_padded(self.network, settings, self.precision)
-        if why := "the weights are sharded (train.fsdp)" if self.sharded else why:
+        else:
+            messages += long_warmup(settings)
+        if why := why_padded(self.network, settings, self.precision, self.sharded):
             messages.append(f"Batches are padded, which is slower than packing them: {why}.")
-        if self._corpus_before not in (self.state.corpus, ""):
-            messages.append(
-                f"warning: the training corpus had {self._corpus_before} when this run was stopped "
-                f"and has {self.state.corpus} now: the resumed run will differ."
-            )
-        if self._teacher_before not in (self.state.teacher, "") and settings.teacher is not None:
-            messages.append(
-                f"warning: the weights of the teacher {settings.teacher.model} have changed since "
-                f"this run was stopped: the resumed run will differ."
-            )
+        messages += changes(
+            settings,
+            corpus=(self._corpus_before, self.state.corpus),
+            teacher=(self._teacher_before, self.state.teacher),
+        )
         if count == 1:
             alone = "train.fsdp has no effect: this run has one process."
             return [*messages, alone] if settings.fsdp else messages
@@ -164,8 +154,7 @@ class Run:
         parts = (self.network, self.optimizer, self.average, self.ranks)
         teacher = self.state.teacher
         self.state = load_state(self.folder, *parts, self.recipe.seed, self.model.changed)
-        self._kept_before = self.state.kept
-        self._saved_at = self.state.seconds
+        self._kept_before, self._saved_at = self.state.kept, self.state.seconds
         self.stored.read()
         self._corpus_before, self.state.corpus = self.state.corpus, self.prepared.extent
         self._teacher_before, self.state.teacher = self.state.teacher, teacher

@@ -260,12 +260,16 @@ def sums_of(loss: Loss) -> Tensor:
     return torch.stack([loss.total.detach(), loss.nll]).double()
 
 
-def why_padded(network: TrainableNetwork, settings: Train, precision: torch.dtype) -> str | None:
+def why_padded(
+    network: TrainableNetwork, settings: Train, precision: torch.dtype, sharded: bool = False
+) -> str | None:
     """Why batches are padded on a GPU, and not packed and replayed as CUDA graphs; None where they
     are packed, and on a CPU.
     """
     if not next(network.parameters()).is_cuda:
         return None
+    if sharded:
+        return "the weights are sharded (train.fsdp)"
     if settings.teacher is not None:
         return "a teacher reads them too (train.teacher)"
     if settings.checkpoint_activations:

@@ -10,12 +10,39 @@ from transduce.data.batches.batch import Batch
 from transduce.data.text.pairs import corpus_name
 from transduce.decoding.speech.timing import MIN_DIAGONALITY
 from transduce.errors import TrainingError
-from transduce.recipe import Corpus, Recipe
+from transduce.recipe import Corpus, Recipe, Train
 from transduce.training.nan_guard import NanGuard
 from transduce.training.run_directory.checkpoint import STATE, TrainingState
 
 SHOWN_LINES = 10
 MANY_WARNINGS = 10.0  # percent of the recordings of a validation
+
+
+def changes(settings: Train, corpus: tuple[str, str], teacher: tuple[str, str]) -> list[str]:
+    """What has changed since a run was stopped. corpus, teacher: before and now; empty: unknown."""
+    found = []
+    if corpus[0] not in (corpus[1], ""):
+        found.append(
+            f"warning: the training corpus had {corpus[0]} when this run was stopped and has "
+            f"{corpus[1]} now: the resumed run will differ."
+        )
+    if teacher[0] not in (teacher[1], "") and settings.teacher is not None:
+        found.append(
+            f"warning: the weights of the teacher {settings.teacher.model} have changed since this "
+            f"run was stopped: the resumed run will differ."
+        )
+    return found
+
+
+def long_warmup(settings: Train) -> list[str]:
+    """A warning where the learning rate never reaches train.lr."""
+    if settings.warmup < settings.steps:
+        return []
+    return [
+        f"warning: the run ends after {settings.steps:,} updates, before the warm-up of "
+        f"{settings.warmup:,} is over: the learning rate stays below train.lr; try "
+        f"train.warmup={settings.steps // 10}."
+    ]
 
 
 class TrainingMonitor:

@@ -65,6 +65,17 @@ def test_the_stream_is_whole_where_products_are_of_half_precision() -> None:
     assert states_BSD.dtype == torch.float32
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_a_network_of_half_precision_hears_nearly_the_same(encoder: str) -> None:
+    """Features are computed in float32 whatever the network is converted to."""
+    network = audio_network(encoder=encoder).eval()
+    batch = collate([noise(1.0)], None)
+    exact_BSD = network.encode(batch.source_BS, batch.source_lengths_B).states_BSD
+    half_BSD = network.bfloat16().encode(batch.source_BS, batch.source_lengths_B).states_BSD
+    assert half_BSD.dtype == torch.bfloat16
+    assert F.cosine_similarity(half_BSD.float(), exact_BSD, dim=-1).min() > 0.98
+
+
 def test_four_frames_become_one_state() -> None:
     network = audio_network()
     samples = 4000

@@ -33,7 +33,7 @@ from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.settings import Settings
-from transduce.errors import ModelError
+from transduce.errors import ModelError, TransduceWarning
 
 # Batch size in token positions: hypotheses x (source + target). In a Transformer of 6 layers and
 # width 512, the KV cache of each takes about 24 kB in float32.
@@ -204,7 +204,7 @@ class BatchDecoder:
         """Run the CUDA graph search where it applies; returns the remaining requests."""
         chosen = self.fast_settings
         if self.fast is not None and self.settings.hypotheses > self.fast.max_beam:
-            warnings.warn(ONE_BY_ONE, stacklevel=2)
+            warnings.warn(ONE_BY_ONE, TransduceWarning, stacklevel=2)
         if self.fast is None or chosen is None:
             return places
         if self.observer is not None and self.observer.wanted:

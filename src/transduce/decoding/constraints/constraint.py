@@ -60,10 +60,15 @@ class Constraints:
         """The log-probabilities with NEVER for banned tokens; at its maximum length a row must end.
 
         The scores of every search pass here: NaN and infinite values become NEVER, so that such
-        tokens are never chosen. The steps in C have done so; their state says it.
+        tokens are never chosen. The steps in C have done so; their state says it. A state may also
+        say where a model's own rules leave no END: at its maximum length such a row is cut there.
         """
         if not getattr(state, "finite_or_never", False):
             log_probs_RV = log_probs_RV.nan_to_num_(nan=NEVER, posinf=NEVER, neginf=NEVER)
+        unending_R = getattr(state, "unending_R", None)
+        if last_R is not None and unending_R is not None:
+            cut_R = last_R & unending_R
+            log_probs_RV[:, END] = log_probs_RV[:, END].masked_fill(cut_R, 0.0)
         if self.constraints:
             banned_RV = torch.zeros_like(log_probs_RV, dtype=torch.bool)
             banned_RV[:, PAD] = True

@@ -141,7 +141,7 @@ class AudioSlots:
         logits_BV = head.products(features_BD) + head.bias
         mass_B = logits_BV.logsumexp(dim=1)
         length_B = self.steps_B + 1 - self.given_lengths_B  # of the output; below 0: the prompt
-        self._ban(logits_BV, length_B)
+        self._ban(logits_BV, length_B, mass_B)
         value_B, token_B = logits_BV.max(dim=1)
         chosen_B = self.open_B & (length_B >= 0)
         next_B1 = (self.steps_B + 1).clamp(max=self.shape.target - 1).long()[:, None]
@@ -160,13 +160,16 @@ class AudioSlots:
         self.tokens_B.copy_(torch.where(self.open_B, token_B, self.tokens_B))
         self.steps_B += self.open_B
 
-    def _ban(self, logits_BV: Tensor, length_B: Tensor) -> None:
+    def _ban(self, logits_BV: Tensor, length_B: Tensor, mass_B: Tensor) -> None:
         if self.rules is not None:
             last = (self.tokens_B, self.before_B, self.latest_B)
             self.rules.ban(logits_BV, last, length_B)
+        last_B = length_B + 1 >= self.limits_B
+        # Where a timestamp has to come next, an output of the greatest length ends without it.
         end_B = logits_BV[:, END].clone()
+        end_B = torch.where(last_B & (end_B == NEVER), mass_B, end_B)
         short_B = length_B + 1 < self.shape.least
-        logits_BV.masked_fill_((length_B + 1 >= self.limits_B)[:, None], NEVER)
+        logits_BV.masked_fill_(last_B[:, None], NEVER)
         logits_BV[:, PAD] = NEVER
         logits_BV[:, BEGIN] = NEVER
         logits_BV[:, END] = torch.where(short_B, NEVER, end_B)

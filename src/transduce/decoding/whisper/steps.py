@@ -162,6 +162,7 @@ class PromptedSteps:
         if self.timestamps:
             last = (state.last_R, state.before_R, state.latest_R)
             ban_by_times(log_probs_RV, self.first_time, last, state.length)
+        state.unending_R = log_probs_RV[:, END] == NEVER
         state.length += 1
         return log_probs_RV, state
 
@@ -176,6 +177,9 @@ class PromptedState:
     latest_R: Tensor
     """1 more than the number of the last timestamp; 0: none yet."""
     length: int = 0
+    unending_R: Tensor | None = None
+    """Whether END may not come next, but a timestamp must; an output of the greatest length is cut
+    there."""
 
     @property
     def finite_or_never(self) -> bool:

@@ -10,6 +10,8 @@ depend on the rest of the batch.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +54,17 @@ class LogMel(nn.Module):
         self.register_buffer("window_A", povey_window(self.frame), persistent=False)
         filters_CM = mel_filters(rate, self.padded, bands, low, high)
         self.register_buffer("filters_CM", filters_CM, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Tables stay in float32 where a network is converted to half precision: the Fourier
+        transform has no other on a CPU, and filters would lose their edges."""
+        exact = (self.window_A, self.filters_CM)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, table in zip(("window_A", "filters_CM"), exact, strict=True):
+            moved: Tensor = getattr(self, name)
+            if moved.dtype.itemsize < table.dtype.itemsize:
+                setattr(self, name, table.to(moved.device))
+        return self
 
     def count_frames(self, lengths_B: Tensor) -> Tensor:
         """The number of frames of waveforms of these lengths, in samples."""

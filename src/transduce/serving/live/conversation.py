@@ -12,6 +12,7 @@ import sys
 import traceback
 from typing import Any
 
+from numpy.typing import NDArray
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from transduce.errors import TransduceError
@@ -65,9 +66,15 @@ class Conversation:
 
     def open_stream(self, stream: LiveStream, spoken: bool = True) -> None:
         """spoken: transcripts are sent as they come; otherwise by whoever asks for them."""
-        self.stream = stream
+        self.stream, stream.is_read = stream, spoken
         if spoken:
             self._speaker = asyncio.create_task(self._speak(stream))
+
+    async def send_samples(self, samples: NDArray[Any]) -> None:
+        """Hand over the samples of a message, as fast as they are recognised."""
+        assert self.stream is not None
+        for piece in self.stream.pieces(samples):
+            await self.stream.send(piece)
 
     async def end_stream(self) -> None:
         """Finish the stream, and send its last transcripts."""

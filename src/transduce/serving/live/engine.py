@@ -124,7 +124,7 @@ class LiveEngine:
                 del self._recognisers[key]
 
     def stop(self) -> None:
-        """End the thread; what is open fails."""
+        """End the thread, when all connections are closed; what is open is recognised no more."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

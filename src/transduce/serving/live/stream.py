@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from transduce.serving.models import Served
 from transduce.tasks.live import LiveSession, Transcript
 
 MOST_UNREAD = 200  # transcripts that wait for a client that does not read them
+PIECE = 1.0  # seconds of a message that are handed over at a time
 
 
 class LiveStream:
@@ -37,6 +38,8 @@ class LiveStream:
         self.loop = asyncio.get_running_loop()
         self.sent_seconds = self.done_seconds = 0.0
         self.finished = self.closed = False
+        self.is_read = True
+        """Whether a task of its own reads the transcripts, while others send."""
         self.error: ServiceError | None = None
         self.lag = 0.0
         """Seconds from the arrival of the last audio to the end of its recognition."""
@@ -50,11 +53,17 @@ class LiveStream:
 
     # --------------------------------------------------------------- called by the event loop
 
+    def pieces(self, samples: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """The samples of a message, little by little: one message may hold an hour at a low rate,
+        which `send` would take at once."""
+        size = max(1, round(PIECE * self.session.rate))
+        for start in range(0, len(samples), size):
+            yield samples[start : start + size]
+
     async def send(self, samples: NDArray[Any]) -> None:
         """Hand over samples; waits while too much audio, or too many transcripts, are waiting."""
-        while (
-            self.sent_seconds - self.done_seconds > self._backlog
-            or self._unread.qsize() > MOST_UNREAD
+        while self.sent_seconds - self.done_seconds > self._backlog or (
+            self.is_read and self._unread.qsize() > MOST_UNREAD
         ):
             await self._move()
         self._raise()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 
 
 class Turns:
@@ -20,12 +19,7 @@ class Turns:
             while own != self._given:
                 self._condition.wait()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._condition:
             self._given += 1
             self._condition.notify_all()

@@ -76,6 +76,13 @@ async def serve_websocket(service: Service, scope: Scope, receive: Receive, send
         service.log(scope, own, time.perf_counter() - start)
 
 
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # such as http://[
+        return None
+
+
 def _admit(service: Service, websocket: WebSocket) -> None:
     """Raises Unauthorized, Overloaded, or 403 for a page of another site: browsers let any page
     connect to any WebSocket, also to one on the user's own machine."""
@@ -83,7 +90,7 @@ def _admit(service: Service, websocket: WebSocket) -> None:
     origin = websocket.headers.get("origin")
     if origin and "*" not in settings.cors and origin not in settings.cors:
         own = websocket.headers.get("host", "")
-        if urlsplit(origin).netloc.lower() != own.lower():
+        if _host_of(origin) != own.lower():
             raise ServiceError(
                 403, f"pages of {origin[:80]} may not connect; see --cors", "forbidden_origin"
             )

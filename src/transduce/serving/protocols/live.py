@@ -24,6 +24,7 @@ from transduce.tasks.live import Transcript
 
 PREFIXES = ("/api/live",)
 RATE = 16_000
+MOST_DIGITS = 12  # of a rate; Python reads no more than some thousands
 
 error = api.error
 
@@ -46,7 +47,7 @@ class OwnConversation(Conversation):
         served = self.live.find(asked.get("model"))
         self.websocket.scope["state"]["model"] = served.name
         rate = asked.get("rate", str(RATE))
-        if not rate.isdecimal():
+        if not rate.isdecimal() or len(rate) > MOST_DIGITS:
             raise BadRequest(f"rate is {rate[:40]!r}; it must be a whole number, as 16000")
         self.open_stream(await self.live.open(served, int(rate)))
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
@@ -58,7 +59,7 @@ class OwnConversation(Conversation):
             message, self._odd = self._odd + message, b""
             if len(message) % 2:
                 message, self._odd = message[:-1], message[-1:]
-            await self.stream.send(pcm16(message))
+            await self.send_samples(pcm16(message))
             return True
         if _kind(message) != "finish":
             raise BadRequest('a text message must be {"type": "finish"}; audio is binary, PCM16')

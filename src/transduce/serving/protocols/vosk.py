@@ -68,7 +68,7 @@ class VoskConversation(Conversation):
             self._over = self.seconds_before
             self.open_stream(await self.live.open(served, self._rate), spoken=False)
         assert self.stream is not None
-        await self.stream.send(pcm16(data))
+        await self.send_samples(pcm16(data))
         await self.stream.settled()
         found = self.stream.unread()
         finals = [one for one in found if one.final]

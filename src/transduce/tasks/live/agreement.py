@@ -121,10 +121,10 @@ class AgreementSession(LiveSession):
             return self._asked
         self.segmenter.add(self.take(), self.ended)
         while (piece := self.segmenter.next(self.ended)) is not None:
-            if self._pause is None or piece.kind != END:
+            if self._pause is None or piece.kind != END or piece.end != self._pause[0].end:
                 self._asked = piece
                 return piece
-            self._found += self._final(*self._pause)
+            self._found += self._final(*self._pause)  # nothing was said since
         self.done = self.ended
         return None
 

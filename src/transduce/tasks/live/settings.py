@@ -9,6 +9,7 @@ from typing import Any
 
 from transduce.errors import ModelError
 from transduce.recipe import Chunk, Recipe
+from transduce.recipe.chunk import no_multiple
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.live.endpoint import Endpointing
 
@@ -71,13 +72,9 @@ class StreamingSettings:
 
 def chunk_states(chunk_ms: float, state_ms: float) -> int:
     """The encoder states of a chunk. Raises ModelError where they are not a whole number."""
-    states = round(chunk_ms / state_ms)
-    if states < 1 or abs(states * state_ms - chunk_ms) > 1e-6 * chunk_ms:
-        raise ModelError(
-            f"chunk_ms is {chunk_ms:g}; it must be a multiple of the {state_ms:g} ms from one "
-            f"encoder state to the next"
-        )
-    return states
+    if why := no_multiple(chunk_ms, state_ms):
+        raise ModelError(f"chunk_ms is {chunk_ms:g}, {why}")
+    return round(chunk_ms / state_ms)
 
 
 def _require(fits: bool, name: str, value: object, what: str) -> None:

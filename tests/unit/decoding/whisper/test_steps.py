@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END
 from transduce.data.tokens.whisper_prompt import PromptTokens
+from transduce.decoding.search.greedy import greedy
 from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.steps import PromptedSteps, Rules
 from transduce.models.memory import Memory
@@ -76,3 +77,20 @@ def test_each_recording_is_encoded_once() -> None:
     assert cache(waves, lengths).states_BSD.flatten().tolist() == [0, 5, 6]
     assert cache(waves[[2, 0]], lengths[:2]).states_BSD.flatten().tolist() == [6, 0]
     assert calls == [3]
+
+
+def test_an_output_of_the_greatest_length_is_cut_where_a_timestamp_must_come() -> None:
+    """It is not lost: END is banned there, but what was written before stays."""
+
+    class Timed(Even):
+        def step(self, tokens_B: Tensor, state: object) -> tuple[Tensor, object]:
+            log_probs_RV, state = super().step(tokens_B, state)
+            log_probs_RV[:, FIRST:] = 9.0
+            return log_probs_RV.log_softmax(dim=1), state
+
+    encode = lambda source_BS, lengths_B: Memory(torch.zeros(1, 1, 1), lengths_B, None)  # noqa: E731
+    steps = PromptedSteps(Timed(), encode, (2, 20, 22), Rules(TOKENS), torch.device("cpu"))  # type: ignore[arg-type]
+    for limit in (3, 4, 6, 7):
+        limits_B = torch.tensor([limit])
+        ((best,),) = greedy(steps, torch.zeros(1, 1), torch.ones(1), limits_B)
+        assert len(best.tokens) == limit - 1

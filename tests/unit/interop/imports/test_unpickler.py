@@ -21,7 +21,7 @@ import torch
 from hypothesis import strategies as st
 
 from transduce.errors import ModelError
-from transduce.interop.imports.pickled.checkpoint import read_checkpoint
+from transduce.interop.imports.pickled.checkpoint import PARAMETER, Checkpoint, read_checkpoint
 from transduce.interop.imports.pickled.unpickler import Made, Named, read_pickle
 
 PLAIN = st.recursive(
@@ -240,3 +240,24 @@ def test_a_tensor_stays_within_its_storage(
     made.arguments = (made.arguments[0], offset, size, stride, *made.arguments[4:])
     with pytest.raises(ModelError, match="no tensor of this file"):
         checkpoint.tensors(checkpoint.root["model"])
+
+
+def test_one_storage_under_many_names_takes_no_more_memory_than_the_file(tmp_path: Path) -> None:
+    shared = torch.zeros(10_000)
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"one": shared, "tied": shared}, path)
+    read = read_checkpoint(path)
+    assert len(read.tensors(read.root)) == 2
+    torch.save({str(number): shared for number in range(100)}, path)
+    read = read_checkpoint(path)
+    with pytest.raises(ModelError, match="larger than the file"):
+        read.tensors(read.root)
+
+
+def test_a_parameter_of_a_parameter_is_no_tensor(tmp_path: Path) -> None:
+    inner: Any = None
+    for _ in range(5000):
+        inner = Made(PARAMETER, (inner,))
+    path = tmp_path / "empty"
+    path.touch()
+    assert Checkpoint(path, None).tensors({"deep": inner}) == {}

@@ -224,3 +224,18 @@ def test_whisper() -> None:
         assert final.words[0].start == pytest.approx(final.start + offline.words[0].start)
     with pytest.raises(ModelError, match="xx"):
         model.live(language="xx").feed(audio)
+
+
+@pytest.mark.parametrize(
+    ("parts", "step"), [((-1, 1.5, -0.5, 0.4), 0.1), ((-1, 0.8, -0.5, 3.5, -1), 60.0)]
+)
+def test_speech_after_a_pause_is_not_lost(parts: tuple[float, ...], step: float) -> None:
+    """The audio ends, or the utterance is cut, before that speech was recognised once."""
+    audio = speech(*parts)
+    finals = [one for one in heard(Loudness(), audio, step) if one.final]
+    spoken = sum(part for part in parts if part > 0) + 0.5
+    assert sum(one.end - one.start for one in finals) >= spoken
+    for final in finals:
+        wave = audio[round(final.start * RATE) : round(final.end * RATE)]
+        (offline,) = Loudness().run([SimpleNamespace(wave=wave)], times=True)
+        assert final.text == offline.text

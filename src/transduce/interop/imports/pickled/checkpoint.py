@@ -42,6 +42,7 @@ TYPES = {
     "BoolStorage": torch.bool,
 }
 MOST_DIMENSIONS = 8
+MOST_TIMES = 8  # that the numbers of a file may be used: tied weights are there under two names
 # Names in the file; nothing of torch is called by them.
 UTILITIES = ".".join(("torch", "_utils"))
 PARAMETER = Named(UTILITIES, "_rebuild_parameter")
@@ -61,15 +62,21 @@ class Checkpoint:
         """The tensors of a dict by name; what is no tensor is left out."""
         if not isinstance(found, dict):
             raise ModelError(f"{self.path} has no weights by name")
-        read = {str(name): self._tensor(value, str(name)) for name, value in found.items()}
-        return {name: tensor for name, tensor in read.items() if tensor is not None}
+        read, room = dict[str, Tensor](), MOST_TIMES * self.path.stat().st_size
+        for name, value in found.items():
+            tensor = self._tensor(value, str(name))
+            if tensor is None:
+                continue
+            room -= tensor.numel() * tensor.element_size()
+            if room < 0:
+                raise ModelError(f"{self.path} has tensors that are far larger than the file")
+            read[str(name)] = tensor
+        return read
 
     def _tensor(self, value: Any, name: str) -> Tensor | None:
-        if not isinstance(value, Made) or not isinstance(value.by, Named):
-            return None
-        if value.by == PARAMETER and value.arguments:
-            return self._tensor(value.arguments[0], name)
-        if value.by != TENSOR or len(value.arguments) < 4:
+        if isinstance(value, Made) and value.by == PARAMETER and value.arguments:
+            value = value.arguments[0]
+        if not isinstance(value, Made) or value.by != TENSOR or len(value.arguments) < 4:
             return None
         storage, offset, size, stride = value.arguments[:4]
         storage_T = self._storage(storage, name)

@@ -54,6 +54,8 @@ class RealtimeConversation(Conversation):
         self._event: str | None = None
         """The id of the client's event that is being handled, for errors."""
         self._rest = b""
+        """Half of a sample whose other half has not come yet."""
+        self._expires = int(time.time() + live.limits.live_seconds)
 
     async def begin(self) -> None:
         intent = self.websocket.query_params.get("intent", "transcription")
@@ -91,6 +93,8 @@ class RealtimeConversation(Conversation):
         changed.check(self.live)
         if changed != self._configuration and self.stream is not None:
             await self.finish()
+        if changed.format != self._configuration.format:
+            self._rest = b""
         self._configuration, self._beta = changed, beta
         name = "transcription_session.updated" if beta else "session.updated"
         await self._tell(name, session=self._session())
@@ -110,8 +114,7 @@ class RealtimeConversation(Conversation):
             self.websocket.scope["state"]["model"] = served.name
             settings = self._configuration.settings(served)
             self.open_stream(await self.live.open(served, self._configuration.rate, **settings))
-        assert self.stream is not None
-        await self.stream.send(samples)
+        await self.send_samples(samples)
 
     async def _commit(self) -> None:
         seconds = 0.0 if self.stream is None else self.stream.sent_seconds
@@ -120,9 +123,9 @@ class RealtimeConversation(Conversation):
                 f"the audio buffer has {1000 * seconds:.0f} ms; a commit needs at least 100 ms",
                 "input_audio_buffer_commit_empty",
             )
-        item = self._item
+        before = self._previous
         await self.end_stream()
-        if self._configuration.turns and (item is None or self._item is not item):
+        if self._configuration.turns and self._item is None and self._previous != before:
             return  # its utterances have been committed, each at its end
         await self._complete(self._item or await self._started(self.seconds_before - seconds))
 
@@ -196,10 +199,9 @@ class RealtimeConversation(Conversation):
         await self.send({"type": kind, "event_id": new_id("event"), **fields})
 
     def _session(self) -> dict[str, Any]:
-        expires = int(time.time() + self.live.limits.live_seconds)
         more = {"client_secret": None} if self._beta else {}
-        whole = {"id": self.id, "expires_at": expires, **self._configuration.to_json(self._beta)}
-        return whole | more
+        whole = {"id": self.id, "expires_at": self._expires}
+        return whole | self._configuration.to_json(self._beta) | more
 
 
 def _event(message: str | bytes) -> dict[str, Any]:
