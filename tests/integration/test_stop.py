@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from lives import STEPS, Lives, check_same, command
-from transduce.locks import held
 from transduce.storage import read_tensors
+from transduce.storage.locks import held
 from transduce.training.run_directory.checkpoint import recover_state
 
 STATE = "state/training.safetensors"

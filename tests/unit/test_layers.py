@@ -17,7 +17,7 @@ ROOT = Path(transduce.__file__).parent
 
 # From the lowest layer up: a package may import those listed before it, and its own modules.
 LAYERS = [
-    ["errors", "locks"],
+    ["errors"],
     ["storage", "hardware", "cores", "terminal"],
     ["nn"],
     ["checksums", "recipe"],
@@ -38,7 +38,7 @@ LAYERS = [
     ["__main__"],
 ]
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
-AT_THE_TOP = 9  # modules outside any package
+AT_THE_TOP = 8  # modules outside any package
 IN_A_PACKAGE = 16  # modules side by side
 
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from transduce import storage
 from transduce.errors import CheckpointError, DataError
-from transduce.locks import held
 from transduce.storage import (
     check_free,
     how_to_fix,
@@ -30,6 +29,7 @@ from transduce.storage import (
     write_tensors,
     write_text,
 )
+from transduce.storage.locks import held
 
 TENSORS = {
     "matrix": torch.arange(6, dtype=torch.float32).reshape(2, 3),

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from transduce.errors import CheckpointError
-from transduce.locks import take_lock
+from transduce.storage.locks import take_lock
 
 Note = Callable[[int], object]
 """Tells how many lines are done."""

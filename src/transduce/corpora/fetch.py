@@ -18,8 +18,8 @@ from transduce.corpora.local_copy import find_local_files
 from transduce.corpora.location import FACTS, check_place, facts_of, is_intact
 from transduce.corpora.unpack import has_sum
 from transduce.errors import DataError
-from transduce.locks import take_lock
 from transduce.storage import write_json
+from transduce.storage.locks import take_lock
 
 OnProgress = Callable[[str, int], None]
 """Called with the file being downloaded, and the bytes received of all files."""

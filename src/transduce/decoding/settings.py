@@ -52,7 +52,8 @@ class Settings:
     length_penalty: float | None = None
     coverage_penalty: float | None = None
     patience: float | None = None
-    """Beam search stops after patience x beam finished hypotheses; None: not by their number."""
+    """Beam search stops after patience x beam finished hypotheses. With a large one (100), and with
+    null in a recipe, it goes on while a better one is possible."""
     groups: int = 1
     diversity: float = 0.5
     sample: bool = False

@@ -22,8 +22,8 @@ from transduce.corpora.sets.udhr_versions import Paragraph
 from transduce.data.audio.read import resampled
 from transduce.data.audio.recording import load_audio_package
 from transduce.errors import DataError
-from transduce.locks import held
 from transduce.storage import write_json, write_text
+from transduce.storage.locks import held
 from transduce.synthesis.acoustics import simulate_recording
 from transduce.synthesis.espeak import espeak
 from transduce.synthesis.voices import Voice, generator_of

@@ -17,9 +17,9 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
-from transduce.locks import held
 from transduce.recipe import Recipe, read_recipe, resolve_data_folder
 from transduce.storage import expanded, make_folder, remove_stale
+from transduce.storage.locks import held
 from transduce.tasks.folder import (
     WEIGHTS,
     conflicting_file,

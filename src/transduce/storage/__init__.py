@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transduce.errors import CheckpointError, DataError
-from transduce.locks import is_at, lock_file
+from transduce.storage.locks import is_at, lock_file
 
 if TYPE_CHECKING:
     from torch import Tensor
