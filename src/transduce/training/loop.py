@@ -36,7 +36,7 @@ from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
-from transduce.training.update import Update, build_update, why_padded
+from transduce.training.update import Update, build_update, padding_notice
 from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor
 
@@ -138,9 +138,7 @@ class Run:
                 f"{settings.warmup:,} is over: the learning rate stays below train.lr; try "
                 f"train.warmup={settings.steps // 10}."
             )
-        why = why_padded(self.network, settings, self.precision)
-        if why := "the weights are sharded (train.fsdp)" if self.sharded else why:
-            messages.append(f"Batches are padded, which is slower than packing them: {why}.")
+        messages += padding_notice(self.network, self.recipe, self.precision, self.sharded)
         if self._corpus_before not in (self.state.corpus, ""):
             messages.append(
                 f"warning: the training corpus had {self._corpus_before} when this run was stopped "
