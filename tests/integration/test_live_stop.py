@@ -7,7 +7,6 @@ import asyncio
 import base64
 import json
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ pytest.importorskip("starlette", reason="needs the extra serve")
 import soundfile
 import websockets
 
-from fixtures.make_models import MODELS, in_noise
+from fixtures.make_models import MODELS, samples_of
 from lives import Lives
 from served import until
 from transduce.data.audio.corpus import to_int16
@@ -33,9 +32,10 @@ PIECE = "conversation.item.input_audio_transcription."
 
 
 def spoken() -> Any:
-    """Words without the silence after them: the utterance is not over yet."""
-    sound = in_noise(WORDS, random.Random(4))
-    return sound[: len(sound) - RATE // 2]
+    """Words with little silence after them: the utterance is not over yet."""
+    sound = np.concatenate([np.zeros(RATE // 4), samples_of(WORDS), np.zeros(RATE // 4)])
+    noise = np.random.default_rng(1).standard_normal(len(sound))
+    return (sound + 0.003 * noise).astype(np.float32)
 
 
 async def until_closed(socket: Any) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ async def talk(url: str, process: int, asked: signal.Signals) -> dict[str, Any]:
     await vosk.send(pcm.tobytes())
     assert json.loads(await vosk.recv())["partial"]
     await realtime.send(json.dumps({"type": "input_audio_buffer.append", "audio": wide}))
-    while json.loads(await realtime.recv())["type"] != PIECE + "delta":
+    while json.loads(await realtime.recv())["type"] != "input_audio_buffer.speech_started":
         pass
     os.kill(process, asked)
     rest = await asyncio.gather(*map(until_closed, sockets.values()))
