@@ -13,7 +13,8 @@ come and the time that was measured for computing it has passed, also that of ch
 `first`: from the beginning of speech (by loudness) to the first partial transcript; `final`: from
 its end to the last final one, the silence that endpointing waits for included; `finish`: the same
 where the speaker says that it is the end, without the noise, with the error rates in
-`finish_scores`. `whole`: the recording as a file, all of its context seen.
+`finish_scores`. `whole`: the recording as a file, all of its context seen. With --threads 1 on a
+CPU, computing is measured in CPU time, so that other programs do not count.
 
 streams: so many speakers at once, each with recordings one after the other, the packets of each at
 a phase of its own; whenever the machine is free, all that is ready is computed in one batch. `lag`:
@@ -81,9 +82,12 @@ def noise_of(wave: Wave, rate: int, seconds: float) -> Wave:
 
 
 def waited(device: torch.device) -> float:
+    """The time when all is computed: of a CPU the CPU time of this process, which other programs
+    do not change, where it has one thread."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter()
+    one = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time() if one else time.perf_counter()
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -279,6 +283,7 @@ def hour(
             if device.type == "cuda":
                 row["cuda_bytes"] = torch.cuda.memory_allocated(device)
             found.append(row)
+            print(json.dumps(row), flush=True)
     return found
 
 

@@ -1,17 +1,21 @@
-"""The chunks of live sessions: what the operator says, or a client."""
+"""Live sessions of a streaming encoder: their chunks, and clients that send nonsense."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="needs the extra serve")
 
-from fixtures.make_models import MODELS
-from served import serving
+from fixtures.make_models import MODELS, in_noise
+from served import serving, until
 from tiny_sounds import audio_model
+from transduce.data.audio.corpus import to_int16
 from transduce.errors import ModelError
 from transduce.serving.engine import Engine
 from transduce.serving.models import Catalogue, Served
@@ -66,6 +70,24 @@ def test_a_client_is_told_what_is_wrong(query: str, why: str, live_server: Any) 
     url = live_server.url.replace("http", "ws")
     with websockets.connect(f"{url}/api/live?{query}") as socket:
         assert why in socket.recv()
+
+
+def test_garbage_of_one_client_changes_nothing_for_another(live_server: Any) -> None:
+    websockets = pytest.importorskip("websockets.sync.client")
+    url = live_server.url.replace("http", "ws") + "/api/live?rate=4000"
+    draw, spoken = random.Random(1), to_int16(in_noise("abcd ab", random.Random(4)))
+    blocks = np.array_split(spoken, 9)
+    with websockets.connect(url) as good, websockets.connect(url) as bad:
+        for block in blocks:
+            bad.send(draw.randbytes(draw.randrange(1, 4000)))  # also an odd number of bytes
+            bad.send(b"")
+            good.send(block.tobytes())
+        bad.send("\ufffd{")
+        good.send('{"type": "finish"}')
+        found = [json.loads(message) for message in good]
+    assert [one["text"] for one in found if one["type"] == "final"] == ["abcd ab"]
+    assert found[-1]["type"] == "done"
+    until(lambda: not live_server.engine.live.streams, "both sessions are closed")
 
 
 @pytest.fixture(scope="module")
