@@ -266,8 +266,8 @@ def mixed(waves: Sequence[Wave], rate: int, draw: Random) -> Iterator[Wave]:
 
 def hour(
     recogniser: LiveRecogniser, waves: Sequence[Wave], minutes: int, device: torch.device
-) -> list[dict[str, Any]]:
-    found, rate = [], recogniser.rate
+) -> Iterator[dict[str, Any]]:
+    rate = recogniser.rate
     sounds = mixed(waves, rate, Random(1))
     rest = np.empty(0, np.int16)
     with recogniser.session() as session:
@@ -282,9 +282,7 @@ def hour(
             row["resident_bytes"] = resident()
             if device.type == "cuda":
                 row["cuda_bytes"] = torch.cuda.memory_allocated(device)
-            found.append(row)
-            print(json.dumps(row), flush=True)
-    return found
+            yield row
 
 
 def resident() -> int:
@@ -310,33 +308,38 @@ def main() -> None:
     if asked.threads:
         torch.set_num_threads(asked.threads)
     rows: list[dict[str, Any]] = []
+    device = torch.device(asked.device)
+    path = RESULTS / f"live_{asked.what}_{device.type}.json"
     for folder in asked.models:
         model = load(folder, asked.device)
         assert isinstance(model, SpeechModel)
         model.network.eval()
         given = recordings(model, asked.split, asked.limit)
-        waves = [wave for wave, _ in given]
         about = {"model": folder.name, "recipe": model.recipe.name, "recordings": len(given)}
-        if asked.what == "latency":
-            made = [latency(model, chunk, given) for chunk in asked.chunks]
-            made.append(latency_of_files(model, given))
-        elif asked.what == "streams":
-            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
-            streams(recogniser, waves, 2, 2.0, model.device)
-            made = [
-                streams(recogniser, waves, count, asked.seconds, model.device)
-                for count in asked.streams
-            ]
-        else:
-            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
-            made = hour(recogniser, waves, asked.minutes, model.device)
-        for row in made:
+        for row in measured(model, given, asked):
             rows.append({**about, "chunk": asked.chunk, **row})
             print(json.dumps(rows[-1]), flush=True)
-    device = torch.device(asked.device)
-    path = RESULTS / f"live_{asked.what}_{device.type}.json"
-    found = {"facts": facts(device), "split": asked.split, "rows": rows}
-    path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+            found = {"facts": facts(device), "split": asked.split, "rows": rows}
+            path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+def measured(
+    model: SpeechModel, given: list[tuple[Wave, str]], asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The rows of one model."""
+    waves = [wave for wave, _ in given]
+    if asked.what == "latency":
+        for chunk in asked.chunks:
+            yield latency(model, chunk, given)
+        yield latency_of_files(model, given)
+        return
+    recogniser = model.live_recogniser(chunk_ms=asked.chunk)
+    if asked.what == "hour":
+        yield from hour(recogniser, waves, asked.minutes, model.device)
+        return
+    streams(recogniser, waves, 2, 2.0, model.device)
+    for count in asked.streams:
+        yield streams(recogniser, waves, count, asked.seconds, model.device)
 
 
 if __name__ == "__main__":
