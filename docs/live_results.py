@@ -47,7 +47,7 @@ def _seconds(of: dict[str, float] | None) -> str:
 
 def _latency(found: dict[str, Any]) -> list[str]:
     rows = []
-    for row in found["rows"]:
+    for row in _in_order(found["rows"]):
         rows.append(
             [
                 f"`{row['model']}`",
@@ -68,6 +68,12 @@ def _latency(found: dict[str, Any]) -> list[str]:
     )
     table = _table([*head, "final after `finish`", "real-time factor"], rows)
     return [about, "", _told(found), "", *table, ""]
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Models as they came, the shortest chunks first, whole recordings last."""
+    models = [row["model"] for row in rows]
+    return sorted(rows, key=lambda row: (models.index(row["model"]), row["chunk"] or math.inf))
 
 
 def _rates(scores: dict[str, Any]) -> str:
@@ -119,7 +125,7 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 def latency_figure(found: dict[str, Any]) -> str:
     """Error rate against the median time from the end of speech to the final transcript."""
     lines: dict[str, list[tuple[float, float, str]]] = {}
-    for row in found["rows"]:
+    for row in _in_order(found["rows"]):
         if row["chunk"] is not None and row["final"]:
             rate = next(iter(row["scores"].values()))["value"]
             point = (row["final"]["p50"], rate, f"{row['chunk']:g} ms")
