@@ -114,7 +114,9 @@ def _hour(found: dict[str, Any]) -> list[str]:
         if row["minute"] == 1 or row["minute"] % 10 == 0
     ]
     head = ["model", "minute", "memory", "on the GPU", "computing of that minute"]
-    return ["One stream for an hour.", "", _told(found), "", *_table(head, rows), ""]
+    minutes = max(row["minute"] for row in found["rows"])
+    about = f"One stream for {minutes} minutes, fed faster than real time: memory of the process."
+    return [about, "", _told(found), "", *_table(head, rows), ""]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
