@@ -128,14 +128,17 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def latency_figure(found: dict[str, Any]) -> str:
-    """Error rate against the median time from the end of speech to the final transcript."""
+    """Error rates against the median time from the beginning of speech to the first partial."""
     lines: dict[str, list[tuple[float, float, str]]] = {}
+    kinds = {"scores": ", noise after the speech", "finish_scores": ""}
     for row in _in_order(found["rows"]):
-        if row["chunk"] is not None and row["final"]:
-            rate = next(iter(row["scores"].values()))["value"]
-            point = (row["final"]["p50"], rate, f"{row['chunk']:g} ms")
-            lines.setdefault(row["model"], []).append(point)
-    return _chart(lines, "seconds from the end of speech to the final transcript", "error rate, %")
+        for kind, about in kinds.items() if row["chunk"] is not None else ():
+            rate = next(iter(row[kind].values()))["value"]
+            line = lines.setdefault(row["model"] + about, [])
+            first = line is next(iter(lines.values()))  # chunks are written at one line
+            line.append((row["first"]["p50"], rate, f"{row['chunk']:g} ms" if first else ""))
+    across = "seconds from the beginning of speech to the first partial transcript"
+    return _chart(lines, across, "error rate, %")
 
 
 def memory_figure(found: dict[str, Any]) -> str:
@@ -154,14 +157,14 @@ def _chart(lines: dict[str, list[tuple[float, float, str]]], across: str, up: st
     most_x, most_y = _round_up(max(p[0] for p in points)), _round_up(max(p[1] for p in points))
 
     def place(x: float, y: float) -> str:
-        return f"{left + x / most_x * (width - left - 150):.1f} {low - y / most_y * (low - 20):.1f}"
+        return f"{left + x / most_x * (width - left - 150):.1f} {low - y / most_y * (low - 36):.1f}"
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" aria-label="{up}, by {across}">',
         STYLE,
         f'<path class="axis" d="M {place(0, most_y)} L {place(0, 0)} L {place(most_x, 0)}"/>',
-        f'<text x="{left}" y="{height - 8}">{across}</text><text x="{left + 8}" y="26">{up}</text>',
+        f'<text x="{left}" y="{height - 8}">{across}</text><text x="{left - 8}" y="14">{up}</text>',
     ]
     for step in range(5):
         x, y = most_x * step / 4, most_y * step / 4
@@ -170,12 +173,14 @@ def _chart(lines: dict[str, list[tuple[float, float, str]]], across: str, up: st
     for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
         drawn = " L ".join(place(x, y) for x, y, _ in line)
         parts.append(f'<path stroke="{colour}" d="M {drawn}"/>')
-        for x, y, label in line:
+        for x, y, label in line if len(line) < 10 else ():
             at = place(x, y).split()
-            if label:
-                parts.append(f'<circle cx="{at[0]}" cy="{at[1]}" r="4" fill="{colour}"/>')
-                parts.append(_text(place(x, y), label, "middle", 0, -8))
-        parts.append(_text(place(*line[-1][:2]), name, "start", 34, 4))
+            parts.append(f'<circle cx="{at[0]}" cy="{at[1]}" r="3" fill="{colour}"/>')
+            parts.append(_text(place(x, y), label, "middle", 0, -8))
+        key = f"{left + 20} {low - 20 * (len(lines) - list(lines).index(name))}"
+        parts.append(
+            f'<path stroke="{colour}" d="M {key} h 24"/>' + _text(key, name, "start", 32, 4)
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
