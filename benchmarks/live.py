@@ -7,17 +7,22 @@
 MODELs are folders of models that were trained with model.encoder.chunk; the recordings are those
 of their recipe's test set (--split valid: of the validation set).
 
-latency: each recording comes in packets of 20 ms as time passes, with 1.5 s of its own noise after
-it. A transcript is there when the packets that it needs have come and the time that was measured
-for computing it has passed, also that of chunks before it. `first`: from the beginning of speech
-(by loudness) to the first partial transcript; `final`: from its end to the last final one, the
-silence that endpointing waits for included; `finish`: the same where the speaker says that it is
-the end. `whole`: the recording as a file, all of its context seen.
+latency: each recording comes in packets of 20 ms as time passes, with 1.5 s of noise after it that
+is like its quietest fifth of a second. A transcript is there when the packets that it needs have
+come and the time that was measured for computing it has passed, also that of chunks before it.
+`first`: from the beginning of speech (by loudness) to the first partial transcript; `final`: from
+its end to the last final one, the silence that endpointing waits for included; `finish`: the same
+where the speaker says that it is the end, without the noise, with the error rates in
+`finish_scores`. `whole`: the recording as a file, all of its context seen. With --threads 1 on a
+CPU, computing is measured in CPU time, so that other programs do not count.
 
 streams: so many speakers at once, each with recordings one after the other, the packets of each at
 a phase of its own; whenever the machine is free, all that is ready is computed in one batch. `lag`:
 from when a chunk is complete to when it is recognised. In real time: the 95th percentile of lags is
 below a chunk, in the second half of the time too.
+
+hour: one session, fed faster than real time with recordings, pauses, silence and loud noise; the
+memory of the process after each minute of audio.
 
 Writes benchmarks/results/live_WHAT_DEVICE.json.
 """
@@ -60,17 +65,29 @@ def recordings(model: SpeechModel, split: str, limit: int | None) -> list[tuple[
 
 
 def noise_of(wave: Wave, rate: int, seconds: float) -> Wave:
-    """The quietest fifth of a second of a recording, over and over."""
-    size = min(rate // 5, len(wave))
+    """Noise with the spectrum and the loudness of the quietest fifth of a second of a recording."""
+    size, samples = min(rate // 5, len(wave)), int(seconds * rate)
     energy = np.convolve(wave.astype(np.float64) ** 2, np.ones(size), "valid")[:: rate // 100]
     first = int(energy.argmin()) * (rate // 100)
-    return np.resize(wave[first : first + size], int(seconds * rate))
+    quiet = wave[first : first + size].astype(np.float64)
+    weight = np.abs(np.fft.rfft(quiet * np.hanning(size)))
+    white = np.random.default_rng(1).standard_normal(samples)
+    place = np.linspace(0, len(weight) - 1, samples // 2 + 1)
+    shaped = np.fft.irfft(
+        np.fft.rfft(white) * np.interp(place, range(len(weight)), weight), samples
+    )
+    power = max(float((shaped**2).mean()), 1e-12)
+    noise: Wave = (shaped * np.sqrt((quiet**2).mean() / power)).round().astype(np.int16)
+    return noise
 
 
 def waited(device: torch.device) -> float:
+    """The time when all is computed: of a CPU the CPU time of this process, which other programs
+    do not change, where it has one thread."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter()
+    one = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time() if one else time.perf_counter()
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
@@ -111,7 +128,8 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
     rate, device = model.audio.sample_rate, model.device
     recogniser = model.live_recogniser(chunk_ms=chunk)
     heard_live(recogniser, given[0][0], device, True)  # the first call is slower
-    first, final, finish, texts, busy, seconds = [], [], [], [], 0.0, 0.0
+    first, final, finish, busy, seconds = [], [], [], 0.0, 0.0
+    texts, alone = [], []  # with noise after the recording, and without
     for wave, _ in given:
         loud = np.flatnonzero(sounding(wave.astype(np.float32) / np.float32(FULL_SCALE), rate))
         begins, ends = (loud[0] * HOP, (loud[-1] + 1) * HOP) if len(loud) else (0.0, 0.0)
@@ -123,11 +141,12 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
         finals = [at for at, one in found if one.final]
         final += [at - ends for at in finals[-1:] if at == at]
         ended, _ = heard_live(recogniser, wave, device, True)
+        alone.append(" ".join(one.text for _, one in ended if one.final))
         finish += [at - ends for at, one in ended if one.final][-1:]
-    scores = measure(model.recipe.metrics, texts, [[text] for _, text in given])
     return {
         "chunk": chunk,
-        "scores": {name: one.to_json() for name, one in scores.items()},
+        "scores": error_rates(model, texts, given),
+        "finish_scores": error_rates(model, alone, given),
         "first": percentiles(first),
         "final": percentiles(final),
         "finish": percentiles(finish),
@@ -143,9 +162,15 @@ def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[
         began = waited(model.device)
         texts.append(model(wave, rate=rate))
         finish.append(after + waited(model.device) - began)
+    scores = error_rates(model, texts, given)
+    return {"chunk": None, "scores": scores, "finish": percentiles(finish)}
+
+
+def error_rates(
+    model: SpeechModel, texts: list[str], given: list[tuple[Wave, str]]
+) -> dict[str, Any]:
     scores = measure(model.recipe.metrics, texts, [[text] for _, text in given])
-    found = {name: one.to_json() for name, one in scores.items()}
-    return {"chunk": None, "scores": found, "finish": percentiles(finish)}
+    return {name: one.to_json() for name, one in scores.items()}
 
 
 # ------------------------------------------------------------------------------------ streams
@@ -227,11 +252,23 @@ def streams(
 # --------------------------------------------------------------------------------------- hour
 
 
+def mixed(waves: Sequence[Wave], rate: int, draw: Random) -> Iterator[Wave]:
+    """The same, with digital silence or loud noise of 5 to 30 s after every tenth recording."""
+    loud = np.random.default_rng(1)
+    for number, part in enumerate(endless(waves, rate, draw)):
+        yield part
+        if number % 40 == 19:
+            yield np.zeros(int(draw.uniform(5, 30) * rate), np.int16)
+        if number % 40 == 39:
+            noise = 600 * loud.standard_normal(int(draw.uniform(5, 30) * rate))
+            yield noise.round().astype(np.int16)
+
+
 def hour(
     recogniser: LiveRecogniser, waves: Sequence[Wave], minutes: int, device: torch.device
-) -> list[dict[str, Any]]:
-    found, rate = [], recogniser.rate
-    sounds = endless(waves, rate, Random(1))
+) -> Iterator[dict[str, Any]]:
+    rate = recogniser.rate
+    sounds = mixed(waves, rate, Random(1))
     rest = np.empty(0, np.int16)
     with recogniser.session() as session:
         for minute in range(1, minutes + 1):
@@ -245,8 +282,7 @@ def hour(
             row["resident_bytes"] = resident()
             if device.type == "cuda":
                 row["cuda_bytes"] = torch.cuda.memory_allocated(device)
-            found.append(row)
-    return found
+            yield row
 
 
 def resident() -> int:
@@ -272,33 +308,38 @@ def main() -> None:
     if asked.threads:
         torch.set_num_threads(asked.threads)
     rows: list[dict[str, Any]] = []
+    device = torch.device(asked.device)
+    path = RESULTS / f"live_{asked.what}_{device.type}.json"
     for folder in asked.models:
         model = load(folder, asked.device)
         assert isinstance(model, SpeechModel)
         model.network.eval()
         given = recordings(model, asked.split, asked.limit)
-        waves = [wave for wave, _ in given]
         about = {"model": folder.name, "recipe": model.recipe.name, "recordings": len(given)}
-        if asked.what == "latency":
-            made = [latency(model, chunk, given) for chunk in asked.chunks]
-            made.append(latency_of_files(model, given))
-        elif asked.what == "streams":
-            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
-            streams(recogniser, waves, 2, 2.0, model.device)
-            made = [
-                streams(recogniser, waves, count, asked.seconds, model.device)
-                for count in asked.streams
-            ]
-        else:
-            recogniser = model.live_recogniser(chunk_ms=asked.chunk)
-            made = hour(recogniser, waves, asked.minutes, model.device)
-        for row in made:
+        for row in measured(model, given, asked):
             rows.append({**about, "chunk": asked.chunk, **row})
             print(json.dumps(rows[-1]), flush=True)
-    device = torch.device(asked.device)
-    path = RESULTS / f"live_{asked.what}_{device.type}.json"
-    found = {"facts": facts(device), "split": asked.split, "rows": rows}
-    path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+            found = {"facts": facts(device), "split": asked.split, "rows": rows}
+            path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+def measured(
+    model: SpeechModel, given: list[tuple[Wave, str]], asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """The rows of one model."""
+    waves = [wave for wave, _ in given]
+    if asked.what == "latency":
+        for chunk in asked.chunks:
+            yield latency(model, chunk, given)
+        yield latency_of_files(model, given)
+        return
+    recogniser = model.live_recogniser(chunk_ms=asked.chunk)
+    if asked.what == "hour":
+        yield from hour(recogniser, waves, asked.minutes, model.device)
+        return
+    streams(recogniser, waves, 2, 2.0, model.device)
+    for count in asked.streams:
+        yield streams(recogniser, waves, count, asked.seconds, model.device)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,26 @@
-"""The part of docs/results.md on live speech: latency against error rate, streams in real time."""
+"""Results of live speech, for docs/results.md and docs/live-speech.md: latency against error rate,
+streams in real time, memory.
+
+    python docs/live_results.py      rewrites table and figures of docs/live-speech.md
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+PAGE = DOCS / "live-speech.md"
+START, END = "<!-- latency: made by live_results.py -->", "<!-- end of latency -->"
+COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#bf3989", "#6e7781")
+STYLE = """<style>
+text { font: 13px system-ui, sans-serif; fill: #1f2328 }
+path { fill: none; stroke-width: 2 } .axis { stroke: #8b98a8; stroke-width: 1 }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }
+</style>"""
 
 
 def sections() -> list[str]:
@@ -33,24 +47,40 @@ def _seconds(of: dict[str, float] | None) -> str:
 
 def _latency(found: dict[str, Any]) -> list[str]:
     rows = []
-    for row in found["rows"]:
-        scores = row["scores"].values()
+    for row in _in_order(found["rows"]):
         rows.append(
             [
                 f"`{row['model']}`",
                 "whole" if row["chunk"] is None else f"{row['chunk']:g} ms",
-                ", ".join(f"{one['name']} {one['value']:.2f}" for one in scores),
-                *(_seconds(row.get(name)) for name in ("first", "final", "finish")),
+                _rates(row["scores"]),
+                _rates(row.get("finish_scores", {})),
+                *(_seconds(row.get(name)) for name in ("first", "final")),
+                f"{row['final']['count']} of {row['recordings']}" if row.get("final") else "",
+                _seconds(row["finish"]),
                 f"{row['real_time_factor']:.3f}" if "real_time_factor" in row else "",
             ]
         )
-    head = ["model", "chunk", "error rate", "first partial", "final", "final after `finish`"]
+    head = ["model", "chunk", "error rate", "without the noise", "first partial"]
     about = (
         "Medians and 95th percentiles, computing included: from the beginning of speech to the "
         "first partial transcript, and from its end to the final one, by endpointing or where the "
-        "speaker says that it is the end. One stream."
+        "speaker says that it is the end. The first error rate is that of recordings with 1.5 s "
+        "of noise after them, the second without. `of recordings`: in so many the utterance "
+        "ended within that noise; only these count for the time before. One stream."
     )
-    return [about, "", _told(found), "", *_table([*head, "real-time factor"], rows), ""]
+    head += ["final by endpointing", "of recordings", "final after `finish`", "real-time factor"]
+    table = _table(head, rows)
+    return [about, "", _told(found), "", *table, ""]
+
+
+def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Models as they came, the shortest chunks first, whole recordings last."""
+    models = [row["model"] for row in rows]
+    return sorted(rows, key=lambda row: (models.index(row["model"]), row["chunk"] or math.inf))
+
+
+def _rates(scores: dict[str, Any]) -> str:
+    return ", ".join(f"{one['name']} {one['value']:.1f}" for one in scores.values())
 
 
 def _streams(found: dict[str, Any]) -> list[str]:
@@ -84,9 +114,99 @@ def _hour(found: dict[str, Any]) -> list[str]:
         if row["minute"] == 1 or row["minute"] % 10 == 0
     ]
     head = ["model", "minute", "memory", "on the GPU", "computing of that minute"]
-    return ["One stream for an hour.", "", _told(found), "", *_table(head, rows), ""]
+    minutes = max(row["minute"] for row in found["rows"])
+    about = f"One stream for {minutes} minutes, fed faster than real time: memory of the process."
+    return [about, "", _told(found), "", *_table(head, rows), ""]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
     lines = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(line)} |" for line in lines]
+
+
+# ------------------------------------------------------------------------------------ figures
+
+
+def latency_figure(found: dict[str, Any]) -> str:
+    """Error rates against the median time from the beginning of speech to the first partial."""
+    lines: dict[str, list[tuple[float, float, str]]] = {}
+    kinds = {"scores": ", noise after the speech", "finish_scores": ""}
+    for row in _in_order(found["rows"]):
+        for kind, about in kinds.items() if row["chunk"] is not None else ():
+            rate = next(iter(row[kind].values()))["value"]
+            line = lines.setdefault(row["model"] + about, [])
+            first = line is next(iter(lines.values()))  # chunks are written at one line
+            line.append((row["first"]["p50"], rate, f"{row['chunk']:g} ms" if first else ""))
+    across = "seconds from the beginning of speech to the first partial transcript"
+    return _chart(lines, across, "error rate, %")
+
+
+def memory_figure(found: dict[str, Any]) -> str:
+    """Memory of the process over the minutes of audio."""
+    lines: dict[str, list[tuple[float, float, str]]] = {}
+    for row in found["rows"]:
+        point = (float(row["minute"]), row["resident_bytes"] / 2**20, "")
+        lines.setdefault(row["model"], []).append(point)
+    return _chart(lines, "minutes of audio", "memory of the process, MiB")
+
+
+def _chart(lines: dict[str, list[tuple[float, float, str]]], across: str, up: str) -> str:
+    """Lines through points (x, y, label), both axes from zero, as SVG."""
+    width, height, left, low = 760, 360, 60, 310
+    points = [point for line in lines.values() for point in line]
+    most_x, most_y = _round_up(max(p[0] for p in points)), _round_up(max(p[1] for p in points))
+
+    def place(x: float, y: float) -> str:
+        return f"{left + x / most_x * (width - left - 150):.1f} {low - y / most_y * (low - 36):.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="{up}, by {across}">',
+        STYLE,
+        f'<path class="axis" d="M {place(0, most_y)} L {place(0, 0)} L {place(most_x, 0)}"/>',
+        f'<text x="{left}" y="{height - 8}">{across}</text><text x="{left - 8}" y="14">{up}</text>',
+    ]
+    for step in range(5):
+        x, y = most_x * step / 4, most_y * step / 4
+        parts.append(_text(place(x, 0), f"{x:g}", "middle", 0, 18))
+        parts.append(_text(place(0, y), f"{y:g}", "end", -8, 4))
+    for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
+        drawn = " L ".join(place(x, y) for x, y, _ in line)
+        parts.append(f'<path stroke="{colour}" d="M {drawn}"/>')
+        for x, y, label in line if len(line) < 10 else ():
+            at = place(x, y).split()
+            parts.append(f'<circle cx="{at[0]}" cy="{at[1]}" r="3" fill="{colour}"/>')
+            parts.append(_text(place(x, y), label, "middle", 0, -8))
+        key = f"{left + 20} {low - 20 * (len(lines) - list(lines).index(name))}"
+        parts.append(
+            f'<path stroke="{colour}" d="M {key} h 24"/>' + _text(key, name, "start", 32, 4)
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _text(place: str, text: str, anchor: str, right: int, down: int) -> str:
+    x, y = place.split()
+    return f'<text text-anchor="{anchor}" x="{x}" y="{y}" dx="{right}" dy="{down}">{text}</text>'
+
+
+def _round_up(value: float) -> float:
+    """To a number with round quarters."""
+    scale = 10.0 ** math.floor(math.log10(value))
+    return next(s * scale for s in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if s * scale >= value)
+
+
+def main() -> None:
+    latency = json.loads((RESULTS / "live_latency_cpu.json").read_text("utf-8"))
+    (DOCS / "figures" / "live-latency.svg").write_text(latency_figure(latency), "utf-8")
+    if (hour := RESULTS / "live_hour_cpu.json").exists():
+        drawn = memory_figure(json.loads(hour.read_text("utf-8")))
+        (DOCS / "figures" / "live-memory.svg").write_text(drawn, "utf-8")
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    made = "\n".join(_latency(latency)).strip()
+    PAGE.write_text(f"{before}{START}\n\n{made}\n\n{END}{after}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

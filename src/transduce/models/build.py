@@ -39,6 +39,7 @@ from transduce.nn import positions
 from transduce.nn.chunks import ChunkSizes
 from transduce.nn.embedding.tokens import TokenEmbedding
 from transduce.nn.positions import Positioned, width_of_content
+from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.whisper import WhisperMel
@@ -202,7 +203,13 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
             )
     except ValueError as error:
         raise ModelError(f"audio.mel_bands is {audio.mel_bands}: {error}") from None
-    augment = audio.spec_augment
+    augment, noise = audio.spec_augment, None
+    if audio.background_noise is not None:
+        around = audio.background_noise
+        low, high = around.snr
+        noise = BackgroundNoise(
+            audio.sample_rate, around.share, around.before, around.after, (low, high)
+        )
     return SpeechFrontEnd(
         mel,
         width_of_content(places, settings.width),
@@ -211,6 +218,7 @@ def build_audio_front(settings: recipe.Model, audio: recipe.Audio, tags: int) ->
         normalize=audio.normalize,
         channels=audio.channels,
         speed_perturbation=audio.speed_perturbation,
+        background_noise=noise,
         spec_augment=None if augment is None else SpecAugment(**augment.model_dump()),
         tags=tags,
         scaled=audio.features != "whisper",

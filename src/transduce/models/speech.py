@@ -21,6 +21,7 @@ from transduce.nn.linear import linear
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.positions import Places, Positioned
 from transduce.nn.residual import dropped
+from transduce.nn.speech.background_noise import BackgroundNoise
 from transduce.nn.speech.feature_norm import GlobalNorm, Statistics, normalise_utterances
 from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
@@ -43,6 +44,7 @@ class SpeechFrontEnd(nn.Module):
         normalize: str = "utterance",
         channels: int | None = None,
         speed_perturbation: Sequence[float] = (),
+        background_noise: BackgroundNoise | None = None,
         spec_augment: SpecAugment | None = None,
         tags: int = 0,
         scaled: bool = True,
@@ -62,6 +64,7 @@ class SpeechFrontEnd(nn.Module):
         self.mel = mel
         self.norm = GlobalNorm(mel.bands) if normalize == "global" else None
         self.speeds = speed_perturbation
+        self.noise = background_noise
         self.augment = spec_augment
         self.subsampling: Subsampling | WhisperConvolutions
         if isinstance(mel, WhisperMel):
@@ -105,6 +108,8 @@ class SpeechFrontEnd(nn.Module):
         samples_BW = self._scaled(source_BW)
         if self.training and self.speeds:
             samples_BW, lengths_B = perturb_speed(samples_BW, lengths_B, speeds=self.speeds)
+        if self.noise is not None:
+            samples_BW, lengths_B = self.noise(samples_BW, lengths_B)
         mel_BTM, there_B = self.mel(samples_BW, lengths_B.to(samples_BW.device, non_blocking=True))
         if self.norm is not None:
             mel_BTM = self.norm(mel_BTM, there_B)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -28,6 +29,36 @@ class SpecAugment(Section):
     frequency_mask_bands: NonNegativeInt = Field(
         27, description="maximum mel bands of a frequency mask"
     )
+
+
+Decibels = Annotated[float, Field(ge=-20, le=120)]
+
+
+class BackgroundNoise(Section):
+    """Background noise: training adds noise to recordings, and noise alone before and after them,
+    as around live speech."""
+
+    share: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="share of recordings that get noise, drawn anew each time"
+    )
+    before: Annotated[float, Field(ge=0, le=60)] = Field(
+        1.0, description="maximum seconds of noise before the recording"
+    )
+    after: Annotated[float, Field(ge=0, le=60)] = Field(
+        2.0, description="maximum seconds of noise after the recording"
+    )
+    snr: Annotated[list[Decibels], Field(min_length=2, max_length=2)] = Field(
+        [15.0, 60.0],
+        description="lowest and highest signal-to-noise ratio, in decibels; one is drawn for each "
+        "recording",
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        low, high = self.snr
+        if low > high:
+            raise InvalidValue("snr", f"is {[low, high]}; give the lowest first")
+        return self
 
 
 TokenId = Annotated[int, Field(ge=0)]
@@ -109,6 +140,11 @@ class Audio(Section):
         description="speed perturbation: training draws one of these speeds for each utterance, "
         "such as [0.9, 1.0, 1.1]; empty: off",
     )
+    background_noise: BackgroundNoise | None = Field(
+        None,
+        description="training adds noise to recordings, and before and after them, as around live "
+        "speech; null: off",
+    )
     spec_augment: SpecAugment | None = Field(
         SpecAugment(), description="SpecAugment: masks of time and frequency; null: off"
     )
@@ -149,6 +185,11 @@ class Audio(Section):
                 f"is {self.normalize}, but audio.features is whisper, which has a normalization "
                 f"of its own; leave it out",
             )
+        if self.background_noise is not None and self.pad_to is not None:
+            raise InvalidValue(
+                "background_noise",
+                "would move speech beyond the end of what audio.pad_to keeps; leave it out",
+            )
         if self.mel_bands > WHISPER_BANDS:
             raise InvalidValue(
                 "mel_bands", f"is {self.mel_bands}; for features: whisper at most {WHISPER_BANDS}"
@@ -172,6 +213,14 @@ class Audio(Section):
         if self.pad_to is not None:
             frames = round(self.pad_to * self.frames_a_second)
         return -(-frames // self.subsampling)
+
+    def longest_in_training(self, frames: int) -> int:
+        """Frames of a recording of so many, at the lowest speed and with the most noise."""
+        longest = frames / min([1.0, *self.speed_perturbation])
+        if self.background_noise is not None:
+            around = self.background_noise.before + self.background_noise.after
+            longest += around * self.frames_a_second
+        return math.ceil(longest)
 
     @property
     def hop_samples(self) -> int:

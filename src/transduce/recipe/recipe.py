@@ -327,7 +327,8 @@ class Recipe(Section):
         for name, part in self.model.parts.items():
             longest = self.data.max_length + 1  # and END
             if self.audio is not None and name == "encoder":
-                longest = self.audio.most_states(self.data.max_length)
+                frames = self.audio.longest_in_training(self.data.max_length)
+                longest = self.audio.most_states(frames)
             elif self.audio is not None and self.audio.features == "whisper":
                 continue  # max_length counts frames; longer targets are left out of the corpus
             limited = (

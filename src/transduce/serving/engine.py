@@ -49,11 +49,16 @@ class Engine:
     """Runs requests on the models of a catalogue. Use it from one event loop."""
 
     def __init__(
-        self, catalogue: Catalogue, limits: Limits | None = None, metrics: Metrics | None = None
+        self,
+        catalogue: Catalogue,
+        limits: Limits | None = None,
+        metrics: Metrics | None = None,
+        chunk_ms: float | None = None,
     ) -> None:
+        """chunk_ms: of live speech, with models that read in chunks; None: as in their recipes."""
         self.catalogue, self.limits = catalogue, limits or Limits()
         self.metrics = metrics or Metrics(list(catalogue))
-        self.live = LiveEngine(catalogue, self.limits, self.metrics)
+        self.live = LiveEngine(catalogue, self.limits, self.metrics, chunk_ms)
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}

@@ -216,6 +216,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         if is_streaming(self.network) and self.has_same_ctc:
             chosen = StreamingSettings.of(self.recipe, self.longest, settings)
             return StreamingRecogniser(self, chosen)
+        self._settings({"chunk_ms": settings.get("chunk_ms")})
         return AgreementRecogniser(self, **settings)
 
     def _timed(

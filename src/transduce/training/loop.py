@@ -36,7 +36,7 @@ from transduce.training.run_directory.best_model import BestModel, is_better
 from transduce.training.run_directory.checkpoint import TrainingState, load_state, save_state
 from transduce.training.run_directory.kept_checkpoints import KeptCheckpoints, choose
 from transduce.training.run_directory.signals import StopSignals
-from transduce.training.update import Update, build_update, why_padded
+from transduce.training.update import Update, build_update, padding_notice
 from transduce.training.validate import validate
 from transduce.training.warnings import TrainingMonitor, changes, long_warmup
 
@@ -134,8 +134,7 @@ class Run:
             )
         else:
             messages += long_warmup(settings)
-        if why := why_padded(self.network, settings, self.precision, self.sharded):
-            messages.append(f"Batches are padded, which is slower than packing them: {why}.")
+        messages += padding_notice(self.network, self.recipe, self.precision, self.sharded)
         messages += changes(
             settings,
             corpus=(self._corpus_before, self.state.corpus),

@@ -21,7 +21,7 @@ from transduce.models import TrainableNetwork
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.mixed_precision import CastCopies
 from transduce.nn.torch_private import add_all, copy_all
-from transduce.recipe import Train
+from transduce.recipe import Recipe, Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
 from transduce.training.memory.out_of_memory import BatchSplitter, out_of_memory
@@ -277,6 +277,18 @@ def why_padded(
     if precision != torch.bfloat16:
         return f"the precision is {str(precision).removeprefix('torch.')}, and not bfloat16"
     return None if network.packs(1) else "this network has no kernels for packed sequences"
+
+
+def padding_notice(
+    network: TrainableNetwork, recipe: Recipe, precision: torch.dtype, sharded: bool
+) -> list[str]:
+    """That batches are padded, and why, where other settings would pack them. Speech is always
+    padded: nobody could change that."""
+    if recipe.audio is not None:
+        return []
+    if why := why_padded(network, recipe.train, precision, sharded):
+        return [f"Batches are padded, which is slower than packing them: {why}."]
+    return []
 
 
 def build_update(

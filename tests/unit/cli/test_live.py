@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import soundfile
 
+from command_line import Transduce, sentence
+from fixtures.make_models import MODELS
 from tiny_sounds import audio_model, noise
 from transduce.cli import live
 from transduce.errors import DataError, ModelError
@@ -106,6 +108,31 @@ def test_a_microphone(model: Any, capsys: pytest.CaptureFixture[str], monkeypatc
     printed = capsys.readouterr()
     assert "Listening" in printed.err
     assert len(printed.out.strip()) >= 3
+
+
+def test_chunks_can_be_chosen_where_a_model_reads_in_them(
+    transduce: Transduce, tmp_path: Path, monkeypatch: Any
+) -> None:
+    from transduce.tasks.live.streaming import StreamingRecogniser
+
+    sizes = []
+    original = StreamingRecogniser.session
+
+    def noted(recogniser: Any, *given: Any) -> Any:
+        sizes.append(recogniser.streams.shape.states)
+        return original(recogniser, *given)
+
+    monkeypatch.setattr(StreamingRecogniser, "session", noted)
+    silent = tmp_path / "silent.wav"
+    soundfile.write(silent, np.zeros(RATE // 10, np.int16), RATE)
+    command = ("run", str(MODELS / "live"), str(silent), "--live")
+    assert transduce(*command).status == 0
+    assert transduce(*command, "--chunk-ms", "160").status == 0
+    assert sizes == [8, 4]
+    refused = sentence(transduce(*command, "--chunk-ms", "50"))
+    assert "chunk_ms is 50; it must be a multiple of the 40 ms" in refused
+    with pytest.raises(ModelError, match=r"trained to read in chunks \(model.encoder.chunk\)"):
+        live.run_live(audio_model(), [str(silent)], "text", False, {"chunk_ms": 320})
 
 
 def test_what_is_missing_is_said(model: Any, monkeypatch: Any) -> None:

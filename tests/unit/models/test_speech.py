@@ -151,6 +151,18 @@ def test_sound_is_changed_in_training_alone() -> None:
     torch.testing.assert_close(features_of(network), first)
 
 
+def test_noise_is_around_speech_in_training_alone() -> None:
+    network = audio_network("audio.background_noise={share: 1.0, before: 1.0, after: 1.0}")
+    plain = features_of(network)
+    torch.testing.assert_close(features_of(network), plain)
+    network.train()
+    torch.manual_seed(1)
+    first = features_of(network)
+    assert first.shape[1] > plain.shape[1] + 10  # of 40 ms
+    torch.manual_seed(1)
+    torch.testing.assert_close(features_of(network), first)
+
+
 def test_a_corpus_says_how_features_are_normalised() -> None:
     model = audio_model("audio.normalize=global")
     waves = [noise(1.0, 1), (noise(2.0, 2) // 50).astype(np.int16)]

@@ -351,6 +351,8 @@ def test_a_table_of_sound_files_is_enough() -> None:
         ("audio.hop=30", "audio.hop is 30.0 ms, longer than audio.window, 25.0 ms"),
         ("audio.mel_bands=5", "audio.mel_bands is 5; it must be a whole number of at least 7"),
         ("audio.speed_perturbation=[3.0]", "item 1 of audio.speed_perturbation is 3"),
+        ("audio.background_noise={snr: [30.0, 20.0]}", "give the lowest first"),
+        ("audio.background_noise={share: 2.0}", "audio.background_noise.share is 2"),
         ("model.encoder={kind: conformer, kernel: 4}", "model.encoder.kernel is 4; it must be odd"),
         ("model.encoder={kind: conformer, heads: 3}", "model.encoder.heads is 3, which does not"),
     ],
@@ -413,3 +415,8 @@ def test_learned_positions_count_states_not_frames() -> None:
     learned = "model.encoder={positions: learned, max_positions: 400}"
     assert read(SOUND, learned, "data.max_length=1600").model.encoder is not None
     assert "data.max_length allows 401 tokens" in complaint(SOUND, learned, "data.max_length=1604")
+    noise = "audio.background_noise={before: 1.0, after: 1.0}"  # 200 frames
+    assert read(SOUND, learned, noise, "data.max_length=1400").model.encoder is not None
+    assert "allows 401 tokens" in complaint(SOUND, learned, noise, "data.max_length=1404")
+    slow = "audio.speed_perturbation=[0.8, 1.0]"
+    assert "allows 500 tokens" in complaint(SOUND, learned, slow, "data.max_length=1600")

@@ -15,11 +15,11 @@ from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.packing import pack
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
-from transduce.recipe import Train
+from transduce.recipe import Audio, Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.nan_guard import nonfinite
 from transduce.training.optimizer import MovingAverage, build_optimizer
-from transduce.training.update import PackedUpdate, Update, why_padded
+from transduce.training.update import PackedUpdate, Update, padding_notice, why_padded
 
 PAIRS = [([5, 6, 7], [8, 9]), ([6], [7, 8, 9, 10]), ([9, 9, 4, 5], [4]), ([7, 8], [5, 6, 7])]
 
@@ -261,3 +261,7 @@ def test_padded_batches_on_a_gpu_are_told(
     assert (found is None) == (reason is None)
     assert (reason or "") in (found or "")
     assert why_padded(torch.nn.Linear(1, 1), given, precision) is None  # type: ignore[arg-type]
+    for audio in (None, Audio()):
+        recipe: Any = SimpleNamespace(train=given, audio=audio)
+        told = padding_notice(OnGpu(), recipe, precision, False)  # type: ignore[arg-type]
+        assert len(told) == (reason is not None and audio is None)  # speech: nothing can be done

@@ -157,6 +157,14 @@ CtcWeight = Annotated[
     float | None,
     typer.Option(help="Speech: weight of CTC in search, 0 to 1. Default: as in the recipe."),
 ]
+ChunkMs = Annotated[
+    float | None,
+    typer.Option(
+        help="Speech models with model.encoder.chunk: read audio in chunks of so many "
+        "milliseconds; live, shorter ones appear sooner. Default: whole recordings; live, as in "
+        "the recipe."
+    ),
+]
 Language = Annotated[
     str | None,
     typer.Option(help="Whisper: language of the recordings, such as en. Default: detected."),
@@ -186,6 +194,7 @@ Fallback = Annotated[
 ]
 
 USUAL: dict[str, Any] = {
+    "chunk_ms": None,
     "beam": None,
     "nbest": 1,
     "length_penalty": None,

@@ -48,6 +48,13 @@ def serve(
         float,
         typer.Option(min=0, help="After SIGTERM, how long new connections are still accepted."),
     ] = 2.0,
+    chunk_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Live speech with models that read in chunks: milliseconds of a chunk; shorter "
+            "ones appear sooner, longer ones are more accurate. Default: as in the recipe."
+        ),
+    ] = None,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
     """Serve models over HTTP, for many clients."""
@@ -74,7 +81,8 @@ def serve(
     if warning := unprotected(host, settings):
         print(f"transduce: {warning}", file=sys.stderr)
     listening = listen(host, port)
-    engine = Engine(open_models(models, device, precision, adapter or []), settings.limits)
+    catalogue = open_models(models, device, precision, adapter or [])
+    engine = Engine(catalogue, settings.limits, chunk_ms=chunk_ms)
     keep_loaded()
     print(f"serving {', '.join(engine.catalogue)} at {url_of(listening)}", flush=True)
     serve_until_stopped(build_app(engine, settings), listening)

@@ -1,1 +1,2 @@
-"""Speech: log-mel features, feature normalisation, SpecAugment, speed perturbation, subsampling."""
+"""Speech: log-mel features, feature normalisation, SpecAugment, speed perturbation,
+background noise, subsampling."""

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from transduce.errors import TransduceError
+from transduce.errors import ModelError, TransduceError
+from transduce.models.streaming import is_streaming
 from transduce.serving.errors import (
     BadRequest,
     NotFound,
@@ -35,8 +36,19 @@ from transduce.tasks.speech import SpeechModel
 class LiveEngine:
     """Live recognition with the models of a catalogue. Use it from one event loop."""
 
-    def __init__(self, catalogue: Catalogue, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        limits: Limits,
+        metrics: Metrics,
+        chunk_ms: float | None = None,
+    ) -> None:
+        """chunk_ms: of sessions that ask for no other, with models that read in chunks. Raises
+        ModelError where none does, or where one cannot read in those."""
         self.catalogue, self.limits, self.metrics = catalogue, limits, metrics
+        self.chunk_ms = chunk_ms
+        if chunk_ms is not None:
+            self._check_chunk(chunk_ms)
         self.turns = {name: Turns() for name in catalogue}
         self.streams: set[LiveStream] = set()
         """Those that are open."""
@@ -73,6 +85,8 @@ class LiveEngine:
         self, served: Served, rate: int, tags: Sequence[str] = (), **settings: Any
     ) -> LiveStream:
         """A new session. Raises BadRequest, Overloaded and Unready."""
+        if self.chunk_ms is not None and reads_in_chunks(served):
+            settings = {"chunk_ms": self.chunk_ms, **settings}
         if self._stopped or self.draining.is_set():
             raise Unready("the server is stopping")
         if len(self.streams) + self._opening >= self.limits.live_sessions:
@@ -110,6 +124,17 @@ class LiveEngine:
         self.metrics.heard(stream.served.name, stream.sent_seconds)
         self._leave(stream)
         stream.close()
+
+    def _check_chunk(self, chunk_ms: float) -> None:
+        able = [one.model for one in self.catalogue.values() if reads_in_chunks(one)]
+        if not able:
+            raise ModelError(
+                "--chunk-ms needs a speech model that was trained to read in chunks "
+                "(model.encoder.chunk), and none of these was; omit it"
+            )
+        for model in able:
+            assert isinstance(model, SpeechModel)
+            model.live_recogniser(chunk_ms=chunk_ms)
 
     def _session(
         self, served: Served, recogniser: LiveRecogniser, rate: int, tags: Sequence[str]
@@ -229,6 +254,11 @@ class LiveEngine:
         # The loop may be closed: then nobody waits any more.
         with contextlib.suppress(RuntimeError):
             stream.loop.call_soon_threadsafe(call, *values)
+
+
+def reads_in_chunks(served: Served) -> bool:
+    """Whether a model has a streaming encoder."""
+    return isinstance(served.model, SpeechModel) and is_streaming(served.model.network)
 
 
 def can_be_live(served: Served) -> bool:

@@ -8,6 +8,7 @@ The client sends binary messages of PCM16 at `rate`, then {"type": "finish"}. Th
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ from transduce.tasks.live import Transcript
 
 PREFIXES = ("/api/live",)
 RATE = 16_000
-MOST_DIGITS = 12  # of a rate; Python reads no more than some thousands
+WHOLE = re.compile(r"\d{1,9}", re.ASCII)
+CHUNK = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
 
 error = api.error
 
@@ -37,7 +39,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
 
 
 class OwnConversation(Conversation):
-    """One connection to /api/live?model=NAME&rate=16000."""
+    """One connection to /api/live?model=NAME&rate=16000&chunk_ms=320."""
 
     restarts = False
     _odd = b""
@@ -47,9 +49,14 @@ class OwnConversation(Conversation):
         served = self.live.find(asked.get("model"))
         self.websocket.scope["state"]["model"] = served.name
         rate = asked.get("rate", str(RATE))
-        if not rate.isdecimal() or len(rate) > MOST_DIGITS:
+        if not WHOLE.fullmatch(rate):
             raise BadRequest(f"rate is {rate[:40]!r}; it must be a whole number, as 16000")
-        self.open_stream(await self.live.open(served, int(rate)))
+        settings: dict[str, Any] = {}
+        if (chunk := asked.get("chunk_ms")) is not None:
+            if not CHUNK.fullmatch(chunk):
+                raise BadRequest(f"chunk_ms is {chunk[:40]!r}; it must be a number, as 320")
+            settings["chunk_ms"] = float(chunk)
+        self.open_stream(await self.live.open(served, int(rate), **settings))
         await self.send({"type": "ready", "model": served.name, "rate": int(rate)})
 
     async def hear(self, message: str | bytes) -> bool:

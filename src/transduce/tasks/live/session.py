@@ -46,7 +46,8 @@ class Transcript:
     words: list[TimedWord] = field(default_factory=list)
     stable: int = 0
     """So many characters at the start will be the same in every later partial transcript of this
-    utterance; attention may still change them in the final one."""
+    utterance, and, with a streaming encoder, in the final one. Other models recognise the whole
+    utterance again at its end, which may change them."""
     confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from unicodedata import combining
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ class Utterance:
             self.ids, self.text = best.ids, tokens.decode(best.ids).strip()
         if self.text == (self.shown or ""):
             return None
-        agreed = tokens.decode(best.ids[: best.agreed]).lstrip()
+        agreed = _settled(tokens.decode(best.ids[: best.agreed]), tokens.form is not None)
         self.stable = max(self.stable, _same_characters(agreed, self.text))
         self.shown = self.text
         words = [
@@ -216,6 +217,17 @@ def _mean(probabilities: Sequence[float]) -> float:
     """The geometric mean."""
     logs = [math.log(max(one, 1e-9)) for one in probabilities]
     return math.exp(sum(logs) / len(logs)) if logs else 0.0
+
+
+def _settled(text: str, composed: bool) -> str:
+    """What of a text stays however it goes on: not a space at its end, nor bytes of a character
+    that is not complete, nor, where characters are composed of several tokens, the last one."""
+    text = text.strip().rstrip("\ufffd")
+    while composed and text:
+        last, text = text[-1], text[:-1]
+        if not combining(last):
+            break
+    return text.rstrip()
 
 
 def _same_characters(one: str, other: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis.strategies import integers
 
 from tiny_sounds import audio_model
 from transduce.data.tokens.tokenizer import PAD
@@ -67,6 +69,42 @@ def test_a_partial_is_stable_as_far_as_all_hypotheses_agree() -> None:
     assert (partial.text, partial.stable, partial.final) == ("ab", 1, False)
     assert partial.confidence == pytest.approx((0.9 * 0.5) ** 0.5, abs=1e-3)
     assert spoken.partial(best, MODEL.target_tokens, seconds) is None
+
+
+@given(integers(0, 2**31), integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_what_is_stable_is_the_beginning_of_all_later_hypotheses(seed: int, beam: int) -> None:
+    torch.manual_seed(seed)
+    log_probs_BSV = torch.log_softmax(3 * torch.randn(1, 24, len(MODEL.target_tokens)), dim=-1)
+    search = PrefixSearch(beam, candidates=4)
+    prefixes, stable = search.start(1), ""
+    spoken = Utterance(0, 0)
+    for start in range(0, 24, 2):
+        prefixes = search.advance(prefixes, log_probs_BSV[:, start : start + 2], torch.tensor([2]))
+        (best,) = best_hypotheses(prefixes)
+        spoken.add(torch.zeros(2, 16), 0)
+        partial = spoken.partial(best, MODEL.target_tokens, seconds)
+        for hypothesis in module._nbest(prefixes)[0]:  # any of which the decoder may choose
+            assert MODEL.target_tokens.decode(hypothesis).strip().startswith(stable)
+        if partial is not None:
+            stable = partial.text[: partial.stable]
+
+
+@pytest.mark.parametrize(
+    ("text", "composed", "stays"),
+    [
+        ("ab ", False, "ab"),
+        ("ab \ufffd", False, "ab"),
+        ("né", True, "n"),
+        ("ne", True, "n"),  # an accent may follow
+        ("n e", True, "n"),
+        ("x\u0323\u0307", True, ""),  # no character is composed of these three
+        ("", True, ""),
+        ("né", False, "né"),
+    ],
+)
+def test_what_of_a_text_can_still_change(text: str, composed: bool, stays: str) -> None:
+    assert module._settled(text, composed) == stays
 
 
 def test_silence_at_the_end_is_counted_across_chunks() -> None:
