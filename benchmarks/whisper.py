@@ -18,7 +18,8 @@ files are read before the time is taken: it would be mostly that.
 `wer` writes its file after every batch, and goes on where the file ends: stop it whenever you
 like. --share 2/5 takes every fifth file from the second on; --rows adds what was heard elsewhere.
 Texts are compared after the normalization of Whisper's authors (numbers as digits, no
-punctuation), of transformers.
+punctuation), of transformers; the difference of the two rates is resampled over files (paired
+bootstrap).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from typing import Any
 from whisper_systems import OURS, System
 
 Files = list[tuple[Path, str]]
+RESAMPLES = 5000
 KEPT = ("mode", "precision", "beam", "batch", "language", "device")  # the same in a resumed file
 
 
@@ -134,10 +136,11 @@ def wer(asked: argparse.Namespace, files: Files, about: dict[str, Any]) -> None:
         for place, (file, text) in enumerate(some):
             row: dict[str, Any] = {"file": file.name, "reference": text}
             for name in names:
-                row[name] = found[name]["found"][place]
+                seconds = found[name]["cpu_seconds"] / len(some)
+                row[name] = found[name]["found"][place] | {"cpu_seconds": round(seconds, 3)}
             rows[file.name] = row
         done = [rows[file.name] for file, _ in files if file.name in rows]
-        write(asked.json, about | summary(done, names))
+        write(asked.json, about | {"rows": done})
         print(f"{start + len(some)}/{len(own)}", file=sys.stderr, flush=True)
     done = [rows[file.name] for file, _ in files if file.name in rows]
     values = about | summary(done, names)
@@ -145,9 +148,13 @@ def wer(asked: argparse.Namespace, files: Files, about: dict[str, Any]) -> None:
     for name in names:
         one = values[name]
         print(
-            f"{name:15} WER {one['wer']:6.2f}  ({one['errors']} errors in {one['words']} words; "
+            f"{name:15} WER {one['wer']:6.2f}, {one['low']:.2f} to {one['high']:.2f}  "
+            f"({one['errors']} errors in {one['words']} words; "
             f"CER without spaces {one['cer_without_spaces']:.2f})"
         )
+    print("{} minus {}: {value:+.2f}, {low:+.2f} to {high:+.2f}, p = {p:.3f}".format(
+        names[1], names[0], **values["difference"]
+    ))  # fmt: skip
     print(f"equal outputs: {values['equal_outputs']} of {len(done)} files, of {len(files)} in all")
     for system in systems:
         system.close()
@@ -165,27 +172,48 @@ def rows_of(path: Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]], names: tuple[str, str]) -> dict[str, Any]:
-    """The error rates of both systems, and the rows."""
+    """The error rates of both systems, their difference, and the rows."""
     import jiwer
+    import numpy as np
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+    from transduce.evaluation.bootstrap import interval, paired_difference
+
+    def rate(sums: Any) -> float:
+        return float(100 * sums[0] / sums[1])
 
     normalize = EnglishTextNormalizer({})
     values: dict[str, Any] = {"done": len(rows)}
     references = [normalize(row["reference"]) for row in rows]
     scored = [place for place, text in enumerate(references) if text]
+    edits = {}
     for name in names:
         texts = [normalize(row[name]["text"]) for row in rows]
-        found = jiwer.process_words([references[n] for n in scored], [texts[n] for n in scored])
+        counts = []
+        for place in scored:
+            found = jiwer.process_words(references[place], texts[place])
+            wrong = found.substitutions + found.deletions
+            counts.append((wrong + found.insertions, wrong + found.hits))
         # Numbers may be cut into words in several ways: "1127" and "11 27".
         joined = [text.replace(" ", "") for text in texts]
         wanted = [text.replace(" ", "") for text in references]
         letters = jiwer.cer([wanted[n] for n in scored], [joined[n] for n in scored])
+        edits[name] = np.array(counts, dtype=np.float64)
+        errors, words = edits[name].sum(axis=0)
+        low, high = interval(edits[name], rate, RESAMPLES, 1)
         values[name] = {
             "cer_without_spaces": round(100 * letters, 2),
-            "wer": round(100 * found.wer, 2),
-            "errors": found.substitutions + found.deletions + found.insertions,
-            "words": found.substitutions + found.deletions + found.hits,
+            "wer": round(rate((errors, words)), 2),
+            "low": round(low or 0.0, 2),
+            "high": round(high or 0.0, 2),
+            "errors": int(errors),
+            "words": int(words),
         }
+    difference = paired_difference(*((edits[name], rate) for name in names), RESAMPLES)
+    values["difference"] = {
+        key: None if value is None else round(value, 4)
+        for key, value in difference.to_json().items()
+    }
     values["equal_outputs"] = sum(row[names[0]]["text"] == row[names[1]]["text"] for row in rows)
     return values | {"rows": rows}
 
