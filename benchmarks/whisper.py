@@ -32,6 +32,7 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,7 @@ def speed(asked: argparse.Namespace, files: Files) -> dict[str, Any]:
             for batch in batches[:1] if asked.device == "cpu" else (*batches[:1], *batches):
                 system.transcribe(batch)
         taken = {name: {"seconds": [], "cpu_seconds": []} for name in names}
+        worked: dict[str, Counter[str]] = {name: Counter() for name in names}
         for turn in range(asked.rounds):
             order = systems if turn % 2 == 0 else systems[::-1]
             total = {name: {"seconds": 0.0, "cpu_seconds": 0.0} for name in names}
@@ -249,17 +251,44 @@ def speed(asked: argparse.Namespace, files: Files) -> dict[str, Any]:
                 for system in order:
                     found = system.transcribe(batch)
                     heard[system.name] += [one["text"] for one in found["found"]]
+                    worked[system.name].update(found["thread_seconds"])
                     for kind in total[system.name]:
                         total[system.name][kind] += found[kind]
             for name in names:
                 for kind, seconds in total[name].items():
                     taken[name][kind].append(round(seconds / length, 5))
         same = sum(a == b for a, b in zip(heard[names[0]], heard[names[1]], strict=True))
-        values[precision] = {**taken, "equal_outputs": same}
+        threads = {name: thread_shares(worked[name]) for name in names}
+        values[precision] = {**taken, "equal_outputs": same, "thread_shares": threads}
         report(precision, taken, names, same, len(paths))
+        if asked.device == "cpu":
+            check_threads(asked.threads, threads, taken)
         for system in systems:
             system.close()
     return values
+
+
+def thread_shares(worked: Counter[str]) -> list[float]:
+    """The share of the CPU time of each thread that had at least a hundredth of it."""
+    whole = sum(worked.values()) or 1.0
+    return [round(one / whole, 3) for _, one in worked.most_common() if one >= whole / 100]
+
+
+def check_threads(
+    wanted: int, threads: dict[str, list[float]], taken: dict[str, dict[str, list[float]]]
+) -> None:
+    """Print how the work was shared, and whether the times by the clock can be used."""
+    for name, shares in threads.items():
+        print(f"{name}: shares of its threads {', '.join(f'{one:.2f}' for one in shares)}")
+        if wanted > 1 and (len(shares) < wanted or shares[wanted - 1] < 0.3 / wanted):
+            print(f"{name} did not use {wanted} threads: its times are not those of {wanted}")
+    for name, one in taken.items():
+        pairs = zip(one["cpu_seconds"], one["seconds"], strict=True)
+        if statistics.median(cpu / wall for cpu, wall in pairs) < 0.6 * wanted:
+            print(
+                f"{name} waited for the processor: other work disturbs it, so that only its CPU "
+                f"time is of use"
+            )
 
 
 def report(
