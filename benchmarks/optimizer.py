@@ -132,7 +132,9 @@ def measure(
         texts = {split: {"text": str(f)} for split, f in zip(SPLITS, asked.files, strict=True)}
         recipe["data"] = {**recipe["data"], **texts}
     recipe |= {"decode": {"beam": 1}, "metrics": []}
-    recipe["validation"] = {"every": max(1, steps // POINTS), "metric": "loss", "limit": 1}
+    recipe["validation"] = {"every": max(1, steps // POINTS), "metric": "loss"}
+    if recipe.get("task") != "continue":
+        recipe["validation"]["limit"] = 1  # outputs; the loss is of the whole set
     clock = time.process_time if pick_device(asked.device).type == "cpu" else time.perf_counter
     with tempfile.TemporaryDirectory() as scratch:
         start = clock()
