@@ -216,8 +216,8 @@ def test_tokens_are_added_to_it_and_go_to_hugging_face(
     assert export(tuned, place) == "MarianMTModel"
     assert difference(load(tmp_path / "tuned"), place, tmp_path / "tuned") < 1e-5
     tokenizer = transformers.AutoTokenizer.from_pretrained(place)
-    for text in (text, "x[NAME]y", *TEXTS[:2]):
-        assert tokenizer(text).input_ids == [*source.encode(text), END]
+    for one in (text, "x[NAME]y", *TEXTS[:2]):
+        assert tokenizer(one).input_ids == [*source.encode(one), END]
     network = transformers.AutoModelForSeq2SeqLM.from_pretrained(place)
     inputs = tokenizer([text], return_tensors="pt")
     (theirs,) = network.generate(**inputs, max_new_tokens=6, num_beams=1, do_sample=False)

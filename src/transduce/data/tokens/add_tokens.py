@@ -1,8 +1,10 @@
 """Tokens that a user names, and tags, added to a vocabulary: each is one token wherever it stands.
 
 A unigram vocabulary takes them among its pieces, with a score above that of any other way to cut a
-text. Others take them as added tokens, which are cut out of a text before all else. Either way the
-file says it all, so that Hugging Face's tokenizers cut texts alike.
+text. BPE that writes spaces as ▁ takes them as words, which are not merged: cut out after the space
+before a text is added, so that no other space comes or goes. Other vocabularies take them as added
+tokens, which are cut out before all else. Either way the file says it all, so that Hugging Face's
+tokenizers cut texts alike.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from transduce.data.tokens.learn import SPACE, SPECIALS
+from transduce.data.tokens.learn import SPACE, SPECIALS, byte_letters
+from transduce.data.tokens.sentencepiece import HIDDEN
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 
@@ -40,6 +43,8 @@ def add_tokens(tokens: Tokens, names: Sequence[str]) -> Tokens:
     parts = json.loads(tokens.to_json())
     if parts["model"]["type"] == "Unigram":
         grown = with_pieces(parts, [(name, BEST * len(name) ** 2) for name in names])
+    elif _prepends(parts):
+        grown = _with_words(parts, tokens, names)
     else:
         _cut_out(parts, len(tokens), names)
         grown = rebuilt(parts)
@@ -77,6 +82,43 @@ def with_pieces(parts: dict[str, Any], pieces: Sequence[tuple[str, float]]) -> T
     return rebuilt(parts)
 
 
+def _prepends(parts: dict[str, Any]) -> bool:
+    """Whether a space is put before each part of a text that has an added token in it."""
+    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    return parts["model"]["type"] == "BPE" and any(step["type"] == "Prepend" for step in steps)
+
+
+def _with_words(parts: dict[str, Any], tokens: Tokens, names: Sequence[str]) -> Tokens:
+    """A tokenizer of BPE whose texts are cut around these names, each a word of the vocabulary.
+
+    Words that are in the vocabulary are then not merged from their letters: checked, as the same
+    must come out.
+    """
+    model = Tokenizer.from_str(tokens.to_json()).model
+    silent = {added["content"] for added in parts["added_tokens"]}
+    for number, name in enumerate(tokens.names()):
+        if name in silent or name.startswith(HIDDEN):
+            continue
+        if [one.id for one in model.tokenize(name)] != [number]:
+            raise TokensError(
+                f"train.start.add_tokens cannot be used with the vocabulary of the start model: "
+                f"its merges do not lead to its subword {name!r}; leave it out"
+            )
+    first = len(tokens)
+    vocabulary = parts["model"]["vocab"]
+    vocabulary |= {added["content"]: added["id"] for added in parts["added_tokens"]}
+    vocabulary |= {name: first + place for place, name in enumerate(names)}
+    parts["model"]["ignore_merges"] = True
+    step = parts["pre_tokenizer"]
+    steps = step["pretokenizers"] if step and step["type"] == "Sequence" else [step] if step else []
+    cuts = [
+        {"type": "Split", "pattern": {"String": name}, "behavior": "Isolated", "invert": False}
+        for name in names
+    ]
+    parts["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*cuts, *steps]}
+    return rebuilt(parts)
+
+
 def _cut_out(
     parts: dict[str, Any], first: int, names: Sequence[str], *, special: bool = False
 ) -> None:
@@ -104,14 +146,22 @@ def _prepend_once(step: dict[str, Any] | None) -> None:
 
 
 def _normal(tokens: Tokens, name: str) -> str:
-    """A token as the vocabulary writes it: of a unigram one, after normalization."""
+    """A token as the vocabulary writes it: where it is one of its pieces, after normalization."""
     if not name.strip() or any(sign.isspace() or sign == SPACE for sign in name):
         raise TokensError(
             f"train.start.add_tokens has {name!r}; a token is a text without spaces: take them out"
         )
     if name in SPECIALS:
         raise TokensError(f"train.start.add_tokens has {name}, which every vocabulary has; omit it")
-    if json.loads(tokens.to_json())["model"]["type"] != "Unigram":
+    parts = json.loads(tokens.to_json())
+    if '"ByteLevel"' in json.dumps(parts["pre_tokenizer"]):
+        odd = [sign for sign in name if not sign.isascii() and sign in byte_letters()]
+        if odd:
+            raise TokensError(
+                f"train.start.add_tokens has {name!r}, but the vocabulary of the start model is of "
+                f"bytes and writes one of them as {odd[0]}; leave it out"
+            )
+    if parts["model"]["type"] != "Unigram" and not _prepends(parts):
         return name
     return tokens.normalized(f"x{name}").partition("x")[2]
 
