@@ -23,10 +23,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from transduce.hardware import describe, pick_device
-from transduce.training import train
-from transduce.training.log import read_log
-
 RESULTS = Path(__file__).parent / "results"
 OPTIMIZERS = ("adamw", "muon")
 TIMED = 20  # updates, of which the time of one is taken; twice for each optimizer
@@ -74,6 +70,8 @@ def main() -> None:
     parser.add_argument("--files", type=Path, nargs=2, help="training and validation text instead")
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
+    from transduce.hardware import describe, pick_device
+
     device = pick_device(asked.device)
     facts = {
         "command": f"python benchmarks/optimizer.py --corpus {asked.corpus} --seconds "
@@ -122,6 +120,10 @@ def measure(
     points: int = POINTS,
 ) -> dict[str, Any]:
     """A run: its updates and validation losses, and the seconds of all of it."""
+    from transduce.hardware import pick_device
+    from transduce.training import train
+    from transduce.training.log import read_log
+
     settings = {
         "steps": steps,
         "batch_tokens": asked.batch_tokens,
