@@ -61,7 +61,8 @@ def main() -> None:
         rows.append(row)
         print(line(row), flush=True)
         values = {
-            "command": f"python benchmarks/checkpointing.py --rounds {asked.rounds}",
+            "command": f"python benchmarks/checkpointing.py --rounds {asked.rounds} "
+            f"--steps {asked.steps}",
             "hardware": f"{platform.machine()} CPU, {asked.threads} threads",
             "torch": torch.__version__,
             "rows": rows,
