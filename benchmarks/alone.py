@@ -70,14 +70,14 @@ def measure_alone(
     return found
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
     path = Path("/proc/self/statm")
     if not path.exists():
-        return _peak_mib()
+        return peak_mib()
     return int(path.read_text("ascii").split()[1]) * resource.getpagesize() / 2**20
 
 
-def _peak_mib() -> float:
+def peak_mib() -> float:
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
@@ -91,7 +91,7 @@ def main() -> None:
     # A first step of a tiny model loads whatever libraries are loaded when they are needed.
     tiny = build_system(spec, SIZES["tiny"], cpu, 8)
     tiny.step(tiny.prepare(synthetic(SIZES["tiny"], 2, 8)))
-    before = _resident_mib()
+    before = resident_mib()
     system = build_system(spec, size, cpu, wanted["length"])
     prepared = system.prepare(batch)
     losses, seconds = [], []
@@ -101,7 +101,7 @@ def main() -> None:
         seconds.append(time.perf_counter() - began)
     found = {
         "seconds": seconds[1:],
-        "peak_mib": _peak_mib() - before,
+        "peak_mib": peak_mib() - before,
         "libraries_mib": before,
         "parameters": system.parameters,
         "losses": losses,

@@ -1,13 +1,16 @@
-"""AdamW and Muon on Multi30k: validation loss at equal updates and at equal time.
+"""AdamW and Muon: validation loss after the same computing time.
 
-    python benchmarks/optimizer.py [--steps 1200] [--seeds 3] [--rates 1e-3 2e-3] [--device auto]
+    python benchmarks/optimizer.py [--corpus shakespeare] [--seconds 30] [--seeds 3]
+        [--rates 1e-3 2e-3 4e-3] [--device cpu]
 
-A small Transformer (en-de), trained with each optimizer, each peak learning rate and each seed; the
-best rate of an optimizer is the one with the lowest mean loss at the end. Nothing is decoded.
-Writes benchmarks/results/optimizer_DEVICE.json after every run and prints a table: mean and
-standard deviation over the seeds. With the defaults there are 12 runs; on a GPU give --minutes 3 to
-share that time equally: every run then ends after its part, and `equal updates` is where the
-slowest of all runs ended.
+A small Transformer is trained with each optimizer and each peak learning rate, with the first seed;
+the rate with the lowest loss at the end is then used for the other seeds too. So both have the same
+number of trials. Before, some updates of each are timed, in turns: a run has as many updates as fit
+into --seconds, and its schedule ends there. Time is CPU time on a CPU, so that other work on the
+machine disturbs it little, and time by the clock on a GPU. Nothing is decoded.
+
+Corpora: shakespeare (a language model of letters), cmudict (letters to phones), multi30k (en-de).
+Writes benchmarks/results/optimizer_CORPUS_DEVICE.json after every run and prints a table.
 """
 
 from __future__ import annotations
@@ -16,135 +19,164 @@ import argparse
 import json
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from transduce.hardware import describe, pick_device
-from transduce.training import train
-from transduce.training.log import read_log
-
 RESULTS = Path(__file__).parent / "results"
 OPTIMIZERS = ("adamw", "muon")
-POINTS = 12  # validations of a run
-RECIPE: dict[str, Any] = {
-    "name": "optimizer",
-    "data": {
-        "train": {"name": "multi30k", "split": "train", "pair": "en-de"},
-        "valid": {"name": "multi30k", "split": "valid", "pair": "en-de"},
-        "tokens": {"both": {"size": 8000}},
-        "max_length": 128,
+TIMED = 20  # updates, of which the time of one is taken; twice for each optimizer
+POINTS = 4  # validations of a run
+SPLITS = ("train", "valid")
+CORPORA: dict[str, dict[str, Any]] = {
+    "shakespeare": {
+        "task": "continue",
+        "data": {
+            **{split: {"name": "tiny-shakespeare", "split": split} for split in SPLITS},
+            "tokens": {"both": {"level": "character"}},
+            "max_length": 128,
+        },
+        "model": {
+            "width": 128,
+            "dropout": 0.0,
+            "decoder": {"layers": 3, "heads": 4, "feed_forward": 512, "activation": "gelu"},
+        },
     },
-    "model": {"preset": "transformer-small", "dropout": 0.2, "tie_embeddings": "all"},
-    "decode": {"beam": 1},
-    "metrics": [],
+    "cmudict": {
+        "data": {
+            **{split: {"name": "cmudict", "split": split} for split in SPLITS},
+            "tokens": {"source": {"level": "character"}, "target": {"level": "symbol"}},
+        },
+        "model": {"preset": "transformer-small", "width": 128, "dropout": 0.1},
+    },
+    "multi30k": {
+        "data": {
+            **{split: {"name": "multi30k", "split": split, "pair": "en-de"} for split in SPLITS},
+            "tokens": {"both": {"size": 8000}},
+            "max_length": 128,
+        },
+        "model": {"preset": "transformer-small", "dropout": 0.2, "tie_embeddings": "all"},
+    },
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Plain)
-    parser.add_argument("--steps", type=int, default=1200)
+    parser.add_argument("--corpus", choices=CORPORA, default="shakespeare")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3])
-    parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--limit", type=int, help="only the first N pairs")
-    parser.add_argument("--minutes", type=float, help="of all runs together")
-    parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3, 4e-3])
+    parser.add_argument("--batch-tokens", type=int, default=1024)
+    parser.add_argument("--files", type=Path, nargs=2, help="training and validation text instead")
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_args()
+    from transduce.hardware import describe, pick_device
+
+    device = pick_device(asked.device)
+    facts = {
+        "command": f"python benchmarks/optimizer.py --corpus {asked.corpus} --seconds "
+        f"{asked.seconds:g} --seeds {asked.seeds} --rates {' '.join(map(str, asked.rates))}",
+        "device": describe(device),
+        "clock": "CPU seconds" if device.type == "cpu" else "seconds",
+        "corpus": asked.corpus,
+        "seconds": asked.seconds,
+        "batch_tokens": asked.batch_tokens,
+        "each": time_updates(asked),
+    }
+    place = RESULTS / f"optimizer_{asked.corpus}_{device.type}.json"
     runs: list[dict[str, Any]] = []
-    facts = {"device": describe(pick_device(arguments.device)), **vars(arguments)}
-    place = RESULTS / f"optimizer_{pick_device(arguments.device).type}.json"
-    for seed in range(1, arguments.seeds + 1):
-        for rate in arguments.rates:
-            for optimizer in OPTIMIZERS:
-                points = measure(arguments, optimizer, rate, seed)
-                runs.append({"optimizer": optimizer, "lr": rate, "seed": seed, "valid": points})
-                RESULTS.mkdir(exist_ok=True)
-                place.write_text(json.dumps({**facts, "runs": runs}, indent=1) + "\n")
-    for line in summary(runs):
+    chosen = dict.fromkeys(OPTIMIZERS, 0.0)
+    for seed in range(1, asked.seeds + 1):
+        for name in OPTIMIZERS:
+            for rate in asked.rates if seed == 1 else [chosen[name]]:
+                steps = max(POINTS, round(asked.seconds / facts["each"][name]))
+                runs.append(measure(asked, name, rate, seed, steps))
+                place.write_text(json.dumps({**facts, "runs": runs}, indent=1) + "\n", "utf-8")
+                print(runs[-1], flush=True)
+            if seed == 1:
+                own = [run for run in runs if run["optimizer"] == name]
+                chosen[name] = min(own, key=lambda run: run["valid"][-1][1])["lr"]
+    for line in summary({**facts, "runs": runs}):
         print(line)
 
 
+def time_updates(asked: argparse.Namespace) -> dict[str, float]:
+    """Seconds of one update with each optimizer: those of more updates, less those of few."""
+    taken: dict[str, list[float]] = {name: [] for name in OPTIMIZERS}
+    for _ in range(2):
+        for name in OPTIMIZERS:
+            # One validation each, which cancels.
+            few, many = (measure(asked, name, 1e-3, 1, steps, 1) for steps in (1, 1 + TIMED))
+            taken[name].append((many["seconds"] - few["seconds"]) / TIMED)
+    return {name: min(values) for name, values in taken.items()}
+
+
 def measure(
-    arguments: argparse.Namespace, optimizer: str, rate: float, seed: int
-) -> list[tuple[int, float, float]]:
-    """Update, seconds of training and validation loss, at each validation of a run."""
-    count = 2 * arguments.seeds * len(arguments.rates)
+    asked: argparse.Namespace,
+    optimizer: str,
+    rate: float,
+    seed: int,
+    steps: int,
+    points: int = POINTS,
+) -> dict[str, Any]:
+    """A run: its updates and validation losses, and the seconds of all of it."""
+    from transduce.hardware import pick_device
+    from transduce.training import train
+    from transduce.training.log import read_log
+
     settings = {
-        "steps": arguments.steps,
-        "minutes": arguments.minutes and arguments.minutes / count,
-        "batch_tokens": arguments.batch_tokens,
+        "steps": steps,
+        "batch_tokens": asked.batch_tokens,
         "lr": rate,
-        "warmup": max(1, arguments.steps // 10),
+        "warmup": max(1, steps // 10),
         "schedule": "cosine",
         "optimizer": optimizer,
-        "device": arguments.device,
-        "log_every": arguments.steps,
+        "device": asked.device,
+        "log_every": steps,
+        "label_smoothing": 0.0,
     }
-    recipe = {**RECIPE, "seed": seed, "train": settings}
-    recipe["model"] = {**RECIPE["model"], "width": arguments.width}
-    recipe["data"] = {**RECIPE["data"]}
-    if arguments.limit:
-        for split in ("train", "valid"):
-            recipe["data"][split] = {**RECIPE["data"][split], "limit": arguments.limit}
-    every = max(1, arguments.steps // POINTS)
-    recipe["validation"] = {"every": every, "metric": "loss", "limit": 1}
+    recipe = {"name": "optimizer", **CORPORA[asked.corpus], "seed": seed, "train": settings}
+    if asked.files:
+        texts = {split: {"text": str(f)} for split, f in zip(SPLITS, asked.files, strict=True)}
+        recipe["data"] = {**recipe["data"], **texts}
+    recipe |= {"decode": {"beam": 1}, "metrics": []}
+    recipe["validation"] = {"every": max(1, steps // points), "metric": "loss"}
+    if recipe.get("task") != "continue":
+        recipe["validation"]["limit"] = 1  # outputs; the loss is of the whole set
+    clock = time.process_time if pick_device(asked.device).type == "cpu" else time.perf_counter
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "run"
-        trained = train(recipe, folder)
-        records = [one for one in read_log(folder / "log.jsonl") if one["kind"] == "valid"]
-    # The log of a validation has no clock: updates take equally long.
-    each = trained.state.seconds / max(trained.state.step, 1)
-    return [(one["step"], one["step"] * each, one["loss"]) for one in records]
+        start = clock()
+        train(recipe, Path(scratch) / "run")
+        seconds = clock() - start
+        records = read_log(Path(scratch) / "run" / "log.jsonl")
+    points = [(one["step"], round(one["loss"], 5)) for one in records if one["kind"] == "valid"]
+    return {
+        "optimizer": optimizer,
+        "lr": rate,
+        "seed": seed,
+        "steps": steps,
+        "seconds": round(seconds, 2),
+        "valid": points,
+    }
 
 
-def summary(runs: list[dict[str, Any]]) -> list[str]:
-    """The best rate of each optimizer, at equal updates and at equal time."""
-    best = {name: _best([run for run in runs if run["optimizer"] == name]) for name in OPTIMIZERS}
-    chosen = [run for some in best.values() for run in some]
-    updates = min(run["valid"][-1][0] for run in chosen)
-    seconds = min(run["valid"][-1][1] for run in chosen)
+def summary(found: dict[str, Any]) -> list[str]:
+    """Markdown: each optimizer at its best rate."""
+    tried = ", ".join(f"{rate:g}" for rate in sorted({run["lr"] for run in found["runs"]}))
     lines = [
-        f"equal updates: {updates:,}; equal time: {seconds:.1f} s of training",
-        "| optimizer | peak lr | loss at equal updates | loss at equal time | updates per s |",
+        f"| optimizer | {found['clock']} an update | updates | best of {tried} | loss |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, some in best.items():
-        at_updates = [_at(run["valid"], 0, updates) for run in some]
-        at_time = [_at(run["valid"], 1, seconds) for run in some]
-        speed = statistics.mean(run["valid"][-1][0] / run["valid"][-1][1] for run in some)
+    for name in OPTIMIZERS:
+        own = [run for run in found["runs"] if run["optimizer"] == name]
+        rate = min((run for run in own if run["seed"] == 1), key=lambda r: r["valid"][-1][1])["lr"]
+        losses = [run["valid"][-1][1] for run in own if run["lr"] == rate]
+        spread = statistics.stdev(losses) if len(losses) > 1 else 0.0
         lines.append(
-            f"| {name} | {some[0]['lr']:g} | {_spread(at_updates)} | {_spread(at_time)} | "
-            f"{speed:.1f} |"
+            f"| {name} | {found['each'][name]:.4f} | {own[0]['steps']:,} | {rate:g} | "
+            f"{statistics.mean(losses):.4f} ± {spread:.4f} |"
         )
     return lines
-
-
-def _best(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs of the learning rate whose mean loss at the end is lowest."""
-    by_rate: dict[float, list[dict[str, Any]]] = {}
-    for run in runs:
-        by_rate.setdefault(run["lr"], []).append(run)
-    return min(
-        by_rate.values(), key=lambda some: statistics.mean(run["valid"][-1][2] for run in some)
-    )
-
-
-def _at(points: list[tuple[int, float, float]], axis: int, place: float) -> float:
-    """The loss where updates (0) or seconds (1) reach a place, interpolated."""
-    before = points[0]
-    for point in points:
-        if point[axis] >= place:
-            span = point[axis] - before[axis]
-            share = (place - before[axis]) / span if span else 1.0
-            return before[2] + share * (point[2] - before[2])
-        before = point
-    return points[-1][2]
-
-
-def _spread(values: list[float]) -> str:
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.4f} ± {deviation:.4f}"
 
 
 class _Plain(argparse.RawDescriptionHelpFormatter):

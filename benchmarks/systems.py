@@ -30,6 +30,7 @@ from transduce import recipe
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.models.build import Vocabulary, build
+from transduce.nn.checkpointing import set_checkpointing
 from transduce.training.optimizer import build_optimizer, set_learning_rate
 from transduce.training.update import build_update
 
@@ -105,7 +106,12 @@ def build_system(
 # ----------------------------------------------------------------------------------------- ours
 
 
-def ours(size: Size, device: torch.device, precision: torch.dtype) -> System:
+def ours(
+    size: Size,
+    device: torch.device,
+    precision: torch.dtype,
+    chosen: recipe.Train = SETTINGS,
+) -> System:
     """What `transduce train` does for each update, and nothing else."""
     part = {"layers": size.layers, "heads": size.heads, "feed_forward": size.feed_forward}
     settings = recipe.Model(
@@ -116,8 +122,9 @@ def ours(size: Size, device: torch.device, precision: torch.dtype) -> System:
         decoder=recipe.TransformerDecoder(**part),
     )
     network = build(settings, Vocabulary(size.vocabulary, size.vocabulary)).to(device).train()
-    optimizer = build_optimizer(network, SETTINGS)
-    update = build_update(network, optimizer, SETTINGS, precision)
+    set_checkpointing(network, chosen.checkpoint_activations)
+    optimizer = build_optimizer(network, chosen)
+    update = build_update(network, optimizer, chosen, precision)
 
     def step(batch: Batch) -> Tensor:
         set_learning_rate(optimizer, RATE)

@@ -18,7 +18,8 @@ files are read before the time is taken: it would be mostly that.
 `wer` writes its file after every batch, and goes on where the file ends: stop it whenever you
 like. --share 2/5 takes every fifth file from the second on; --rows adds what was heard elsewhere.
 Texts are compared after the normalization of Whisper's authors (numbers as digits, no
-punctuation), of transformers.
+punctuation), of transformers; the difference of the two rates is resampled over files (paired
+bootstrap).
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from whisper_systems import OURS, System
 
 Files = list[tuple[Path, str]]
+RESAMPLES = 5000
 KEPT = ("mode", "precision", "beam", "batch", "language", "device")  # the same in a resumed file
 
 
@@ -136,10 +139,11 @@ def wer(asked: argparse.Namespace, files: Files, about: dict[str, Any]) -> None:
         for place, (file, text) in enumerate(some):
             row: dict[str, Any] = {"file": file.name, "reference": text}
             for name in names:
-                row[name] = found[name]["found"][place]
+                seconds = found[name]["cpu_seconds"] / len(some)
+                row[name] = found[name]["found"][place] | {"cpu_seconds": round(seconds, 3)}
             rows[file.name] = row
         done = [rows[file.name] for file, _ in files if file.name in rows]
-        write(asked.json, about | summary(done, names))
+        write(asked.json, about | {"rows": done})
         print(f"{start + len(some)}/{len(own)}", file=sys.stderr, flush=True)
     done = [rows[file.name] for file, _ in files if file.name in rows]
     values = about | summary(done, names)
@@ -147,9 +151,13 @@ def wer(asked: argparse.Namespace, files: Files, about: dict[str, Any]) -> None:
     for name in names:
         one = values[name]
         print(
-            f"{name:15} WER {one['wer']:6.2f}  ({one['errors']} errors in {one['words']} words; "
+            f"{name:15} WER {one['wer']:6.2f}, {one['low']:.2f} to {one['high']:.2f}  "
+            f"({one['errors']} errors in {one['words']} words; "
             f"CER without spaces {one['cer_without_spaces']:.2f})"
         )
+    print("{} minus {}: {value:+.2f}, {low:+.2f} to {high:+.2f}, p = {p:.3f}".format(
+        names[1], names[0], **values["difference"]
+    ))  # fmt: skip
     print(f"equal outputs: {values['equal_outputs']} of {len(done)} files, of {len(files)} in all")
     for system in systems:
         system.close()
@@ -167,27 +175,48 @@ def rows_of(path: Path, about: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]], names: tuple[str, str]) -> dict[str, Any]:
-    """The error rates of both systems, and the rows."""
+    """The error rates of both systems, their difference, and the rows."""
     import jiwer
+    import numpy as np
     from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+
+    from transduce.evaluation.bootstrap import interval, paired_difference
+
+    def rate(sums: Any) -> float:
+        return float(100 * sums[0] / sums[1])
 
     normalize = EnglishTextNormalizer({})
     values: dict[str, Any] = {"done": len(rows)}
     references = [normalize(row["reference"]) for row in rows]
     scored = [place for place, text in enumerate(references) if text]
+    edits = {}
     for name in names:
         texts = [normalize(row[name]["text"]) for row in rows]
-        found = jiwer.process_words([references[n] for n in scored], [texts[n] for n in scored])
+        counts = []
+        for place in scored:
+            found = jiwer.process_words(references[place], texts[place])
+            wrong = found.substitutions + found.deletions
+            counts.append((wrong + found.insertions, wrong + found.hits))
         # Numbers may be cut into words in several ways: "1127" and "11 27".
         joined = [text.replace(" ", "") for text in texts]
         wanted = [text.replace(" ", "") for text in references]
         letters = jiwer.cer([wanted[n] for n in scored], [joined[n] for n in scored])
+        edits[name] = np.array(counts, dtype=np.float64)
+        errors, words = edits[name].sum(axis=0)
+        low, high = interval(edits[name], rate, RESAMPLES, 1)
         values[name] = {
             "cer_without_spaces": round(100 * letters, 2),
-            "wer": round(100 * found.wer, 2),
-            "errors": found.substitutions + found.deletions + found.insertions,
-            "words": found.substitutions + found.deletions + found.hits,
+            "wer": round(rate((errors, words)), 2),
+            "low": round(low or 0.0, 2),
+            "high": round(high or 0.0, 2),
+            "errors": int(errors),
+            "words": int(words),
         }
+    difference = paired_difference(*((edits[name], rate) for name in names), RESAMPLES)
+    values["difference"] = {
+        key: None if value is None else round(value, 4)
+        for key, value in difference.to_json().items()
+    }
     values["equal_outputs"] = sum(row[names[0]]["text"] == row[names[1]]["text"] for row in rows)
     return values | {"rows": rows}
 
@@ -215,6 +244,7 @@ def speed(asked: argparse.Namespace, files: Files) -> dict[str, Any]:
             for batch in batches[:1] if asked.device == "cpu" else (*batches[:1], *batches):
                 system.transcribe(batch)
         taken = {name: {"seconds": [], "cpu_seconds": []} for name in names}
+        worked: dict[str, Counter[str]] = {name: Counter() for name in names}
         for turn in range(asked.rounds):
             order = systems if turn % 2 == 0 else systems[::-1]
             total = {name: {"seconds": 0.0, "cpu_seconds": 0.0} for name in names}
@@ -223,17 +253,44 @@ def speed(asked: argparse.Namespace, files: Files) -> dict[str, Any]:
                 for system in order:
                     found = system.transcribe(batch)
                     heard[system.name] += [one["text"] for one in found["found"]]
+                    worked[system.name].update(found["thread_seconds"])
                     for kind in total[system.name]:
                         total[system.name][kind] += found[kind]
             for name in names:
                 for kind, seconds in total[name].items():
                     taken[name][kind].append(round(seconds / length, 5))
         same = sum(a == b for a, b in zip(heard[names[0]], heard[names[1]], strict=True))
-        values[precision] = {**taken, "equal_outputs": same}
+        threads = {name: thread_shares(worked[name]) for name in names}
+        values[precision] = {**taken, "equal_outputs": same, "thread_shares": threads}
         report(precision, taken, names, same, len(paths))
+        if asked.device == "cpu":
+            check_threads(asked.threads, threads, taken)
         for system in systems:
             system.close()
     return values
+
+
+def thread_shares(worked: Counter[str]) -> list[float]:
+    """The share of the CPU time of each thread that had at least a hundredth of it."""
+    whole = sum(worked.values()) or 1.0
+    return [round(one / whole, 3) for _, one in worked.most_common() if one >= whole / 100]
+
+
+def check_threads(
+    wanted: int, threads: dict[str, list[float]], taken: dict[str, dict[str, list[float]]]
+) -> None:
+    """Print how the work was shared, and whether the times by the clock can be used."""
+    for name, shares in threads.items():
+        print(f"{name}: shares of its threads {', '.join(f'{one:.2f}' for one in shares)}")
+        if wanted > 1 and (len(shares) < wanted or shares[wanted - 1] < 0.3 / wanted):
+            print(f"{name} did not use {wanted} threads: its times are not those of {wanted}")
+    for name, one in taken.items():
+        pairs = zip(one["cpu_seconds"], one["seconds"], strict=True)
+        if statistics.median(cpu / wall for cpu, wall in pairs) < 0.6 * wanted:
+            print(
+                f"{name} waited for the processor: other work disturbs it, so that only its CPU "
+                f"time is of use"
+            )
 
 
 def report(

@@ -1,7 +1,9 @@
 """The systems of benchmarks/whisper.py, each in a process of its own.
 
 A process reads lines of JSON, a list of audio files each, and answers with a line of JSON: what it
-heard in each file, and the seconds and CPU seconds that took, reading of the files included.
+heard in each file, and the seconds and CPU seconds that took, reading of the files included, and
+those of each thread: how many threads work is seen there. CPU time by the clock's time says nothing
+of it on a machine that has other work to do.
 """
 
 from __future__ import annotations
@@ -185,6 +187,15 @@ SYSTEMS: dict[str, Callable[[dict[str, Any]], Transcribe]] = {
 }
 
 
+def thread_seconds() -> dict[str, float]:
+    """CPU seconds of each thread of this process so far; empty where the system does not say."""
+    found = {}
+    for file in Path("/proc/self/task").glob("*/stat"):
+        numbers = file.read_text("ascii").rpartition(")")[2].split()
+        found[file.parent.name] = (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
 def work(told: dict[str, Any]) -> None:
     transcribe = SYSTEMS[told["name"]](told)
     for line in sys.stdin:
@@ -192,11 +203,15 @@ def work(told: dict[str, Any]) -> None:
         if told["device"] == "cuda":
             for file in files:
                 read(file)
+        before = thread_seconds()
         start, cpu = time.perf_counter(), time.process_time()
         found = transcribe(files)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        after = thread_seconds()
         taken = {
-            "seconds": time.perf_counter() - start,
-            "cpu_seconds": time.process_time() - cpu,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "thread_seconds": {name: after[name] - before.get(name, 0.0) for name in after},
             "found": [{"text": text, "language": language} for text, language in found],
         }
         print(json.dumps(taken), flush=True)

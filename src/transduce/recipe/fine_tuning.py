@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, create_model
+from pydantic import Field, PositiveFloat, PositiveInt, create_model, model_validator
 
-from transduce.recipe.section import Section, Share
+from transduce.recipe.section import InvalidValue, Section, Share
 
 Patterns = list[Annotated[str, Field(min_length=1), "names of parameters, * for any text"]]
 
@@ -37,6 +37,11 @@ class Start(_From):
         "training set, up to data.tokens' size; null: keep where task and sides are the same, else "
         "the recipe's own vocabularies",
     )
+    add_tokens: list[Annotated[str, Field(min_length=1), "a token"]] = Field(
+        [],
+        description="further tokens, such as [µm, <name>], each never cut apart; with tokens: "
+        "extend",
+    )
     freeze: Patterns = Field(
         [], description="parameters that are not trained, such as encoder or decoder.embedding"
     )
@@ -45,6 +50,12 @@ class Start(_From):
         description="factors of the learning rate by pattern, such as {head: 10, front: 0.1}; the "
         "last one that fits counts",
     )
+
+    @model_validator(mode="after")
+    def _check_add_tokens(self) -> Self:
+        if self.add_tokens and self.tokens != "extend":
+            raise InvalidValue("add_tokens", "needs tokens: extend beside it")
+        return self
 
     @property
     def folder(self) -> str:

@@ -184,15 +184,87 @@ def test_an_adapter_of_it_in_all_commands(
     assert difference(trained, beneath, base, tmp_path / "peft") < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("marian", "cuts sources and targets each in its own way"), ("t5", "with tags")],
-)
-def test_vocabularies_that_cannot_be_extended_say_what_to_do(
-    folders: dict[str, Path], tmp_path: Path, transduce: Transduce, name: str, message: str
+def test_tokens_are_added_to_it_and_go_to_hugging_face(
+    folders: dict[str, Path], tmp_path: Path
 ) -> None:
-    values = recipe_of(folders, name, start={"tokens": "extend"})
+    """Symbols, a tag and learned pieces: one token each here and in transformers, and the export
+    computes the same with them."""
+    words = tmp_path / "words.tsv"
+    words.write_text("zigzag [NAME] 5µm\tzigzag [NAME]\nzigzag\tzigzag\n")
+    before = load(folders["marian"])
+    recipe = recipe_of(
+        folders, "marian", start={"tokens": "extend", "add_tokens": ["[NAME]", "µm"]}
+    )
+    corpus = {"file": str(words), "tag": "fra"}
+    recipe["data"] = {
+        "train": corpus,
+        "valid": corpus,
+        "tokens": {"both": {"size": len(before.source_tokens) + 6}},
+    }
+    tuned = train(recipe, tmp_path / "tuned").model
+    source, target = tuned.source_tokens, tuned.target_tokens
+    text = "<fra> A dog [NAME]s 5μm zig."
+    assert source.decode(source.encode(text)) == "A dog [NAME]s 5μm zig."
+    for tokens in (source, target):
+        pieces = tokens.pieces(tokens.encode("A [NAME]s 5µm"))
+        assert {"[NAME]", "μm"} < set(pieces)  # as the rules of SentencePiece write µ
+        old = before.source_tokens if tokens is source else before.target_tokens
+        assert [tokens.pieces(tokens.encode(text)) for text in TEXTS] == [
+            old.pieces(old.encode(text)) for text in TEXTS
+        ]
+    place = tmp_path / "there"
+    assert export(tuned, place) == "MarianMTModel"
+    assert difference(load(tmp_path / "tuned"), place, tmp_path / "tuned") < 1e-5
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+    for one in (text, "x[NAME]y", *TEXTS[:2]):
+        assert tokenizer(one).input_ids == [*source.encode(one), END]
+    network = transformers.AutoModelForSeq2SeqLM.from_pretrained(place)
+    inputs = tokenizer([text], return_tensors="pt")
+    (theirs,) = network.generate(**inputs, max_new_tokens=6, num_beams=1, do_sample=False)
+    (ours,) = tuned.run([text], beam=1, max_length=5)
+    assert theirs.tolist()[1 : 1 + len(ours.ids)] == ours.ids
+
+
+def test_t5_takes_tokens_and_tags(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its special tokens, which come last, move; every row goes with its token."""
+    before = load(folders["t5"])
+    recipe = recipe_of(
+        folders, "t5", start={"tokens": "extend", "add_tokens": ["[NAME]"]}, lr=1e-12
+    )
+    recipe["data"]["tokens"] = {"both": {"size": len(before.source_tokens) + 4}}
+    tuned = train(recipe, tmp_path / "tuned").model
+    old, new = before.source_tokens, tuned.source_tokens
+    assert len(new) > len(old)
+    table, there = (m.network.front.table.weight for m in (tuned, before))
+    numbers = {name: number for number, name in enumerate(old.names())}
+    kept = [number for number, name in enumerate(new.names()) if name in numbers]
+    assert len(kept) == len(old)
+    order = torch.tensor([numbers[new.names()[number]] for number in kept])
+    torch.testing.assert_close(table[torch.tensor(kept)], there[order], rtol=0, atol=1e-6)
+    assert new.pieces(new.encode("<extra_id_1> x[NAME]"))[0] == "<extra_id_1>"
+    number = new.names().index("[NAME]")
+    pieces = [one for one in old.encode("a[NAME]")[1:] if one > 3 and old.names()[one] != "a"]
+    mean = there[torch.tensor(pieces)].mean(dim=0) if pieces else None
+    assert mean is None or torch.allclose(table[number], mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"tokens": "extend"}, "or name tokens in train.start.add_tokens"),
+        ({"tokens": "extend", "add_tokens": ["two words"]}, "is a text without spaces"),
+        ({"add_tokens": ["x"]}, "train.start.add_tokens needs tokens: extend beside it"),
+    ],
+)
+def test_tokens_that_cannot_be_added_say_what_to_do(
+    folders: dict[str, Path],
+    tmp_path: Path,
+    transduce: Transduce,
+    start: dict[str, Any],
+    message: str,
+) -> None:
+    values = recipe_of(folders, "marian", start=start)
+    values["data"]["tokens"] = {"both": {"size": 10}}
     (tmp_path / "r.yaml").write_text(json.dumps(values))
     ended = transduce("train", tmp_path / "r.yaml", "--output", tmp_path / "x")
     assert message in sentence(ended)
-    assert "use train.start.tokens: keep" in sentence(ended)

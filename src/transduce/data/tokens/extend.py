@@ -1,27 +1,31 @@
-"""A vocabulary extended by new tokens of another corpus: no token that it has changes its id.
+"""A vocabulary extended by new tokens of another corpus: the ids of its tokens stay.
 
 Characters, words, symbols and labels are added by frequency. BPE continues where it ended: further
 pairs are merged in texts as the old vocabulary cuts them, after new characters have been added; so
-every new token can occur. Of unigram vocabularies, pieces that are new are added with their scores.
+every new token can occur. Of unigram vocabularies, pieces that are new are added with their scores;
+their tags, which come last, move behind these.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
-from typing import Any
 
 from tokenizers import Tokenizer
 
 from transduce import recipe
-from transduce.data.tokens.learn import LONGEST_SUBWORD, SPECIALS, UNKNOWN
+from transduce.data.tokens.add_tokens import rebuilt, with_pieces
+from transduce.data.tokens.learn import LONGEST_SUBWORD, SPACE, SPECIALS, UNKNOWN
+from transduce.data.tokens.sentencepiece import HIDDEN
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TokensError
 
 UNKNOWN_NAME = SPECIALS[UNKNOWN]
+WORDS = re.compile(r"[^\W_]+")
 
 
 def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> Tokens:
@@ -36,7 +40,7 @@ def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> T
     parts = json.loads(tokens.to_json())
     model = parts["model"]
     if model["type"] == "Unigram":
-        return _more_pieces(tokens, parts, settings, texts)
+        return with_pieces(parts, _new_pieces([tokens], settings, texts))
     if tokens.tags and tokens.level in ("symbol", "label"):
         raise TokensError(
             f"a vocabulary of {tokens.level}s with tags cannot be extended; use "
@@ -53,7 +57,7 @@ def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> T
     for unit in new:
         model["vocab"][unit] = number
         number += 1
-    grown = _rebuilt(parts)
+    grown = rebuilt(parts)
     if model["type"] == "WordLevel":
         return grown
     if model["type"] != "BPE" or model.get("continuing_subword_prefix"):
@@ -65,11 +69,7 @@ def extended(tokens: Tokens, settings: recipe.Tokens, texts: Iterable[str]) -> T
         model["merges"].append([one, other])
         model["vocab"][one + other] = number
         number += 1
-    return _rebuilt(parts)
-
-
-def _rebuilt(parts: dict[str, Any]) -> Tokens:
-    return Tokens(Tokenizer.from_str(json.dumps(parts)))
+    return rebuilt(parts)
 
 
 def _new_units(tokens: Tokens, texts: list[str]) -> Counter[str]:
@@ -168,41 +168,75 @@ def _joined(word: list[str], pair: tuple[str, str]) -> list[str]:
     return found
 
 
-def _more_pieces(
-    tokens: Tokens, parts: dict[str, Any], settings: recipe.Tokens, texts: Iterable[str]
-) -> Tokens:
-    if tokens.tags:
+def _new_pieces(
+    sides: Sequence[Tokens], settings: recipe.Tokens, texts: Iterable[str]
+) -> list[tuple[str, float]]:
+    """Pieces of a unigram vocabulary of these texts that none of `sides` has, and their scores."""
+    known = {name.removeprefix(HIDDEN) for tokens in sides for name in tokens.names()}
+    room = max(settings.size - len(sides[0]), 0)
+    if not room:
+        return []
+    # Texts as they are before they are cut: whatever is normalized is so already.
+    plain = {"algorithm": "unigram", "normalize": "none", "lowercase": False, "bpe_dropout": 0.0}
+    normal = [sides[0].normalized(text).replace(SPACE, " ").strip() for text in texts]
+    own = json.loads(Tokens.train(settings.model_copy(update=plain), normal).to_json())["model"]
+    return [(name, score) for name, score in own["vocab"] if name not in known][:room]
+
+
+def extended_pair(
+    source: Tokens, target: Tokens, settings: recipe.Tokens, texts: Iterable[str]
+) -> tuple[Tokens, Tokens]:
+    """One vocabulary that cuts sources and targets each in its own way, extended: both get the
+    same new tokens. Raises TokensError where it cannot be."""
+    sides = [json.loads(tokens.to_json()) for tokens in (source, target)]
+    templates = [parts.pop("post_processor") for parts in sides]
+    if sides[0] == sides[1]:  # only the language differs that texts begin with
+        grown = json.loads(extended(source, settings, texts).to_json())
+        one, other = (rebuilt({**grown, "post_processor": template}) for template in templates)
+        return one, other
+    if any(parts["model"]["type"] != "Unigram" for parts in sides):
         raise TokensError(
-            "a unigram vocabulary with tags cannot be extended; use train.start.tokens: keep"
+            "the start model has one vocabulary, but cuts sources and targets by merges of their "
+            "own, so that no new subwords can be learned; use train.start.tokens: keep"
         )
-    own = json.loads(Tokens.train(settings, texts).to_json())["model"]
-    if own["type"] != "Unigram":
-        raise TokensError(
-            "the vocabulary of the start model is a unigram one; set algorithm: unigram in "
-            "data.tokens to extend it"
-        )
-    known = {piece for piece, _ in parts["model"]["vocab"]}
-    room = max(settings.size - len(tokens), 0)
-    parts["model"]["vocab"] += [one for one in own["vocab"] if one[0] not in known][:room]
-    return _rebuilt(parts)
+    pieces = _new_pieces([source, target], settings, texts)
+    found = [
+        with_pieces({**parts, "post_processor": template}, pieces)
+        for parts, template in zip(sides, templates, strict=True)
+    ]
+    return found[0], found[1]
 
 
 def old_pieces(old: Tokens, new: Tokens) -> Callable[[int], list[int]]:
     """A function that gives the tokens of an old vocabulary that a token of a new one is made of.
 
-    Unknown ones are left out; a label or a tag has none.
+    Unknown ones are left out; a label has none. A new tag has all tags of the old vocabulary, as
+    they stand where it will, or else the pieces of its name.
     """
-    names, tags = new.names(), set(new.tags.values())
+    names, tags = new.names(), {number: tag for tag, number in new.tags.items()}
+    added = new.added
     whole = "label" in (old.level, new.level)
     model = Tokenizer.from_str(old.to_json()).model
 
     def pieces(number: int) -> list[int]:
-        if whole or number in tags:
+        if whole:
             return []
-        if old.level == new.level == "subword":  # as it stands: no space is put before it
+        if number in tags:
+            return list(old.tags.values()) or _inner(old, " ".join(WORDS.findall(tags[number])))
+        if number in added:
+            found = _inner(old, names[number])
+        elif old.level == new.level == "subword":  # as it stands: no space is put before it
             found = [piece.id for piece in model.tokenize(names[number])]
         else:
             found = old.encode(new.decode([number]))
         return [piece for piece in found if piece != UNKNOWN]
 
     return pieces
+
+
+def _inner(tokens: Tokens, text: str) -> list[int]:
+    """The tokens of a text, without what is put before it."""
+    found = tokens.encode_batch([text], prefixed=False)[0]
+    if len(found) > 1 and tokens.pieces(found[:1]) == [SPACE]:
+        found = found[1:]
+    return [number for number in found if number != UNKNOWN]

@@ -80,6 +80,10 @@ class Tokens:
             if number >= len(SPECIALS) and token.special
         }
         """Ids of the tags that a source may begin with, such as <fre>, one token each."""
+        self.added: frozenset[int] = frozenset(
+            number for number, token in added.items() if not token.special
+        )
+        """Ids of other tokens that are cut out of a text before all else."""
         self.prefix = prefix_of(json.loads(tokenizer.to_str()))
         """Ids that all texts begin with, unless they begin with tags: the token of a language."""
 
@@ -291,7 +295,7 @@ class Tokens:
         piece = self._tokenizer.id_to_token(number)
         if piece is None or number < len(SPECIALS):
             return str(piece or SPECIALS[UNKNOWN])
-        if piece[1:-1] in self.tags:
+        if piece[1:-1] in self.tags or number in self.added:
             return str(piece)
         if self.level == "byte":
             byte = number - len(SPECIALS)

@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.decoding.whisper.steps import Encode
 from transduce.models.memory import Memory, padding_mask
 
+SKETCHED = 64  # samples by which recordings are looked up before they are compared
+
+Samples = NDArray[np.generic]
+
 
 class EncoderCache:
     """Encodes each recording once, however often it is asked for.
 
-    Sources may be on the CPU, which saves copies to and from the device.
+    Sources may be on the CPU, which saves copies to and from the device. Recordings are told apart
+    by all of their samples: comparing these is much faster than a digest of them.
     """
 
     def __init__(self, encode: Encode, device: torch.device) -> None:
         self._encode, self._device = encode, device
-        self._states: dict[bytes, Tensor] = {}
-        self._last: tuple[list[bytes], Memory] | None = None
+        self._samples: list[Samples] = []
+        self._states: list[Tensor] = []
+        self._alike: dict[tuple[int, bytes], list[int]] = {}
+        """The recordings with the same length and sketch."""
+        self._last: tuple[list[int], Memory] | None = None
 
     def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
-        keys = digests(source_BS, lengths_B)
-        if self._last is not None and self._last[0] == keys:
+        rows = source_BS.cpu().contiguous().numpy()
+        numbers, new = [], []
+        for place, length in enumerate(lengths_B.tolist()):
+            number, is_new = self._number(rows[place, :length])
+            numbers.append(number)
+            new += [place] if is_new else []
+        if self._last is not None and self._last[0] == numbers:
             return self._last[1]  # what a decoder keeps with it is used again
-        new = [row for row, key in enumerate(keys) if key not in self._states]
         if new:
-            rows = torch.tensor(new)
-            source_NS = source_BS[rows.to(source_BS.device)].to(self._device)
-            memory = self._encode(source_NS, lengths_B[rows])
-            for place, row in enumerate(new):
-                length = int(memory.lengths_B[place])
-                self._states[keys[row]] = memory.states_BSD[place, :length]
-        found = [self._states[key] for key in keys]
+            self._add(source_BS, lengths_B, new)
+        found = [self._states[number] for number in numbers]
         states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         lengths_B = torch.tensor([len(states_SD) for states_SD in found])
         mask = padding_mask(lengths_B, states_BSD.shape[1], states_BSD.device)
-        self._last = (keys, Memory(states_BSD, lengths_B, mask))
+        self._last = (numbers, Memory(states_BSD, lengths_B, mask))
         return self._last[1]
 
+    def _add(self, source_BS: Tensor, lengths_B: Tensor, new: list[int]) -> None:
+        """Encode these rows."""
+        rows_N = torch.tensor(new)
+        source_NS = source_BS[rows_N.to(source_BS.device)].to(self._device)
+        try:
+            memory = self._encode(source_NS, lengths_B[rows_N])
+        except BaseException:  # out of memory: what has no states is not known
+            self.clear()
+            raise
+        for place in range(len(new)):
+            self._states.append(memory.states_BSD[place, : int(memory.lengths_B[place])])
+
+    def _number(self, samples: Samples) -> tuple[int, bool]:
+        """The number of a recording, and whether it is new."""
+        sketch = samples[:: max(1, len(samples) // SKETCHED)].tobytes()
+        alike = self._alike.setdefault((len(samples), sketch), [])
+        for number in alike:
+            if np.array_equal(self._samples[number], samples):
+                return number, False
+        alike.append(len(self._samples))
+        self._samples.append(samples)
+        return alike[-1], True
+
     def clear(self) -> None:
+        self._samples.clear()
         self._states.clear()
+        self._alike.clear()
         self._last = None
-
-
-def digests(source_BS: Tensor, lengths_B: Tensor) -> list[bytes]:
-    """A name for the samples of each row."""
-    rows = source_BS.cpu().contiguous().numpy()
-    return [
-        blake2b(row[:length].tobytes(), digest_size=16).digest()
-        for row, length in zip(rows, lengths_B.tolist(), strict=True)
-    ]

@@ -5,6 +5,7 @@ it has not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from transduce import recipe as sections
 from transduce.data.text.pairs import read_pairs, tags_of
-from transduce.data.tokens.extend import extended, old_pieces
+from transduce.data.tokens.add_tokens import add_tags, add_tokens
+from transduce.data.tokens.extend import extended, extended_pair, old_pieces
 from transduce.data.tokens.sides import side_texts, train_tokens
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import TokensError, TrainingError
@@ -34,28 +36,28 @@ def start_tokens(
     has_labels = TASK_RULES[recipe.task].labels != "none"
     if not same_task(recipe, start.recipe):
         _check_levels(recipe, source, target, has_labels)
-    tags = set(tags_of(given.train, given.folder)) - set(source.tags)
-    if tags:
+    tags = sorted(set(tags_of(given.train, given.folder)) - set(source.tags))
+    if tags and how == "keep":
         raise TokensError(
-            f"the model {start.folder} has no tag <{min(tags)}>, which data.train has; leave the "
-            f"tag out, or train with a vocabulary of your own (train.start.tokens is {how})"
+            f"the model {start.folder} has no tag <{tags[0]}>, which data.train has; leave the tag "
+            f"out, or set train.start.tokens to extend, which adds it"
         )
     if how == "extend":
+        new = _New(tuple(asked.add_tokens), tuple(tags))
         if given.tokens.both is not None:
-            if source.to_json() != target.to_json():
-                raise TokensError(
-                    f"the model {start.folder} has one vocabulary, but cuts sources and targets "
-                    f"each in its own way, and such a vocabulary cannot be extended; use "
-                    f"train.start.tokens: keep"
-                )
             texts = side_texts(given, "source", "target")
-            source = target = _extended(source, given.tokens.both, texts)
+            if source.to_json() == target.to_json():
+                source = target = new.on(source, given.tokens.both, texts)
+            else:
+                source, target = new.on_both(source, target, given.tokens.both, texts)
         else:
             assert given.tokens.source is not None
             assert given.tokens.target is not None
-            source = _extended(source, given.tokens.source, side_texts(given, "source"))
+            source = new.on(source, given.tokens.source, side_texts(given, "source"))
             if not has_labels:
-                target = _extended(target, given.tokens.target, side_texts(given, "target"))
+                without = _New(new.names)  # tags are of sources
+                texts = side_texts(given, "target")
+                target = without.on(target, given.tokens.target, texts)
     elif given.tokens.both is not None:
         source, target = one_vocabulary(source, target, start.recipe.data.tokens.both is not None)
     if has_labels:
@@ -72,13 +74,39 @@ def one_vocabulary(source: Tokens, target: Tokens, shared: bool) -> tuple[Tokens
     return (source, target) if shared and source.to_json() != target.to_json() else (target, target)
 
 
-def _extended(tokens: Tokens, settings: sections.Tokens, texts: Iterable[str]) -> Tokens:
-    if settings.size <= len(tokens) and tokens.level != "byte":
+@dataclass(frozen=True)
+class _New:
+    """Tokens and tags to add to a vocabulary, besides what is learned from texts."""
+
+    names: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+
+    def on(self, tokens: Tokens, settings: sections.Tokens, texts: Iterable[str]) -> Tokens:
+        if self._learns(tokens, settings):
+            tokens = extended(tokens, settings, texts)
+        return add_tags(add_tokens(tokens, self.names), self.tags)
+
+    def on_both(
+        self, source: Tokens, target: Tokens, settings: sections.Tokens, texts: Iterable[str]
+    ) -> tuple[Tokens, Tokens]:
+        if self._learns(source, settings):
+            source, target = extended_pair(source, target, settings, texts)
+        one, other = (
+            add_tags(add_tokens(tokens, self.names), self.tags) for tokens in (source, target)
+        )
+        return one, other
+
+    def _learns(self, tokens: Tokens, settings: sections.Tokens) -> bool:
+        """Whether there is room for tokens of the training set."""
+        if settings.size > len(tokens) or tokens.level == "byte":
+            return True
+        if self.names or self.tags:
+            return False
         raise TokensError(
             f"train.start.tokens is extend, but the vocabulary of the start model has "
-            f"{len(tokens):,} tokens already and data.tokens' size is {settings.size:,}: raise it"
+            f"{len(tokens):,} tokens already and data.tokens' size is {settings.size:,}: raise it, "
+            f"or name tokens in train.start.add_tokens"
         )
-    return extended(tokens, settings, texts)
 
 
 def _labels(recipe: Recipe, kept: Tokens, start: StartModel, how: str) -> Tokens:

@@ -94,3 +94,25 @@ def test_an_output_of_the_greatest_length_is_cut_where_a_timestamp_must_come() -
         limits_B = torch.tensor([limit])
         ((best,),) = greedy(steps, torch.zeros(1, 1), torch.ones(1), limits_B)
         assert len(best.tokens) == limit - 1
+
+
+def test_recordings_that_differ_in_one_sample_are_told_apart() -> None:
+    """Each is encoded once, also where it is in a batch twice, and none has another's states."""
+    asked: list[int] = []
+
+    def encode(source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        asked.append(len(source_BS))
+        states_BSD = source_BS.float().sum(dim=1)[:, None, None]
+        return Memory(states_BSD, torch.ones(len(source_BS), dtype=torch.int64), None)
+
+    cache = EncoderCache(encode, torch.device("cpu"))
+    wave = torch.arange(1000, dtype=torch.int16)
+    other = wave.clone()
+    other[501] += 7  # between the samples that are looked at first
+    short = torch.cat([wave[:900], torch.zeros(100, dtype=torch.int16)])
+    batch, lengths = torch.stack([wave, other, wave, short]), torch.tensor([1000, 1000, 1000, 900])
+    expected = torch.tensor([499500.0, 499507.0, 499500.0, float(wave[:900].sum())])
+    assert torch.equal(cache(batch, lengths).states_BSD.flatten(), expected)
+    back = cache(batch.flip(0), lengths.flip(0))
+    assert torch.equal(back.states_BSD.flatten(), expected.flip(0))
+    assert asked == [3]

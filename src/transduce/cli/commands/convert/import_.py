@@ -31,4 +31,5 @@ def import_(
     model, kind = import_model(source, output, (source_language, target_language))
     parameters = sum(weight.numel() for weight in model.network.parameters())
     print(f"{source}: {kind}, {parameters:,} parameters.")
-    print(f'The model is in {output}. Try:\n  transduce run {output} "..."')
+    example = '"..."' if model.recipe.audio is None else "recording.wav"
+    print(f"The model is in {output}. Try:\n  transduce run {output} {example}")

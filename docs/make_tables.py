@@ -1,0 +1,161 @@
+"""Writes the measured tables of docs/whisper.md and docs/training.md from benchmarks/results/.
+
+    python docs/make_tables.py [--check]
+
+A table stands between `<!-- NAME: made by make_tables.py -->` and `<!-- end of NAME -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+sys.path.insert(0, str(RESULTS.parent))
+OURS, THEIRS = "transduce", "faster-whisper"
+
+
+def read(name: str) -> Any:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def table(*rows: list[str]) -> list[str]:
+    ruler = ["---"] * len(rows[0])
+    return ["| " + " | ".join(row) + " |" for row in (rows[0], ruler, *rows[1:])]
+
+
+def whisper_wer() -> list[str]:
+    rows = [["corpus", "files", f"{OURS} WER", f"{THEIRS} WER", "difference", "same text"]]
+    for name, corpus in (
+        ("whisper_asterisk", "Asterisk prompts (telephone, 8 kHz)"),
+        ("whisper_an4", "mini AN4"),
+    ):
+        found = read(name)
+        if found is None:
+            continue
+        some = found["done"] < found["files"]
+        rates = [
+            f"{one['wer']:.2f} ({one['low']:.2f} to {one['high']:.2f}; {one['errors']:,} of "
+            f"{one['words']:,} words)"
+            for one in (found[OURS], found[THEIRS])
+        ]
+        between = found["difference"]
+        rows.append(
+            [
+                corpus + (", drawn at random" if some else ""),
+                f"{found['done']} of {found['files']}" if some else str(found["files"]),
+                *rates,
+                f"{between['value']:+.2f} ({between['low']:+.2f} to {between['high']:+.2f})",
+                str(found["equal_outputs"]),
+            ]
+        )
+    return table(*rows)
+
+
+def whisper_speed() -> list[str]:
+    found = read("whisper_speed_cpu")
+    if found is None:
+        return []
+    rows = [["precision", f"{OURS}, CPU s", f"{THEIRS}, CPU s", f"{THEIRS} / {OURS}"]]
+    length = found["audio_seconds"] / found["files"]
+    for precision in ("float32", "int8"):
+        if precision not in found:
+            continue
+        taken = [found[precision][name]["cpu_seconds"] for name in (OURS, THEIRS)]
+        ratios = [b / a for a, b in zip(*taken, strict=True)]
+        rows.append(
+            [
+                precision,
+                *(f"{length * statistics.median(one):.2f}" for one in taken),
+                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+            ]
+        )
+    rounds = len(found["float32"][OURS]["cpu_seconds"])
+    several = f"{found['threads']} thread" + "s" * (found["threads"] > 1)
+    return [
+        f"CPU seconds for one prompt of {length:.1f} s (padded to 30 s), beam {found['beam']}, "
+        f"language {found['language']}, {several}, {found['files']} files, {rounds} rounds in "
+        f"turns, {found['machine']}:",
+        "",
+        *table(*rows),
+    ]
+
+
+def optimizers() -> list[str]:
+    found = read("optimizer_shakespeare_cpu")
+    if found is None:
+        return []
+    from optimizer import summary
+
+    seeds = len({run["seed"] for run in found["runs"]})
+    return [
+        "On a small language model of letters, with the same CPU time and as many learning rates "
+        "tried for each:",
+        "",
+        *summary(found),
+        "",
+        f"`{found['command']}`, {seeds} seeds, {found['device']}, batches of "
+        f"{found['batch_tokens']:,} letters; validation loss in nats a letter, mean and standard "
+        f"deviation.",
+    ]
+
+
+def checkpointing() -> list[str]:
+    found = read("checkpointing_cpu")
+    if found is None:
+        return []
+    head = ["Transformer", "batch", "CPU time", "peak memory without", "with", "of it, fixed"]
+    rows = [head]
+    for row in found["rows"]:
+        without, with_it = row["without"], row["with"]
+        pairs = zip(without["cpu_seconds"], with_it["cpu_seconds"], strict=True)
+        ratios = [b / a for a, b in pairs]
+        memory = [statistics.median(one["peak_mib"]) for one in (without, with_it)]
+        _, layers, width, *_ = row["size"]
+        rows.append(
+            [
+                f"{layers}+{layers} layers, width {width}",
+                f"{row['pairs']} x {row['length']} tokens",
+                f"x {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+                *(f"{one:,.0f} MiB" for one in memory),
+                f"{statistics.median(with_it['fixed_mib']):,.0f} MiB",
+            ]
+        )
+    told = f"`{found['command']}`, {found['hardware']}, torch {found['torch']}:"
+    return [told, "", *table(*rows)]
+
+
+TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "error rates": ("whisper.md", whisper_wer),
+    "CPU speed": ("whisper.md", whisper_speed),
+    "optimizers": ("training.md", optimizers),
+    "checkpointing": ("training.md", checkpointing),
+}
+
+
+def main() -> None:
+    stale = []
+    for name, (page, make) in TABLES.items():
+        path = DOCS / page
+        text = path.read_text("utf-8")
+        first, last = f"<!-- {name}: made by make_tables.py -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(first)
+        _, _, after = rest.partition(last)
+        lines = make()
+        made = "\n".join([before + first, *(["", *lines, ""] if lines else []), last + after])
+        if made != text and "--check" in sys.argv:
+            stale.append(page)
+        elif made != text:
+            path.write_text(made, "utf-8")
+    if stale:
+        raise SystemExit(f"{', '.join(stale)}: run python docs/make_tables.py")
+
+
+if __name__ == "__main__":
+    main()
