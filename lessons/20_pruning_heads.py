@@ -29,7 +29,7 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.evaluation.items import Item
 from transduce.inspection.ablation.measure import Trial, measure_heads, prune_greedily
 from transduce.inspection.ablation.prune import pruned
-from transduce.lessons import COLORS, panels, show, size, table
+from transduce.lessons import COLORS, fit, panels, show, size, table
 from transduce.tasks.transduce import Transducer
 
 LETTERS = "abcdefgh"
@@ -58,27 +58,17 @@ torch.manual_seed(1)
 model = Transducer.create(recipe.read_recipe(settings), tokens, tokens)
 
 
-def train(network: torch.nn.Module, updates: int, highest: float) -> float:
-    """Train on new words; the loss of the last ones, in nats a letter."""
-    network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=highest)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, highest, updates, pct_start=0.1)
-    for _ in range(updates):
-        words = [word() for _ in range(48)]
-        batch = collate(
-            tokens.encode_batch(words), tokens.encode_batch([letters[::-1] for letters in words])
-        )
-        loss = network.loss(batch.source_BS, batch.source_lengths_B, batch.target_BT)
-        optimizer.zero_grad()
-        (loss.total / loss.tokens).backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-    network.eval()
-    return (loss.nll / loss.tokens).item()
+def backwards() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """New words, their lengths, and the same words backwards."""
+    words = [word() for _ in range(48)]
+    batch = collate(
+        tokens.encode_batch(words), tokens.encode_batch([letters[::-1] for letters in words])
+    )
+    return batch.source_BS, batch.source_lengths_B, batch.target_BT
 
 
-print(f"Loss in training: {train(model.network, updates, size(1e-2, 4e-3)):.3f} nats a letter.")
+*_, right = fit(model.network, backwards, updates, lr=size(1e-2, 4e-3))
+print(f"At the end of training {right:.1%} of the letters are right.")
 
 # %% [markdown]
 # ## Every head switched off in turn
@@ -141,7 +131,7 @@ smaller = pruned(model, [removal.head for removal in removals])
 parameters = [sum(w.numel() for w in one.network.parameters()) for one in (model, smaller)]
 again = {}
 for name, one in (("whole", model), ("pruned", smaller)):
-    train(one.network, updates // 2, size(5e-3, 2e-3))
+    fit(one.network, backwards, updates // 2, lr=size(5e-3, 2e-3))
     statistics, score = Trial(one, items, "loss").rows()
     right = sum(o.text == w[::-1] for o, w in zip(one.run(new), new, strict=True)) / len(new)
     again[name] = (score(statistics.sum(axis=0)), right)
