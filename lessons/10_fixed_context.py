@@ -34,7 +34,7 @@ from transduce.lessons import fit, panels, show, size, table
 from transduce.models import RecurrentSeq2Seq
 
 LETTERS = 8
-longest, width, updates = size(10, 14), size(48, 64), size(160, 500)
+longest, width, updates = size((10, 48, 160), (12, 64, 280))
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 

@@ -32,7 +32,7 @@ from transduce.models import RecurrentSeq2Seq
 from transduce.nn.attention.attention import SCORES
 
 LETTERS, DOT = 8, 4  # tokens 0 to 3 are special, 4 is the dot, letters from 5
-length, width, updates = size(8, 10), 32, size(200, 500)
+length, width, updates = size(8, 10), 32, size(200, 300)
 names = ["cosine", "additive", "location", "general", "dot", "scaled-dot"]
 
 
