@@ -5,7 +5,7 @@
 # from; a location-based score, which does not read the keys, cannot; the cosine alone cannot look
 # sharply; the additive score is the slowest to compute.
 #
-# **Time.** 30 s; full size 90 s.
+# **Time.** 30 s; full size 65 s.
 #
 # Attention needs a number for how well the decoder's state $s_t$ fits the encoder's $h_i$:
 #
@@ -138,6 +138,7 @@ for axes, name in zip(every, names, strict=True):
     axes.scatter(origins, range(len(target)), **rings)
     axes.set_xticks(range(length), source)
     axes.set_yticks(range(len(target)), target)
+    axes.set(xlabel="source", ylabel="output")
     axes.grid(visible=False)
     axes.set_title(f"{name}: {quality[name][1]:.0%} aligned", fontsize=10, loc="left")
 show(figure, "six_scores")

@@ -4,7 +4,7 @@
 # **Claim.** A decoder that only learns to predict the next token learns by itself where to look:
 # at the word that it translates, at the moment of the sound that it writes down.
 #
-# **Time.** 30 s; full size 50 s.
+# **Time.** 35 s; full size 75 s.
 #
 # The decoder asks with a query from what it has written so far; keys and values are the states of
 # the encoder. For target token $u$ the weights over source positions $t$ are
@@ -214,6 +214,7 @@ words.set_yticks(range(len(target)), target)
 words.plot(
     *zip(*gold[0].sure, strict=True), "s", markersize=17, markerfacecolor="none", color=COLORS[1]
 )
+words.set(xlabel="source word", ylabel="word that is written")
 words.set_title("Translation: attention, and the true links", fontsize=10, loc="left")
 sounds.pcolormesh(edges, np.arange(LONGEST + 1), weights_TS, cmap="Greys", vmin=0, vmax=1)
 for row, (start, end) in enumerate(true_times[0]):

@@ -203,7 +203,7 @@ by_place.plot(places, of_places, "o", color=COLORS[0], label="the model")
 by_place.set(xlabel=f"place in a chunk of {SHOWN} states", ylabel="letters wrong, %")
 by_place.set_title("The end of each chunk is what suffers", fontsize=10, loc="left")
 for axes in (by_size, by_place):
-    axes.legend(fontsize=8, frameon=False, loc="lower left" if axes is by_size else "upper left")
+    axes.legend(fontsize=8, frameon=False, loc="upper right" if axes is by_size else "upper left")
 show(figure, "streaming")
 
 # %% [markdown]

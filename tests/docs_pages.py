@@ -121,12 +121,17 @@ def whisper(folder: Path) -> None:
 
 
 def ray(folder: Path) -> None:
-    """Stands for the package: its decorators change nothing."""
+    """Stands for the package: its decorators build the application, and change nothing."""
     (folder / "ray").mkdir()
     (folder / "ray" / "__init__.py").write_text(
         "class serve:\n"
-        "    deployment = staticmethod(lambda **options: lambda made: made)\n"
-        "    ingress = staticmethod(lambda build: lambda made: made)\n"
+        "    @staticmethod\n"
+        "    def deployment(**options):\n"
+        "        return lambda made: type('Deployment', (), {'bind': staticmethod(made)})\n"
+        "    @staticmethod\n"
+        "    def ingress(build):\n"
+        "        assert build() is not None\n"
+        "        return lambda made: made\n"
     )
 
 
@@ -177,6 +182,7 @@ PAGES = {
         changes=(("CUDA_VISIBLE_DEVICES=. ", ""),),
         prepare=ray,
         runs_python=True,
+        smaller={"/models/en-de": "runs/en-de"},
     ),
     "evaluation": Page(
         {"runs/lstm": "lstm"}
