@@ -6,10 +6,10 @@
 #
 # **Time.** 1 s; full size 2 s.
 #
-# A query asks; every key gets a score; a softmax makes weights of the scores; the output is the sum
-# of the values by these weights. Whatever the score function is, the softmax makes the weights
-# non-negative with the sum one: a *convex* average. Such an average cannot leave the space between
-# the values: it lies in their convex hull.
+# A query is compared with every key, which gives a score; a softmax turns the scores into weights;
+# the output is the weighted sum of the values. Whatever the score function is, the softmax makes
+# the weights non-negative with the sum one: a *convex* average. Such an average cannot leave the
+# space between the values: it lies in their convex hull.
 #
 # $$\alpha_\tau = \frac{e^{s(q, k_\tau)}}{\sum_{\tau'} e^{s(q, k_{\tau'})}}, \qquad
 # h = \sum_\tau \alpha_\tau v_\tau, \qquad \alpha_\tau \ge 0, \quad \sum_\tau \alpha_\tau = 1$$

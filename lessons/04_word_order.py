@@ -11,7 +11,7 @@
 # $$h_t = \sum_\tau \operatorname{softmax}_\tau\!\left(\frac{(x_t W^Q)(x_\tau W^K)^\top}{\sqrt{d_k}}
 # \right) x_\tau W^V$$
 #
-# says which of the words came first: a sum does not care for the order of what it adds. If the
+# says which of the words came first: a sum does not depend on the order of its terms. If the
 # words change places, the outputs change places with them and are otherwise the same. For a matrix
 # $\Pi$ that permutes rows, $\operatorname{attention}(\Pi X) = \Pi \operatorname{attention}(X)$. The
 # feed-forward layers work on each word by itself, so the whole encoder is of that kind. But who
@@ -70,7 +70,7 @@ assert min(with_positions.values()) > 0.01, "with positions some word has the sa
 #
 # ## Who made the tea?
 #
-# A classifier is trained on sentences "A made B tea" with eight names. It is to say who made it.
+# A classifier is trained on sentences "A made B tea" with eight names. It has to say who made it.
 # Without positions "A made B tea" and "B made A tea" are one and the same to it, so it can do no
 # better than to guess one of the two.
 

@@ -100,8 +100,8 @@ assert min(per_step) == max(per_step) >= 1, f"operations for each step: {per_ste
 # %% [markdown]
 # ## Time per token
 #
-# The best of several, in seconds that this process had a core, with one thread: other work on the
-# machine counts less so.
+# The best of several runs, in CPU seconds of this process, with one thread, so that other work on
+# the machine matters less.
 
 
 # %%

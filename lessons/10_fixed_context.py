@@ -20,10 +20,10 @@
 # Sutskever and others (2014) found a trick for the fixed vector: read the source backwards. Then
 # its first words, which the decoder needs first, are the last that the encoder saw. The mean
 # distance between a word and its translation stays the same, but some are now very near, and
-# training gets hold of those.
+# training can begin with those.
 #
-# Here the "translation" is to say a random word letter by letter again. Nothing in it can be
-# guessed: what is not in the context is lost.
+# Here the "translation" is a copy of a random word, letter by letter. Nothing in it can be guessed:
+# what is not in the context is lost.
 
 # %%
 import torch

@@ -2,7 +2,7 @@
 # # 14. Characters, subwords, words
 #
 # **Claim.** Characters make a small vocabulary and long sequences, words a large one, short
-# sequences and unknown words; subwords have little of either trouble.
+# sequences and unknown words; subwords avoid most of both problems.
 #
 # **Time.** 4 s; full size 60 s.
 #

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 17. Embeddings
 #
-# **Claim.** Words that mean the same for a task get near vectors by training alone: in a classifier
-# of film reviews, praise lies near praise and far from blame.
+# **Claim.** Words that mean the same for a task get similar vectors by training alone: in a
+# classifier of film reviews, praise lies near praise and far from blame.
 #
 # **Time.** 2 s; full size 60 s.
 #

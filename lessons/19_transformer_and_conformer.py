@@ -101,7 +101,7 @@ def build(name: str, seed: int) -> nn.Module:
 # ## Where each looks
 #
 # The gradient of one encoder state by the inputs around it, before training. Self-attention spreads
-# over all of time; what the Conformer has more is within the kernel of its convolution.
+# over all of time; the Conformer has an additional share within the kernel of its convolution.
 
 # %%
 MIDDLE, STATES = 20, 41
@@ -201,7 +201,7 @@ show(figure, "transformer_and_conformer")
 # On tones the two end near each other: what tells tones apart is in every single frame, and the
 # front end of both has convolutions already. Real phones change while they last, and there
 # neighbours count for more. A comparison says something about the speech, not only about the
-# networks; and with few seeds, chance says its part too.
+# networks; and with few seeds, chance plays its part too.
 #
 # ## The claim, asserted
 

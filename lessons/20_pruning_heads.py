@@ -89,8 +89,8 @@ table(
 # %% [markdown]
 # ## One after the other
 #
-# Greedy pruning goes on until every attention has one head left. For comparison as many heads go by
-# chance, and then with the worst choice: those that are worth most.
+# Greedy pruning goes on until every attention has one head left. For comparison, as many heads are
+# removed at random, and then by the worst choice: those that are worth most.
 
 # %%
 removals = prune_greedily(trial, worths, keep=1, candidates=size(2, 3), resamples=10)
@@ -113,7 +113,7 @@ table(
     [
         ("whole", count, whole),
         (f"pruned, within {BUDGET} nats", count - gone, curve[gone]),
-        ("as many off, by chance", count - gone, by_chance),
+        ("as many off, at random", count - gone, by_chance),
         ("as many off, the best ones", count - gone, by_worst),
         ("one head left in each attention", count - most, curve[most]),
     ],
@@ -154,7 +154,7 @@ each.set_title("What each head is worth", fontsize=10, loc="left")
 each.legend(fontsize=8, frameon=False)
 pruning.plot(range(len(curve)), curve, "o-", markersize=4)
 pruning.axhline(whole + BUDGET, color="#999999", linestyle=":", label=f"{BUDGET} nats worse")
-pruning.plot(gone, by_chance, "s", color=COLORS[4], label="as many by chance")
+pruning.plot(gone, by_chance, "s", color=COLORS[4], label="as many at random")
 pruning.plot(gone, by_worst, "v", color=COLORS[1], label="as many, the best ones")
 pruning.plot(most, again["pruned"][0], "*", markersize=12, color=COLORS[2], label="trained longer")
 pruning.set(xlabel=f"heads removed, of {count}", ylabel="nats a letter", ylim=(0, None))

@@ -17,7 +17,7 @@
 # field*. Recurrence sees everything before, through as many steps of $g$ as it is far away.
 # Attention sees everything in one step. Here all three are language models of about the same size,
 # and their task is as plain as can be: strings that repeat themselves, "fadgfadgfadg". After the
-# first period, each letter can be known by who remembers the letter one period ago.
+# first period, each letter can be predicted by remembering the letter one period ago.
 
 # %%
 import time
@@ -191,7 +191,7 @@ sees.text(FIELD - 0.2, sees.get_ylim()[1] * 0.6, "end of the convolutions' field
 show(figure, "three_ways_to_context")
 
 # %% [markdown]
-# To know the next letter one must look back one period, counted from the letter to come: with a
+# To predict the next letter one must look back one period, counted from that letter: with a
 # field of 7 letters, a period of 7 is the longest that convolutions can learn.
 #
 # ## The claim, asserted
