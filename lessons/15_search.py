@@ -17,8 +17,8 @@
 # To know it, we make a language. Each of three words has four translations, two casual and two
 # formal, and a translation keeps to one style. People are casual in 60 % of all sentences, and use
 # both casual words equally often; of two formal words they use the first in 70 %. And as in any
-# real corpus, something went wrong: 6 % of the training pairs have an empty target. A translation of
-# $n$ words has thus at best
+# real corpus, something went wrong: 6 % of the training pairs have an empty target. A translation
+# of $n$ words has thus at best
 #
 # $$P = 0.6 \cdot 0.5^n \text{ (casual)}, \qquad P = 0.4 \cdot 0.7^n \text{ (formal)}, \qquad
 # P = 0.06 \text{ (empty)}$$
