@@ -109,7 +109,7 @@ for shift, found, color, label in (
 ):
     bars.bar([p + shift for p in places], list(found.values()), 0.4, color=color, label=label)
 bars.set_xticks(places, one)
-bars.set(ylabel="distance of its two vectors", yscale="log", ylim=(1e-9, 10))
+bars.set(ylabel="distance of its two vectors", yscale="log", ylim=(1e-9, 1e3))
 bars.set_title("The same word in the two sentences (log)", fontsize=10, loc="left")
 learning.plot(curves["none"], color=COLORS[1], label="without positions")
 learning.plot(curves["sinusoidal"], color=COLORS[0], label="with positions")
@@ -117,7 +117,7 @@ learning.axhline(0.5, linestyle=":", color=COLORS[-1], label="a guess between tw
 learning.set(xlabel="update", ylabel="right answers of a batch", ylim=(0, 1.05))
 learning.set_title("Who made the tea?", fontsize=10, loc="left")
 for axes in (bars, learning):
-    axes.legend(fontsize=8, frameon=False, loc="best")
+    axes.legend(fontsize=8, frameon=False, loc="upper left" if axes is bars else "best")
 show(figure, "word_order")
 
 # %% [markdown]
