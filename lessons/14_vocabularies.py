@@ -138,7 +138,7 @@ table(
 figure, (sizes, quality) = panels(2)
 for (name, row), color in zip(measured.items(), COLORS, strict=False):
     sizes.plot(row.vocabulary, row.length, "o", markersize=9, color=color)
-    to_left = name == "words"
+    to_left = row.vocabulary > 400  # there is no room to the right
     sizes.annotate(
         f"{name}\n{row.unknown:.0%} unknown",
         (row.vocabulary, row.length),

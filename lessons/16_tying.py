@@ -129,6 +129,7 @@ for place, (tie, (count, *_)) in enumerate(ways.items()):
     cost.text(place, count, f"{count:,}", ha="center", va="bottom", fontsize=8)
 cost.set_xticks(range(3), ["none", "target", "all"])
 cost.set(xlabel="tied", ylabel="parameters")
+cost.yaxis.set_major_formatter("{x:,.0f}")
 cost.set_title("Tables (colours) and the rest (grey)", fontsize=10, loc="left")
 for tied, name, color, shift in (
     (True, "tied", COLORS[0], 0.97),

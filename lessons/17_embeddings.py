@@ -162,7 +162,8 @@ for axes, vectors_VD, title in zip(
         axes.plot(*places_N2[which].T, "o", markersize=4, color=color, label=name)
         for place, word in zip(which, words, strict=True):
             if name != "others" or word in ("the", "dog", "cat", "ticket"):
-                axes.annotate(word, places_N2[place], fontsize=7, color=color)
+                where = {"xytext": (3, 2), "textcoords": "offset points"}
+                axes.annotate(word, places_N2[place], fontsize=7, color=color, **where)
     axes.set(xlabel="first main axis", ylabel="second main axis", xlim=(-1.1, 1.35))
     axes.set_title(title, fontsize=10, loc="left")
 drawings[1].legend(fontsize=8, frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 0.99))

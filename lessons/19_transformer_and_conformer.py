@@ -193,8 +193,9 @@ looks.set(xlabel="states away", ylabel="share of the gradient")
 looks.set_title("Where an encoder state looks, untrained", fontsize=10, loc="left")
 learns.set(xlabel="updates", ylabel="letters wrong, %", ylim=(0, None))
 learns.set_title("The same speech, the same training", fontsize=10, loc="left")
+looks.set_ylim(0, 1.5 * looks.get_ylim()[1])
 for axes in (looks, learns):
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="upper left" if axes is looks else "upper right")
 show(figure, "transformer_and_conformer")
 
 # %% [markdown]
