@@ -10,7 +10,7 @@
 # has row $E_i$. The lecture's classifier has no more than that and an output layer. It reads the
 # first 200 words of a review, averages their rows, and decides for good or bad:
 #
-# $$P(\text{good}) = \text{softmax}\Big(W \cdot \frac{1}{n} \sum_{t=1}^{n} E_{x_t} + b\Big)$$
+# $$P(\text{good}) = \text{softmax}\left(W \cdot \frac{1}{n} \sum_{t=1}^{n} E_{x_t} + b\right)$$
 #
 # With 20,000 words of width 32 these are 20,000 · 32 + 2 · 32 + 2 = 640,066 parameters. Nobody
 # tells it what words mean. But words that do the same to the label are pushed the same way.

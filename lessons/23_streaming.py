@@ -12,7 +12,7 @@
 # encoder reads chunks of $c$ states. A state sees its own chunk and the chunks before it (Zhang et
 # al. 2020, https://arxiv.org/abs/2012.05481):
 #
-# $$\text{state } t \text{ sees state } \tau \iff
+# $$\text{state } t \text{ sees state } \tau \quad\iff\quad
 # \lfloor \tau / c \rfloor \le \lfloor t / c \rfloor$$
 #
 # In training each batch has a chunk size of its own, so one model serves them all.
@@ -23,8 +23,8 @@
 # next clear letter if all of these are unclear too; then one of $V$ letters must be guessed. The
 # error of a perfect reader is the mean over the places in a chunk:
 #
-# $$\text{error}(c) = \Big(1 - \frac1V\Big) \frac1c \sum_{r=0}^{c-1} p^{r+1}
-# = \Big(1 - \frac1V\Big) \frac{p\,(1 - p^c)}{c\,(1 - p)}$$
+# $$\text{error}(c) = \left(1 - \frac1V\right) \frac1c \sum_{r=0}^{c-1} p^{r+1}
+# = \left(1 - \frac1V\right) \frac{p\,(1 - p^c)}{c\,(1 - p)}$$
 #
 # Only the last states of a chunk suffer. For large $c$ the error is proportional to $1/c$: twice
 # the chunk, twice the wait, half the error.

@@ -17,7 +17,7 @@ from typing import Any
 
 from docs_blocks import Block, all_blocks
 
-TINY = "train.steps=2 validation.every=2 validation.limit=2 train.device=cpu"
+TINY = "train.steps=2 validation.every=2 train.device=cpu"
 SMALL = "model.width=16 'model.encoder={layers: 1, heads: 2, feed_forward: 16}'"
 SMALL += " 'model.decoder={layers: 1, heads: 2, feed_forward: 16}' 'decode={beam: 1, max_extra: 2}'"
 PAIRS = "".join(f"{a}{b}\t{b}{a}\n" for a in "abcde" for b in "abcde")
@@ -88,8 +88,12 @@ def packed_lines(folder: Path) -> None:
 def marian(folder: Path) -> None:
     import hf_models
 
-    hf_models.marian(folder / "opus-mt-en-de")
-    hf_models.nllb(folder / "nllb-200-distilled-600M")
+    for name, make in (
+        ("opus-mt-en-de", hf_models.marian),
+        ("nllb-200-distilled-600M", hf_models.nllb),
+    ):
+        (folder / name).mkdir()
+        make(folder / name)
 
 
 def dates(folder: Path) -> None:
@@ -199,10 +203,13 @@ PAGES = {
     ),
     "export": Page(
         {"runs/multi30k-en-de": "translate"},
-        {"pairs.tsv": PAIRS},
+        {"pairs.tsv": PAIRS, "some.src": "ab\nba\n", "some.tgt": "ba\nab\n"},
         (
             (r"(train reverse)$", rf"\1 {OF_PAIRS} {TINY} {SMALL}"),
-            (r"^(transduce export .*)$", rf"\1{EVALUATED} --allow-mismatch"),
+            (
+                r"^(transduce export .*)$",
+                r"\1 --source some.src --target some.tgt --allow-mismatch",
+            ),
         ),
         runs_python=True,
     ),
@@ -214,7 +221,7 @@ PAGES = {
             "texts.txt": "or\nnot\n",
             "prompts.txt": "To\nor\n",
         },
-        changes=((r"(train plays\.yaml)$", rf"\1 {TINY} model.width=16"), ("300", "20")),
+        changes=((r"(train plays\.yaml)$", rf"\1 {TINY} model.width=24"), ("300", "20")),
         prepare=plays,
         runs_python=True,
         smaller={"max_length=1000": "max_length=20"},
