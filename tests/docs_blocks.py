@@ -70,6 +70,7 @@ CANNOT_RUN = {
     "tests/integration/test_corpora.py gets a corpus from a server on this machine",
     r"^transduce corpus udhr ": "needs the texts of `corpus get udhr`; "
     "tests/unit/corpora has texts of its own",
+    r"^transduce train udhr-small$": "needs what the command before it has made",
     r"^transduce .*\b(SOURCE|MODEL)\b": "what is in capitals, the reader puts there",
     r"^transduce run \S+ --live$": "needs a microphone; tests/unit/cli/test_live.py has one",
     r"^transduce lessons run .* --full$": "takes minutes; the reduced size is run",

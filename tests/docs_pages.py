@@ -32,6 +32,8 @@ data:
   tokens: {both: {level: character}}
 model: {width: 16, encoder: {layers: 1, heads: 2}, decoder: {layers: 1, heads: 2}}
 """
+# With mistakes in its lines 12 and 17.
+WRONG = MINE.strip() + "\n" * 5 + "train:\n  learning_rate: 1\n\nmetrics:\n  - bleu\n\n  - chfr\n"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Page:
     changes: tuple[tuple[str, str], ...] = ()
     """Patterns in commands and what replaces them."""
     prepare: Callable[[Path], None] | None = None
+    fails: bool = False
+    """Whether commands after a `$` fail, with the sentences that the page shows."""
     runs_python: bool = False
     """Whether the page's Python is run here, in its place between the commands."""
     names: Callable[[Path], dict[str, Any]] | None = None
@@ -76,7 +80,8 @@ def speech_files(folder: Path) -> None:
     write_tones(folder, {"train": 24, "valid": 3, "test": 2})
     for name in ("recording.wav", "call.wav", "meeting.flac", "talk.wav"):
         soundfile.write(folder / name, tones("ab"), RATE)
-    soundfile.write(folder / "talk.mp3", tones("ab").repeat(4), 4 * RATE)
+    for name in ("talk.mp3", "reading.mp3"):
+        soundfile.write(folder / name, tones("ab").repeat(4), 4 * RATE)
 
 
 def packed_lines(folder: Path) -> None:
@@ -173,7 +178,7 @@ PAGES = {
     ),
     "batch": Page({"runs/multi30k-en-de": "translate"}, prepare=packed_lines),
     "coming-from-espnet": Page(changes=(SPEECH,), prepare=speech_files),
-    "coming-from-joey-nmt": Page(files={"my.yaml": MINE}),
+    "coming-from-joey-nmt": Page(files={"my.yaml": MINE}, fails=True),
     "corpora": Page(
         files={"pairs.tsv": PAIRS},
         changes=(
@@ -227,16 +232,23 @@ PAGES = {
         smaller={"max_length=1000": "max_length=20"},
     ),
     "lessons": Page(changes=((r"(lessons run \w+)", r"\1 --no-open"),)),
-    "live-speech": Page({"runs/asterisk-live": "live"}, changes=(SPEECH,), prepare=speech_files),
+    "live-speech": Page(changes=(SPEECH,), prepare=speech_files),
     "looking-inside": Page(
         {f"runs/{name}": "translate" for name in ("backwards", "transformer", "m30k")}
         | {"runs/lstm": "lstm", "runs/speech": "speech"},
-        changes=(("--exclude Leiter --include .*$", "--exclude a --include b"),),
+        changes=(('--exclude Leiter --include "blauen Hemd"', "--exclude a --include b"),),
         prepare=speech_files,
     ),
     "recipes": Page(
         {"runs/de-en": "translate"},
-        {"test.de": "ab\n", "test.en": "ba\n", "pairs.tsv": PAIRS, "my.yaml": MINE},
+        {"test.de": "ab\n", "test.en": "ba\n", "my.yaml": WRONG}
+        | dict.fromkeys(("pairs.tsv", "train.tsv", "valid.tsv"), PAIRS),
+        (
+            (r"(check my\.yaml)$", rf"\1 {OF_PAIRS}"),
+            (r"(train my\.yaml)", rf"\1 {OF_PAIRS} {TINY} model.width=16 --overwrite"),
+            ("data.folder=/new/place", "data.folder=. --split valid"),
+        ),
+        fails=True,
     ),
     "scaling": Page(
         files={"pairs.tsv": PAIRS, "my.yaml": MINE},
@@ -252,7 +264,6 @@ PAGES = {
         | {"runs/shakespeare": "language_model"}
     ),
     "speech": Page(
-        {"runs/asterisk": "speech"},
         changes=(SPEECH,),
         prepare=speech_files,
         runs_python=True,
@@ -264,5 +275,5 @@ PAGES = {
         runs_python=True,
         names=lambda folder: {"transduce": import_module("transduce")},
     ),
-    "udhr": Page({"runs/udhr-small": "speech"}, prepare=speech_files),
+    "udhr": Page({"runs/udhr-small": "speech"}, {"reading.txt": "ab\n"}, prepare=speech_files),
 }

@@ -44,9 +44,12 @@ def test_the_page_runs(
         for command in block.commands:
             if any(re.search(pattern, command) for pattern in CANNOT_RUN):
                 continue
+            if page.fails and f"$ {command}" in block.text:
+                fail(command, block, monkeypatch, capfd)
+                continue
             line, changed = page.changed(command)
             used |= changed
-            run(line, block, monkeypatch, capfd)
+            run(line, monkeypatch, capfd)
     assert used == {pattern for pattern, _ in page.changes}, "a change that changes nothing"
 
 
@@ -63,10 +66,29 @@ def prepare(page: Page, blocks: list[Block], folder: Path) -> None:
         page.prepare(folder)
 
 
-def run(
-    line: str, block: Block, patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def fail(
+    command: str, block: Block, patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A command ends well; or with the sentences that the page shows after it."""
+    """A command ends with the sentences that the page shows after it."""
+    ended, _, said = typed(shlex.split(command), patch, capfd)
+    assert ended == 2
+    assert said.splitlines() == re.findall(r"^transduce: .*$", block.text, re.MULTILINE)
+
+
+def typed(
+    words: list[str], patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> tuple[object, str, str]:
+    """The exit status of a command, and what it has printed."""
+    capfd.readouterr()
+    patch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    printed = capfd.readouterr()
+    return end.value.code, printed.out, printed.err
+
+
+def run(line: str, patch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """A command ends well, and says something; what the shell would write is written."""
     words = shlex.split(line)
     while re.fullmatch(r"[A-Z_]+=\S+", words[0]):
         words.pop(0)
@@ -80,20 +102,11 @@ def run(
         serve(words[1:])
         return
     words, file = (words[:-2], words[-1]) if ">" in words else (words, None)
-    capfd.readouterr()
-    patch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    printed = capfd.readouterr()
-    shown = re.findall(r"^transduce: .*$", block.text, re.MULTILINE)
-    if shown and f"$ {line}" in block.text:
-        assert end.value.code == 2
-        assert printed.err.splitlines() == shown
-        return
-    assert end.value.code == 0, (line, printed.err)
-    assert printed.out or printed.err, line
+    ended, out, said = typed(words, patch, capfd)
+    assert ended == 0, (line, said)
+    assert out or said, line
     if file:
-        Path(file).write_text(printed.out, "utf-8")
+        Path(file).write_text(out, "utf-8")
 
 
 def serve(words: list[str]) -> None:
