@@ -165,7 +165,7 @@ TONES = " ".join(
 SPEECH = (
     r"^transduce train ([a-z-]+)$",
     rf"transduce train \1 {TONES} {TINY} audio.sample_rate=4000 audio.mel_bands=16 model.width=16"
-    " train.batch_tokens=600 decode.beam=1",
+    " train.batch_tokens=600",
 )
 PAGES = {
     "README": Page(
@@ -246,13 +246,17 @@ PAGES = {
         (
             (r"(check my\.yaml)$", rf"\1 {OF_PAIRS}"),
             (r"(train my\.yaml)", rf"\1 {OF_PAIRS} {TINY} model.width=16 --overwrite"),
+            (r"metrics=\[bleu, ter", "metrics=[bleu, ter, per"),
             ("data.folder=/new/place", "data.folder=. --split valid"),
         ),
         fails=True,
     ),
     "scaling": Page(
         files={"pairs.tsv": PAIRS, "my.yaml": MINE},
-        changes=(("--nproc-per-node 8", "--nproc-per-node 2"), ("my.yaml$", f"my.yaml {TINY}")),
+        changes=(
+            ("--nproc-per-node 8", "--nproc-per-node 2"),
+            ("my.yaml$", f"my.yaml {TINY} --overwrite"),
+        ),
     ),
     "serving": Page(
         {"runs/multi30k-en-de": "translate", "runs/imdb-pooled": "classify"}
