@@ -5,7 +5,7 @@
 # are; a Transformer computes all tokens of a sequence at once, and needs a fraction of the time for
 # each.
 #
-# **Time.** 2 s; full size 30 s.
+# **Time.** 3 s; full size 40 s.
 #
 # Two things make a computation slow: how much there is to do, and how much of it has to wait for
 # something else. In

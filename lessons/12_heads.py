@@ -4,7 +4,7 @@
 # **Claim.** Eight heads of an eighth the width cost as much as one, and can look at several places
 # at once where one head can look at one; averaging them instead of concatenating loses that.
 #
-# **Time.** 3 s; full size 15 s.
+# **Time.** 4 s; full size 20 s.
 #
 # A softmax gives one distribution, so one head gives one average of the values. If it has to know
 # two things, it can look at one of them, or at both and mix them up. Several heads look at several

@@ -4,7 +4,7 @@
 # **Claim.** Logits are the output embedding times the predicted embedding, so one table can serve
 # input and output: it saves a table of parameters, and with little text it predicts better.
 #
-# **Time.** 3 s; full size 60 s.
+# **Time.** 3 s; full size 35 s.
 #
 # A decoder gives a vector $\hat y_t$ for each step, the *predicted embedding*. Its product with
 # every row of the output embedding $E$ says how well each token fits, and a softmax makes

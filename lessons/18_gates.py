@@ -4,7 +4,7 @@
 # **Claim.** Training opens an LSTM's forget gate, with peepholes and without, so that what it must
 # remember outlasts a long gap; a plain network, trained alike, learns to keep less.
 #
-# **Time.** 3 s; full size 30 s.
+# **Time.** 4 s; full size 12 s.
 #
 # The memory cell of an LSTM is a sum. At every step the forget gate $f_t$ says how much of it is
 # kept, and the input gate $i_t$ how much comes in. With peepholes, gates also look at the cell:

@@ -4,7 +4,7 @@
 # **Claim.** A Conformer layer is a Transformer layer with a convolution, which looks at neighbours
 # first; on the same speech both learn, and neither is always the better one.
 #
-# **Time.** 20 s; full size 90 s.
+# **Time.** 12 s; full size 60 s.
 #
 # Speech has structure nearby (a phone is 50 to 200 ms long) and far away (words, sentences).
 # Attention weighs all of time by content. A Conformer (Gulati et al. 2020,

@@ -5,7 +5,7 @@
 # so its error falls as one over the chunk size; one model, trained with chunks of many sizes, loses
 # only that at each of them, and computes the same states live as from the whole recording.
 #
-# **Time.** 8 s; full size 40 s.
+# **Time.** 10 s; full size 50 s.
 #
 # Whoever writes down speech while it is spoken cannot wait for the end of the sentence. But sounds
 # and words are often told apart by what comes next: *their* and *there* sound alike. A streaming
