@@ -164,8 +164,8 @@ pruning.legend(fontsize=8, frameon=False)
 show(figure, "pruning_heads")
 
 # %% [markdown]
-# With 48 heads (the full size) no single head is worth much: others do nearly the same. Together the
-# best of them are worth everything. That is why heads must be pruned one after the other, and
+# With 48 heads (the full size) no single head is worth much: others do nearly the same. Together
+# the best of them are worth everything. That is why heads must be pruned one after the other, and
 # measured again each time. `transduce ablate` does all this for any model.
 #
 # ## The claim, asserted
