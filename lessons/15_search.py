@@ -4,7 +4,7 @@
 # **Claim.** Beam search finds likelier outputs than argmax, sampling finds varied ones, and the
 # likeliest output of all may be a bad one: too wide a beam gives an empty translation.
 #
-# **Time.** 4 s; full size 40 s.
+# **Time.** 4 s; full size 16 s.
 #
 # A decoder gives a distribution over the next token, and so one over whole outputs:
 #

@@ -4,7 +4,7 @@
 # **Claim.** Words that mean the same for a task get similar vectors by training alone: in a
 # classifier of film reviews, praise lies near praise and far from blame.
 #
-# **Time.** 2 s; full size 60 s.
+# **Time.** 2 s; full size 18 s.
 #
 # An embedding is a look-up table $E$ of $V \times D$ numbers, drawn at random at first: word $i$
 # has row $E_i$. The lecture's classifier has no more than that and an output layer. It reads the
