@@ -192,6 +192,7 @@ def settings(tree: navigation.Tree, output: Path) -> dict[str, Any]:
             {"toc": {"permalink": True, "slugify": _SLUG}},
             {"pymdownx.highlight": {"use_pygments": True}},
             "pymdownx.superfences",
+            "pymdownx.magiclink",  # addresses become links
             {"pymdownx.arithmatex": {"generic": True}},
         ],
         "validation": {

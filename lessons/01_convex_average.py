@@ -6,10 +6,10 @@
 #
 # **Time.** 1 s; full size 2 s.
 #
-# A query asks; every key gets a score; a softmax makes weights of the scores; the output is the sum
-# of the values by these weights. Whatever the score function is, the softmax makes the weights
-# non-negative with the sum one: a *convex* average. Such an average cannot leave the space between
-# the values: it lies in their convex hull.
+# A query is compared with every key, which gives a score; a softmax turns the scores into weights;
+# the output is the weighted sum of the values. Whatever the score function is, the softmax makes
+# the weights non-negative with the sum one: a *convex* average. Such an average cannot leave the
+# space between the values: it lies in their convex hull.
 #
 # $$\alpha_\tau = \frac{e^{s(q, k_\tau)}}{\sum_{\tau'} e^{s(q, k_{\tau'})}}, \qquad
 # h = \sum_\tau \alpha_\tau v_\tau, \qquad \alpha_\tau \ge 0, \quad \sum_\tau \alpha_\tau = 1$$
@@ -96,6 +96,7 @@ plane.scatter(x, y, s=45, color=COLORS[0], label="values")
 plane.plot(*path_1TD[0].T, color=COLORS[1], label="output as c grows")
 plane.plot(*path_1TD[0, 0], "o", color=COLORS[1], markerfacecolor="white", label="c = 0: the mean")
 plane.plot(x[best], y[best], "*", markersize=15, color=COLORS[1], label="the best key's value")
+plane.set(xlabel="first coordinate", ylabel="second coordinate")
 plane.set_title("The output never leaves the values' hull", fontsize=10, loc="left")
 plane.legend(fontsize=8, frameon=False)
 curve.semilogx(sharpness[1:], path_weights_1TS[0, 1:])

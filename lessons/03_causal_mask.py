@@ -110,9 +110,9 @@ for axes, (name, found) in zip(every, of_masks.items(), strict=True):
     axes.set_facecolor("#dddddd")
     axes.grid(visible=False)
     axes.set(xlabel="input τ", ylabel="output t")
-    axes.set_title(f"{name}: log10 of the gradient", fontsize=10, loc="left")
+    axes.set_title(f"Influence, {name}", fontsize=10, loc="left")
 every[1].text(0.97, 0.95, "grey: exactly 0", transform=every[1].transAxes, ha="right", va="top")
-figure.colorbar(image, ax=every, shrink=0.8)
+figure.colorbar(image, ax=every, shrink=0.8, label="log10 of the gradient")
 show(figure, "causal_mask")
 
 # %% [markdown]

@@ -11,7 +11,7 @@
 # $$h_t = \sum_\tau \operatorname{softmax}_\tau\!\left(\frac{(x_t W^Q)(x_\tau W^K)^\top}{\sqrt{d_k}}
 # \right) x_\tau W^V$$
 #
-# says which of the words came first: a sum does not care for the order of what it adds. If the
+# says which of the words came first: a sum does not depend on the order of its terms. If the
 # words change places, the outputs change places with them and are otherwise the same. For a matrix
 # $\Pi$ that permutes rows, $\operatorname{attention}(\Pi X) = \Pi \operatorname{attention}(X)$. The
 # feed-forward layers work on each word by itself, so the whole encoder is of that kind. But who
@@ -70,7 +70,7 @@ assert min(with_positions.values()) > 0.01, "with positions some word has the sa
 #
 # ## Who made the tea?
 #
-# A classifier is trained on sentences "A made B tea" with eight names. It is to say who made it.
+# A classifier is trained on sentences "A made B tea" with eight names. It has to say who made it.
 # Without positions "A made B tea" and "B made A tea" are one and the same to it, so it can do no
 # better than to guess one of the two.
 
@@ -109,7 +109,7 @@ for shift, found, color, label in (
 ):
     bars.bar([p + shift for p in places], list(found.values()), 0.4, color=color, label=label)
 bars.set_xticks(places, one)
-bars.set(ylabel="distance of its two vectors", yscale="log", ylim=(1e-9, 10))
+bars.set(ylabel="distance of its two vectors", yscale="log", ylim=(1e-9, 1e3))
 bars.set_title("The same word in the two sentences (log)", fontsize=10, loc="left")
 learning.plot(curves["none"], color=COLORS[1], label="without positions")
 learning.plot(curves["sinusoidal"], color=COLORS[0], label="with positions")
@@ -117,7 +117,7 @@ learning.axhline(0.5, linestyle=":", color=COLORS[-1], label="a guess between tw
 learning.set(xlabel="update", ylabel="right answers of a batch", ylim=(0, 1.05))
 learning.set_title("Who made the tea?", fontsize=10, loc="left")
 for axes in (bars, learning):
-    axes.legend(fontsize=8, frameon=False, loc="best")
+    axes.legend(fontsize=8, frameon=False, loc="upper left" if axes is bars else "best")
 show(figure, "word_order")
 
 # %% [markdown]

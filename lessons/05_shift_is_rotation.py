@@ -106,8 +106,8 @@ every[0].set_title("The code: each row a wave over time", fontsize=10, loc="left
 every[0].set(xlabel="position t", ylabel="component (the first 24)")
 for axes, d in zip(every[1:], shifts, strict=True):
     image = axes.imshow(maps[d][:32, :32].numpy(), cmap="BuPu", vmin=0, vmax=1)
-    axes.set_title(f"$W^Q = c R(-{d})$: attends {d} back (first 32 steps)", fontsize=10, loc="left")
-    axes.set(xlabel="key τ", ylabel="query t")
+    axes.set_title(f"$W^Q = c R(-{d})$: attends {d} back", fontsize=10, loc="left")
+    axes.set(xlabel="key τ (the first 32)", ylabel="query t")
 for axes in every:
     axes.grid(visible=False)
 figure.colorbar(image, ax=every[1::2], shrink=0.6, label="attention weight")

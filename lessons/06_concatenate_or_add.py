@@ -141,7 +141,7 @@ for number, task in enumerate(("by place", "by content")):
     places = [place + 0.4 * number for place in range(len(values))]
     every[2].bar(places, values, 0.35, color=COLORS[number], label=f"task {task}")
 every[2].set_xticks([0.2, 1.2], list(networks))
-every[2].set(ylim=(0, 1.25))
+every[2].set(ylabel="share of the variance", ylim=(0, 1.25))
 every[2].set_title("Share of the scores that is place", fontsize=10, loc="left")
 every[2].legend(fontsize=8, frameon=False, ncols=2, loc="upper center")
 show(figure, "concatenate_or_add")

@@ -114,7 +114,7 @@ table(
 # %%
 figure, (reach, recalled) = panels(2)
 for kind in kinds:
-    reach.semilogy(gradients[kind][1:], label=kind)
+    reach.semilogy(range(1, length + 1), gradients[kind][1:], label=kind)
     recalled.plot(distances, [accuracy[kind, k] for k in distances], "o-", label=kind)
 reach.set(xlabel="distance k", ylabel="gradient to the input k steps back")
 reach.set_title("What reaches back, before training", fontsize=10, loc="left")

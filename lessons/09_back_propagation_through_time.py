@@ -20,7 +20,7 @@
 #
 # From $dL/dh_t$ follow the gradients of the weights, summed over time because every step uses the
 # same ones: $dL/dV = \sum_t \big((1 - h_t^2) \odot dL/dh_t\big)^\top h_{t-1}$, and $dL/dU$ likewise
-# with $x_t$. Here it is a part-of-speech tagger in small: a tag for each word vector.
+# with $x_t$. The example is a small part-of-speech tagger: a tag for each word vector.
 
 # %%
 import torch

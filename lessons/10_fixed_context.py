@@ -5,7 +5,7 @@
 # reading the source in reverse helps it, and attention to all encoder states takes the bottleneck
 # away.
 #
-# **Time.** 15 s; full size 90 s.
+# **Time.** 10 s; full size 35 s.
 #
 # The first neural translators read the whole source into the final state of an LSTM and began the
 # decoder with it. Whatever the source said must be in that one vector, be it three words or
@@ -20,10 +20,10 @@
 # Sutskever and others (2014) found a trick for the fixed vector: read the source backwards. Then
 # its first words, which the decoder needs first, are the last that the encoder saw. The mean
 # distance between a word and its translation stays the same, but some are now very near, and
-# training gets hold of those.
+# training can begin with those.
 #
-# Here the "translation" is to say a random word letter by letter again. Nothing in it can be
-# guessed: what is not in the context is lost.
+# Here the "translation" is a copy of a random word, letter by letter. Nothing in it can be guessed:
+# what is not in the context is lost.
 
 # %%
 import torch
@@ -34,7 +34,7 @@ from transduce.lessons import fit, panels, show, size, table
 from transduce.models import RecurrentSeq2Seq
 
 LETTERS = 8
-longest, width, updates = size(10, 14), size(48, 64), size(160, 500)
+longest, width, updates = size((10, 48, 160), (12, 64, 280))
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -93,7 +93,7 @@ for name, by_length in right.items():
 curve.axhline(1 / LETTERS, linestyle=":", color="#222222", label="a guess")
 curve.set(xlabel="length of the sentence", ylabel="letters at their place", ylim=(0, 1.05))
 curve.set_title(f"Copying after {updates} updates, LSTM of width {width}", fontsize=10, loc="left")
-curve.legend(fontsize=8, frameon=False, loc="lower left")
+curve.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 0.13))
 show(figure, "fixed_context")
 
 # %% [markdown]

@@ -5,7 +5,7 @@
 # from; a location-based score, which does not read the keys, cannot; the cosine alone cannot look
 # sharply; the additive score is the slowest to compute.
 #
-# **Time.** 30 s; full size 90 s.
+# **Time.** 30 s; full size 65 s.
 #
 # Attention needs a number for how well the decoder's state $s_t$ fits the encoder's $h_i$:
 #
@@ -32,7 +32,7 @@ from transduce.models import RecurrentSeq2Seq
 from transduce.nn.attention.attention import SCORES
 
 LETTERS, DOT = 8, 4  # tokens 0 to 3 are special, 4 is the dot, letters from 5
-length, width, updates = size(8, 10), 32, size(200, 500)
+length, width, updates = size(8, 10), 32, size(200, 300)
 names = ["cosine", "additive", "location", "general", "dot", "scaled-dot"]
 
 
@@ -138,6 +138,7 @@ for axes, name in zip(every, names, strict=True):
     axes.scatter(origins, range(len(target)), **rings)
     axes.set_xticks(range(length), source)
     axes.set_yticks(range(len(target)), target)
+    axes.set(xlabel="source", ylabel="output")
     axes.grid(visible=False)
     axes.set_title(f"{name}: {quality[name][1]:.0%} aligned", fontsize=10, loc="left")
 show(figure, "six_scores")

@@ -2,9 +2,9 @@
 # # 15. Argmax, sampling and beam search
 #
 # **Claim.** Beam search finds likelier outputs than argmax, sampling finds varied ones, and the
-# likeliest output of all may be a bad one: too wide a beam says nothing where it should translate.
+# likeliest output of all may be a bad one: too wide a beam gives an empty translation.
 #
-# **Time.** 4 s; full size 40 s.
+# **Time.** 4 s; full size 16 s.
 #
 # A decoder gives a distribution over the next token, and so one over whole outputs:
 #
@@ -15,10 +15,10 @@
 # knows what a good output is.
 #
 # To know it, we make a language. Each of three words has four translations, two casual and two
-# formal, and a translation keeps to one style. People are casual in 60 % of all sentences, and then
-# like both words equally; in formal ones they take the first of two with 70 %. And as in any real
-# corpus, something went wrong: 6 % of the training pairs have an empty target. A translation of $n$
-# words has thus at best
+# formal, and a translation keeps to one style. People are casual in 60 % of all sentences, and use
+# both casual words equally often; of two formal words they use the first in 70 %. And as in any
+# real corpus, something went wrong: 6 % of the training pairs have an empty target. A translation
+# of $n$ words has thus at best
 #
 # $$P = 0.6 \cdot 0.5^n \text{ (casual)}, \qquad P = 0.4 \cdot 0.7^n \text{ (formal)}, \qquad
 # P = 0.06 \text{ (empty)}$$
@@ -142,8 +142,8 @@ table(
 # %% [markdown]
 # ## Variety
 #
-# People are formal in 40 % of their sentences. Who asks for the best output gets always the same
-# kind of it; only samples are as varied as people are.
+# People are formal in 40 % of their sentences. Asking for the best output always gives the same
+# kind; only samples are as varied as people are.
 
 
 # %%

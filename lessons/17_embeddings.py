@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 17. Embeddings
 #
-# **Claim.** Words that mean the same for a task get near vectors by training alone: in a classifier
-# of film reviews, praise lies near praise and far from blame.
+# **Claim.** Words that mean the same for a task get similar vectors by training alone: in a
+# classifier of film reviews, praise lies near praise and far from blame.
 #
-# **Time.** 2 s; full size 60 s.
+# **Time.** 2 s; full size 18 s.
 #
 # An embedding is a look-up table $E$ of $V \times D$ numbers, drawn at random at first: word $i$
 # has row $E_i$. The lecture's classifier has no more than that and an output layer. It reads the
 # first 200 words of a review, averages their rows, and decides for good or bad:
 #
-# $$P(\text{good}) = \text{softmax}\Big(W \cdot \frac{1}{n} \sum_{t=1}^{n} E_{x_t} + b\Big)$$
+# $$P(\text{good}) = \text{softmax}\left(W \cdot \frac{1}{n} \sum_{t=1}^{n} E_{x_t} + b\right)$$
 #
 # With 20,000 words of width 32 these are 20,000 · 32 + 2 · 32 + 2 = 640,066 parameters. Nobody
 # tells it what words mean. But words that do the same to the label are pushed the same way.
@@ -162,7 +162,8 @@ for axes, vectors_VD, title in zip(
         axes.plot(*places_N2[which].T, "o", markersize=4, color=color, label=name)
         for place, word in zip(which, words, strict=True):
             if name != "others" or word in ("the", "dog", "cat", "ticket"):
-                axes.annotate(word, places_N2[place], fontsize=7, color=color)
+                where = {"xytext": (3, 2), "textcoords": "offset points"}
+                axes.annotate(word, places_N2[place], fontsize=7, color=color, **where)
     axes.set(xlabel="first main axis", ylabel="second main axis", xlim=(-1.1, 1.35))
     axes.set_title(title, fontsize=10, loc="left")
 drawings[1].legend(fontsize=8, frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 0.99))

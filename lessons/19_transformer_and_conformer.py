@@ -4,7 +4,7 @@
 # **Claim.** A Conformer layer is a Transformer layer with a convolution, which looks at neighbours
 # first; on the same speech both learn, and neither is always the better one.
 #
-# **Time.** 20 s; full size 90 s.
+# **Time.** 12 s; full size 60 s.
 #
 # Speech has structure nearby (a phone is 50 to 200 ms long) and far away (words, sentences).
 # Attention weighs all of time by content. A Conformer (Gulati et al. 2020,
@@ -101,7 +101,7 @@ def build(name: str, seed: int) -> nn.Module:
 # ## Where each looks
 #
 # The gradient of one encoder state by the inputs around it, before training. Self-attention spreads
-# over all of time; what the Conformer has more is within the kernel of its convolution.
+# over all of time; the Conformer has an additional share within the kernel of its convolution.
 
 # %%
 MIDDLE, STATES = 20, 41
@@ -193,15 +193,16 @@ looks.set(xlabel="states away", ylabel="share of the gradient")
 looks.set_title("Where an encoder state looks, untrained", fontsize=10, loc="left")
 learns.set(xlabel="updates", ylabel="letters wrong, %", ylim=(0, None))
 learns.set_title("The same speech, the same training", fontsize=10, loc="left")
+looks.set_ylim(0, 1.5 * looks.get_ylim()[1])
 for axes in (looks, learns):
-    axes.legend(fontsize=8, frameon=False)
+    axes.legend(fontsize=8, frameon=False, loc="upper left" if axes is looks else "upper right")
 show(figure, "transformer_and_conformer")
 
 # %% [markdown]
 # On tones the two end near each other: what tells tones apart is in every single frame, and the
 # front end of both has convolutions already. Real phones change while they last, and there
 # neighbours count for more. A comparison says something about the speech, not only about the
-# networks; and with few seeds, chance says its part too.
+# networks; and with few seeds, chance plays its part too.
 #
 # ## The claim, asserted
 

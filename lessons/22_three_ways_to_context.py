@@ -4,7 +4,7 @@
 # **Claim.** A convolution sees only its neighbours, a recurrent network sees all of the past but
 # fades, attention sees all of it alike, and each learns what it sees.
 #
-# **Time.** 6 s; full size 60 s.
+# **Time.** 6 s; full size 37 s.
 #
 # A sequence network computes each output from the input there and from *context vectors*,
 # $o_t = f(i_t, h_1(t), \dots, h_h(t))$. There are three ways to get these:
@@ -17,7 +17,7 @@
 # field*. Recurrence sees everything before, through as many steps of $g$ as it is far away.
 # Attention sees everything in one step. Here all three are language models of about the same size,
 # and their task is as plain as can be: strings that repeat themselves, "fadgfadgfadg". After the
-# first period, each letter can be known by who remembers the letter one period ago.
+# first period, each letter can be predicted by remembering the letter one period ago.
 
 # %%
 import time
@@ -191,7 +191,7 @@ sees.text(FIELD - 0.2, sees.get_ylim()[1] * 0.6, "end of the convolutions' field
 show(figure, "three_ways_to_context")
 
 # %% [markdown]
-# To know the next letter one must look back one period, counted from the letter to come: with a
+# To predict the next letter one must look back one period, counted from that letter: with a
 # field of 7 letters, a period of 7 is the longest that convolutions can learn.
 #
 # ## The claim, asserted

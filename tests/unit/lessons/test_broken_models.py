@@ -15,10 +15,10 @@ import transduce.models.architectures.recurrent
 import transduce.models.architectures.transformer
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.lessons import find_lesson, run
-from transduce.models import encoder_decoder, language_model
+from transduce.models import encoder_decoder, language_model, streaming
 from transduce.models.lens.gates import Gates
 from transduce.models.word_embedding import WordEmbedding
-from transduce.nn import positions
+from transduce.nn import chunks, positions
 from transduce.nn.recurrent import cells
 from transduce.tasks import LanguageModel
 
@@ -109,3 +109,21 @@ def test_attention_that_does_not_know_places(monkeypatch: Patch, tmp_path: Path)
     monkeypatch.setattr(positions.Rotary, "rotate", unturned)
     with torch.random.fork_rng():
         fails("three_ways_to_context", tmp_path, "0\\.")
+
+
+def test_chunks_that_see_the_future(monkeypatch: Patch, tmp_path: Path) -> None:
+    def all_of_it(S: int, size: int, left_chunks: int, device: Any = None) -> Tensor:
+        return torch.ones(1, S, S, dtype=torch.bool, device=device)
+
+    monkeypatch.setattr(chunks, "visible_chunks", all_of_it)
+    fails("streaming", tmp_path, "see the future")
+
+
+def test_streams_that_forget_the_past(monkeypatch: Patch, tmp_path: Path) -> None:
+    rows = streaming._rows
+
+    def forgetful(cache: Any, rows_B: Tensor, fresh_B: Tensor) -> Any:
+        return rows(cache, rows_B, torch.arange(len(rows_B)))
+
+    monkeypatch.setattr(streaming, "_rows", forgetful)
+    fails("streaming", tmp_path, "live states differ")
