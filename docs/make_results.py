@@ -24,7 +24,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 HEAD = """# Results
 
 Made by `python docs/make_results.py` from the raw figures in `benchmarks/results/`, which the
-commands below write. Times depend on the machine; scores should not.
+commands below write. Times depend on the machine; scores should not. Beam search went on
+while a better hypothesis was possible (`decode.patience: null`); [Decoding](decoding.md) says what
+the default changes.
 """
 
 
