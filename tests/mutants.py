@@ -164,7 +164,8 @@ class Copy:
             ["git", "archive", tests, "tests"], cwd=ROOT, check=True, capture_output=True
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            archive.extractall(folder, filter="data")
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4
+            archive.extractall(folder, **safe)
 
     def traced(self, test: str) -> Traced | None:
         """Which lines a file of tests runs; None where a test of it fails, or it has none."""

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from transduce.interop.adapters import export_peft, merge_folder
-from transduce.recipe import load_recipe
+from transduce.recipe import Train, load_recipe
 from transduce.tasks.transduce import load
 from transduce.training import train
 
@@ -28,7 +29,9 @@ def test_the_example_of_the_page(
     monkeypatch.chdir(tmp_path)
     corpus, use = blocks("python")
     exec(compile(corpus, "the page", "exec"), {})
-    recipes = dict(zip(("british", "american", "lora"), blocks("yaml"), strict=True))
+    *whole_recipes, extended = blocks("yaml")
+    assert Train.model_validate(yaml.safe_load(extended)["train"]).start is not None
+    recipes = dict(zip(("british", "american", "lora"), whole_recipes, strict=True))
     told = {}
     for name, text in recipes.items():
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
