@@ -48,7 +48,7 @@ class BackgroundNoise(Section):
         2.0, description="maximum seconds of noise after the recording"
     )
     snr: Annotated[list[Decibels], Field(min_length=2, max_length=2)] = Field(
-        [15.0, 60.0],
+        [30.0, 60.0],
         description="lowest and highest signal-to-noise ratio, in decibels; one is drawn for each "
         "recording",
     )

@@ -45,6 +45,9 @@ from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.work import Speed, WorkEstimate
 
 
+SLOWER = 1.3  # admission allows for a speed that falls so much below the one measured
+
+
 class Engine:
     """Runs requests on the models of a catalogue. Use it from one event loop."""
 
@@ -231,7 +234,7 @@ class Engine:
             over = self._queued + cost - self.limits.queue_tokens
             self._reject(served, over)
         # What waits, and then its own batch, must be done within the time.
-        late = self._wait + self.limits.longest_batch - self.limits.queue_seconds
+        late = SLOWER * self._wait + self.limits.longest_batch - self.limits.queue_seconds
         if self._speed.known and late > 0:
             self._reject(served, late * self._speed.rate)
         with self._condition:

@@ -32,7 +32,7 @@ class BackgroundNoise(nn.Module):
         share: float = 0.5,
         before: float = 1.0,
         after: float = 2.0,
-        snr: tuple[float, float] = (15.0, 60.0),
+        snr: tuple[float, float] = (30.0, 60.0),
     ) -> None:
         """rate: samples a second."""
         super().__init__()
