@@ -44,7 +44,6 @@ from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
 from transduce.serving.work import Speed, WorkEstimate
 
-
 SLOWER = 1.3  # admission allows for a speed that falls so much below the one measured
 
 
