@@ -42,9 +42,7 @@ from transduce.serving.limits import Limits
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
-from transduce.serving.work import Speed, WorkEstimate
-
-SLOWER = 1.3  # admission allows for a speed that falls so much below the one measured
+from transduce.serving.work import Admission, WorkEstimate
 
 
 class Engine:
@@ -64,15 +62,12 @@ class Engine:
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
-        self._speed = Speed(self.limits.batch_tokens)
+        self._admission = Admission(self.limits)
         self._plans = Plans(catalogue)
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
         self._open: set[Job] = set()
         self._batch: Batch | None = None
-        self._queued = 0.0
-        self._taken = (0.0, 0.0)
-        """The work of the batch that is being decoded, and when it was taken."""
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,7 +87,7 @@ class Engine:
     @property
     def seconds_queued(self) -> float:
         """The time that the work which waits will take, at the speed measured so far."""
-        return self._speed.seconds(self._queued)
+        return self._admission.speed.seconds(self._admission.queued)
 
     # -------------------------------------------------------------------------------- use
 
@@ -228,37 +223,23 @@ class Engine:
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
         cost = sum(job.costs)
-        # One request alone is always admitted: its own limits bound it.
-        if self._queued and self._queued + cost > self.limits.queue_tokens:
-            over = self._queued + cost - self.limits.queue_tokens
+        if over := self._admission.excess(cost):
             self._reject(served, over)
-        # What waits, and then its own batch, must be done within the time.
-        late = SLOWER * self._wait + self.limits.longest_batch - self.limits.queue_seconds
-        if self._speed.known and late > 0:
-            self._reject(served, late * self._speed.rate)
         with self._condition:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="decode", daemon=True)
                 self._thread.start()
-            self._queued += cost
+            self._admission.queued += cost
             self._waiting.append(job)
             self._open.add(job)
             self._condition.notify()
         return job
 
-    @property
-    def _wait(self) -> float:
-        """Seconds until what comes now is decoded: after the rest of the batch that is being
-        decoded, and all that waits."""
-        cost, since = self._taken
-        rest = self._speed.seconds(cost) - (time.monotonic() - since)
-        return max(0.0, rest) + self.seconds_queued
-
     def _reject(self, served: Served, over: float) -> None:
         self.metrics.rejected(served.name)
         raise Overloaded(
             "too much work is waiting; send the request again later",
-            retry_after=max(1.0, self._speed.seconds(over)),
+            retry_after=max(1.0, self._admission.speed.seconds(over)),
         )
 
     def _now_loop(self) -> asyncio.AbstractEventLoop:
@@ -274,7 +255,7 @@ class Engine:
         if not job.finished:
             job.cancelled = True
             with self._condition:
-                self._queued -= sum(job.costs[job.next :])
+                self._admission.queued -= sum(job.costs[job.next :])
                 job.next = len(job.costs)
                 if job in self._waiting:
                     self._waiting.remove(job)
@@ -287,13 +268,14 @@ class Engine:
     def _serve(self) -> None:
         while True:
             with self._condition:
-                self._batch, self._taken = None, (0.0, 0.0)
+                self._batch = None
+                self._admission.decodes(0.0)
                 while not self._waiting and not self._stopped:
                     self._condition.wait()
                 if not self._waiting:
                     return
                 self._batch = batch = self._take()
-                self._taken = (batch.cost, time.monotonic())
+                self._admission.decodes(batch.cost)
             if batch.plan.served.takes_audio:
                 with self.live.turns[batch.plan.served.name]:
                     self._decode(batch)
@@ -306,12 +288,7 @@ class Engine:
         return Batch(plan, self._entries(plan, self._room(plan)))
 
     def _room(self, plan: Plan) -> float:
-        limits = self.limits
-        if _is_gpu(plan):
-            return limits.batch_tokens_on_gpu
-        if not self._speed.known:
-            return limits.batch_tokens
-        return min(limits.batch_tokens, limits.longest_batch * self._speed.rate)
+        return self._admission.room(_is_gpu(plan))
 
     def _entries(
         self, plan: Plan, room: float, wanted: Callable[[Job], bool] | None = None
@@ -326,7 +303,7 @@ class Engine:
             if taken and cost > room:
                 break
             room -= cost
-            self._queued -= cost
+            self._admission.queued -= cost
             taken.append((job, job.next))
             job.next += 1
             job.started = job.started or now
@@ -384,7 +361,7 @@ class Engine:
         self._finish(batch, outputs, time.monotonic() - start)
 
     def _finish(self, batch: Batch, outputs: Sequence[Result], seconds: float) -> None:
-        self._speed.add(batch.cost, seconds)
+        self._admission.speed.add(batch.cost, seconds)
         self._work[batch.plan.served.name].learn(batch, outputs)
         self._post(self._deliver, batch, outputs)
 

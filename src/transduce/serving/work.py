@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from transduce.tasks.model import Model
 STATES_A_SECOND = 25.0  # encoder states of audio, about
 FIRST_GUESS = {"character": 1.0, "byte": 1.2, "subword": 0.3, "word": 0.2, "symbol": 0.5}
 NEW = 0.1  # the share of a new measurement in the running mean
+SLOWER = 1.3  # admission allows for a speed that falls so much below the one measured
 
 
 class WorkEstimate:
@@ -91,6 +93,50 @@ class Speed:
     def seconds(self, cost: float) -> float:
         """The time that work takes; 0 before the first measurement."""
         return cost / self.rate if self._seconds else 0.0
+
+
+class Admission:
+    """Decides by the work that waits, and the time it will take, whether more may come in.
+
+    Work enters the queue (`queued`), and is taken out of it as a batch.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.speed = limits, Speed(limits.batch_tokens)
+        self.queued = 0.0
+        """The work that waits."""
+        self._decoded = (0.0, 0.0)
+        """The work of the batch that is being decoded, and when it began: one value, as another
+        thread reads it."""
+
+    def decodes(self, cost: float) -> None:
+        """A batch of so much work is being decoded from now on; 0: none is."""
+        self._decoded = (cost, time.monotonic())
+
+    @property
+    def wait(self) -> float:
+        """Seconds until what comes now is taken: the rest of the batch that is being decoded, and
+        all that waits."""
+        cost, since = self._decoded
+        rest = self.speed.seconds(cost) - (time.monotonic() - since)
+        return max(0.0, rest) + self.speed.seconds(self.queued)
+
+    def excess(self, cost: float) -> float:
+        """How much less work would have to wait for a request of this cost; 0: it may come in."""
+        # One request alone is always admitted: its own limits bound it.
+        if self.queued and (over := self.queued + cost - self.limits.queue_tokens) > 0:
+            return over
+        # What waits, and then its own batch, must be done within the time.
+        late = SLOWER * self.wait + self.limits.longest_batch - self.limits.queue_seconds
+        return late * self.speed.rate if self.speed.known and late > 0 else 0.0
+
+    def room(self, on_gpu: bool) -> float:
+        """The work that one batch may have."""
+        if on_gpu:
+            return self.limits.batch_tokens_on_gpu
+        if not self.speed.known:
+            return self.limits.batch_tokens
+        return min(self.limits.batch_tokens, self.limits.longest_batch * self.speed.rate)
 
 
 def _seconds(source: Any) -> float:

@@ -9,30 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import transduce.lessons
 import transduce.models
 
 # Before anything is replaced: a module imported later would keep what was put in its place.
 import transduce.models.architectures.recurrent
 import transduce.models.architectures.transformer
-from transduce.lessons import find_lesson, run
+from broken_lessons import fails
 from transduce.models import encoders
 from transduce.nn import masks, positions
 from transduce.nn.attention import attention, multihead
 from transduce.nn.recurrent import cells
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture(autouse=True)
-def no_figure(monkeypatch: Patch) -> None:
-    """Saving one takes longer than most of the experiments."""
-    monkeypatch.setattr(transduce.lessons, "show", lambda figure, name: None)
-
-
-def fails(name: str, folder: Path, match: str) -> None:
-    with pytest.raises(AssertionError, match=match):
-        run(find_lesson(name), folder)
 
 
 def test_weights_that_do_not_sum_to_one(monkeypatch: Patch, tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 import transduce.decoding
-import transduce.lessons
 import transduce.models.architectures.recurrent
 import transduce.models.architectures.transformer
+from broken_lessons import fails
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.lessons import find_lesson, run
 from transduce.models import encoder_decoder, language_model, streaming
 from transduce.models.lens.gates import Gates
 from transduce.models.word_embedding import WordEmbedding
@@ -24,17 +23,6 @@ from transduce.tasks import LanguageModel
 
 Patch = pytest.MonkeyPatch
 pytestmark = pytest.mark.slow  # each trains the lesson's models
-
-
-@pytest.fixture(autouse=True)
-def no_figure(monkeypatch: Patch) -> None:
-    """Saving one takes longer than some of the experiments."""
-    monkeypatch.setattr(transduce.lessons, "show", lambda figure, name: None)
-
-
-def fails(name: str, folder: Path, match: str) -> None:
-    with pytest.raises(AssertionError, match=match):
-        run(find_lesson(name), folder)
 
 
 def test_words_cut_into_characters(monkeypatch: Patch, tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
         held = Held(model)
         clients = []
         for _ in range(2):
-            until(lambda: server.engine._wait == 0, "the first should be done by now")
+            until(lambda: server.engine._admission.wait == 0, "the first should be done by now")
             request = {"input": "a cup of tea made uncle iroh", "beam": 1}
             clients.append(threading.Thread(target=server.run, kwargs=request))
             clients[-1].start()
@@ -304,7 +304,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
 def test_the_rest_of_the_batch_that_is_decoded_counts_as_waiting() -> None:
     model = tiny()
     with serving({"tiny": model}, ServiceSettings(limits=Limits(queue_seconds=50))) as server:
-        speed = server.engine._speed
+        speed = server.engine._admission.speed
         speed.add(10 * speed.batch_tokens, 1e6)  # so slow that one sentence takes minutes
         held = Held(model)
         first = threading.Thread(target=server.run, kwargs={"input": "a cup of tea", "beam": 1})
@@ -334,7 +334,7 @@ def test_a_slow_model_has_small_batches() -> None:
     with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
         engine = server.engine
         cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
-        engine._speed.add(1e6 * cost, 1e6 * 3.0)  # a sentence takes three seconds
+        engine._admission.speed.add(1e6 * cost, 1e6 * 3.0)  # a sentence takes three seconds
         server.run(inputs=["a cup of tea"] * 10, beam=1)
     assert sizes == [3, 3, 3, 1]
 
@@ -345,7 +345,7 @@ def test_the_batch_of_a_request_counts_as_time_that_it_waits() -> None:
     with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
         engine = server.engine
         cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
-        engine._speed.add(1e6 * cost, 1e6 * 5000.0)  # a sentence takes so many seconds
+        engine._admission.speed.add(1e6 * cost, 1e6 * 5000.0)  # a sentence takes so many seconds
         held = Held(model)
         first = threading.Thread(target=server.run, kwargs={"input": "a cup of tea", "beam": 1})
         first.start()
@@ -353,7 +353,7 @@ def test_the_batch_of_a_request_counts_as_time_that_it_waits() -> None:
         second = threading.Thread(target=server.run, kwargs={"input": "tea", "beam": 1})
         second.start()  # it waits 5000, or 1.3 times that, and its batch takes 2000 at most
         until(lambda: engine.waiting == 1, "the second is waiting")
-        assert 6200 < engine._wait < 7600
+        assert 6200 < engine._admission.wait < 7600
         assert server.post("/api/run", {"input": "tea", "beam": 1}).status_code == 429
         held.free.set()
         first.join(timeout=30)
