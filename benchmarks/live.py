@@ -1,6 +1,7 @@
 """Live speech: latency against error rate, streams in real time, memory over an hour.
 
     python benchmarks/live.py latency MODEL... [--chunks 160 320 640 1280] [--limit 100]
+        [--processes 8]
     python benchmarks/live.py streams MODEL [--streams 1 20 100] [--chunk 640] [--seconds 30]
     python benchmarks/live.py hour MODEL [--chunk 640] [--minutes 60]
 
@@ -14,7 +15,8 @@ come and the time that was measured for computing it has passed, also that of ch
 its end to the last final one, the silence that endpointing waits for included; `finish`: the same
 where the speaker says that it is the end, without the noise, with the error rates in
 `finish_scores`. `whole`: the recording as a file, all of its context seen. With --threads 1 on a
-CPU, computing is measured in CPU time, so that other programs do not count.
+CPU, computing is measured in CPU time, so that other programs do not count: then --processes may
+measure as many models and chunk sizes at once.
 
 streams: so many speakers at once, each with recordings one after the other, the packets of each at
 a phase of its own; whenever the machine is free, all that is ready is computed in one batch. `lag`:
@@ -24,16 +26,18 @@ below a chunk, in the second half of the time too.
 hour: one session, fed faster than real time with recordings, pauses, silence and loud noise; the
 memory of the process after each minute of audio.
 
-Writes benchmarks/results/live_WHAT_DEVICE.json.
+Writes benchmarks/results/live_WHAT_DEVICE.json, or --json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import cycle, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -144,7 +148,6 @@ def latency(model: SpeechModel, chunk: float, given: list[tuple[Wave, str]]) -> 
         alone.append(" ".join(one.text for _, one in ended if one.final))
         finish += [at - ends for at, one in ended if one.final][-1:]
     return {
-        "chunk": chunk,
         "scores": error_rates(model, texts, given),
         "finish_scores": error_rates(model, alone, given),
         "first": percentiles(first),
@@ -163,7 +166,7 @@ def latency_of_files(model: SpeechModel, given: list[tuple[Wave, str]]) -> dict[
         texts.append(model(wave, rate=rate))
         finish.append(after + waited(model.device) - began)
     scores = error_rates(model, texts, given)
-    return {"chunk": None, "scores": scores, "finish": percentiles(finish)}
+    return {"scores": scores, "finish": percentiles(finish)}
 
 
 def error_rates(
@@ -304,42 +307,75 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--minutes", type=int, default=60)
     parser.add_argument("--threads", type=int, help="of a CPU; default: torch's own number")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     if asked.threads:
         torch.set_num_threads(asked.threads)
-    rows: list[dict[str, Any]] = []
+    if asked.processes > 1 and (asked.what != "latency" or asked.threads != 1):
+        parser.error("--processes is for latency with --threads 1, which counts CPU time")
     device = torch.device(asked.device)
-    path = RESULTS / f"live_{asked.what}_{device.type}.json"
-    for folder in asked.models:
-        model = load(folder, asked.device)
-        assert isinstance(model, SpeechModel)
-        model.network.eval()
-        given = recordings(model, asked.split, asked.limit)
-        about = {"model": folder.name, "recipe": model.recipe.name, "recordings": len(given)}
-        for row in measured(model, given, asked):
-            rows.append({**about, "chunk": asked.chunk, **row})
-            print(json.dumps(rows[-1]), flush=True)
-            found = {"facts": facts(device), "split": asked.split, "rows": rows}
-            path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    path = asked.json or RESULTS / f"live_{asked.what}_{device.type}.json"
+    if asked.what == "latency":
+        jobs = [(folder, one) for folder in asked.models for one in (*asked.chunks, None)]
+    else:
+        jobs = [(folder, asked.chunk) for folder in asked.models]
+    rows: list[dict[str, Any]] = []
+    for found in in_processes(asked, jobs):
+        for row in found:
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            all_found = {"facts": facts(device), "split": asked.split, "rows": rows}
+            path.write_text(json.dumps(all_found, indent=1) + "\n", "utf-8")
+
+
+def in_processes(
+    asked: argparse.Namespace, jobs: list[tuple[Path, float | None]]
+) -> Iterator[Iterable[dict[str, Any]]]:
+    """The rows of each job, in their order."""
+    if asked.processes == 1:
+        yield from (measured(asked, *job) for job in jobs)
+        return
+    with ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(all_measured, repeat(asked), *zip(*jobs, strict=True))
+
+
+def all_measured(
+    asked: argparse.Namespace, folder: Path, chunk: float | None
+) -> list[dict[str, Any]]:
+    return list(measured(asked, folder, chunk))
 
 
 def measured(
-    model: SpeechModel, given: list[tuple[Wave, str]], asked: argparse.Namespace
+    asked: argparse.Namespace, folder: Path, chunk: float | None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one model."""
+    """The rows of one model; of latency, for one size of chunks (None: whole recordings)."""
+    if asked.threads:
+        torch.set_num_threads(asked.threads)
+    model = load(folder, asked.device)
+    assert isinstance(model, SpeechModel)
+    model.network.eval()
+    given = recordings(model, asked.split, asked.limit)
     waves = [wave for wave, _ in given]
+    about = {
+        "model": folder.name,
+        "recipe": model.recipe.name,
+        "seed": model.recipe.seed,
+        "recordings": len(given),
+        "chunk": chunk,
+    }
     if asked.what == "latency":
-        for chunk in asked.chunks:
-            yield latency(model, chunk, given)
-        yield latency_of_files(model, given)
+        found = latency(model, chunk, given) if chunk else latency_of_files(model, given)
+        yield {**about, **found}
         return
     recogniser = model.live_recogniser(chunk_ms=asked.chunk)
     if asked.what == "hour":
-        yield from hour(recogniser, waves, asked.minutes, model.device)
+        for row in hour(recogniser, waves, asked.minutes, model.device):
+            yield {**about, **row}
         return
     streams(recogniser, waves, 2, 2.0, model.device)
     for count in asked.streams:
-        yield streams(recogniser, waves, count, asked.seconds, model.device)
+        yield {**about, **streams(recogniser, waves, count, asked.seconds, model.device)}
 
 
 if __name__ == "__main__":

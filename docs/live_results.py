@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 DOCS = Path(__file__).parent
@@ -47,40 +48,74 @@ def _seconds(of: dict[str, float] | None) -> str:
 
 def _latency(found: dict[str, Any]) -> list[str]:
     rows = []
-    for row in _in_order(found["rows"]):
+    for (recipe, chunk), of in _by_recipe(found["rows"]).items():
+        ended = [row["final"].get("count", 0) / row["recordings"] for row in of if "final" in row]
+        factors = [row["real_time_factor"] for row in of if "real_time_factor" in row]
         rows.append(
             [
-                f"`{row['model']}`",
-                "whole" if row["chunk"] is None else f"{row['chunk']:g} ms",
-                _rates(row["scores"]),
-                _rates(row.get("finish_scores", {})),
-                *(_seconds(row.get(name)) for name in ("first", "final")),
-                f"{row['final']['count']} of {row['recordings']}" if row.get("final") else "",
-                _seconds(row["finish"]),
-                f"{row['real_time_factor']:.3f}" if "real_time_factor" in row else "",
+                f"`{recipe}`",
+                "whole" if chunk is None else _chunk(chunk),
+                _rates([row["scores"] for row in of]),
+                _rates([row["finish_scores"] for row in of if "finish_scores" in row]),
+                *(_mean_seconds([row.get(name) for row in of]) for name in ("first", "final")),
+                f"{100 * mean(ended):.0f} %" if ended else "",
+                _mean_seconds([row["finish"] for row in of]),
+                f"{mean(factors):.3f}" if factors else "",
             ]
         )
+    seeds = {len(of) for of in _by_recipe(found["rows"]).values()}
+    of_seeds = (
+        f"Means over {max(seeds)} seeds, of error rates with their range: t"
+        if max(seeds) > 1
+        else "T"
+    )
     head = ["model", "chunk", "error rate", "without the noise", "first partial"]
     about = (
-        "Medians and 95th percentiles, computing included: from the beginning of speech to the "
-        "first partial transcript, and from its end to the final one, by endpointing or where the "
-        "speaker says that it is the end. The first error rate is that of recordings with 1.5 s "
-        "of noise after them, the second without. `of recordings`: in so many the utterance "
-        "ended within that noise; only these count for the time before. One stream."
+        f"{of_seeds}he first error rate is that of recordings with 1.5 s of noise after them, the "
+        "second without. Times are medians and (in brackets) 95th percentiles, computing included: "
+        "from the beginning of speech to the first partial transcript, and from its end to the "
+        "final one, by endpointing or where the speaker says that it is the end. `ended`: the "
+        "share of recordings whose utterance ended within that noise; only these count for the "
+        "time before. One stream."
     )
-    head += ["final by endpointing", "of recordings", "final after `finish`", "real-time factor"]
+    head += ["final by endpointing", "ended", "final after `finish`", "real-time factor"]
     table = _table(head, rows)
     return [about, "", _told(found), "", *table, ""]
 
 
+def _by_recipe(
+    rows: list[dict[str, Any]],
+) -> dict[tuple[str, float | None], list[dict[str, Any]]]:
+    """Rows that differ by their seed alone: folders are named RECIPE-SEED."""
+    groups: dict[tuple[str, float | None], list[dict[str, Any]]] = {}
+    for row in _in_order(rows):
+        groups.setdefault((row["model"].rpartition("-")[0], row["chunk"]), []).append(row)
+    return groups
+
+
+def _mean_seconds(of: list[dict[str, float] | None]) -> str:
+    known = [one for one in of if one]
+    return _seconds({p: mean(one[p] for one in known) for p in ("p50", "p95")}) if known else ""
+
+
 def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Models as they came, the shortest chunks first, whole recordings last."""
-    models = [row["model"] for row in rows]
-    return sorted(rows, key=lambda row: (models.index(row["model"]), row["chunk"] or math.inf))
+    """Recipes as they came, the shortest chunks first, whole recordings last."""
+    recipes = [row["model"].rpartition("-")[0] for row in rows]
+    places = {recipe: recipes.index(recipe) for recipe in recipes}
+    return sorted(
+        rows,
+        key=lambda row: (places[row["model"].rpartition("-")[0]], row["chunk"] or math.inf),
+    )
 
 
-def _rates(scores: dict[str, Any]) -> str:
-    return ", ".join(f"{one['name']} {one['value']:.1f}" for one in scores.values())
+def _rates(scores: list[dict[str, Any]]) -> str:
+    """The mean of each error rate over seeds, and its range."""
+    parts = []
+    for name in scores[0] if scores else ():
+        values = [one[name]["value"] for one in scores]
+        spread = f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else ""
+        parts.append(f"{name} {mean(values):.1f}{spread}")
+    return ", ".join(parts)
 
 
 def _streams(found: dict[str, Any]) -> list[str]:
@@ -130,15 +165,19 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 def latency_figure(found: dict[str, Any]) -> str:
     """Error rates against the median time from the beginning of speech to the first partial."""
     lines: dict[str, list[tuple[float, float, str]]] = {}
-    kinds = {"scores": ", noise after the speech", "finish_scores": ""}
-    for row in _in_order(found["rows"]):
-        for kind, about in kinds.items() if row["chunk"] is not None else ():
-            rate = next(iter(row[kind].values()))["value"]
-            line = lines.setdefault(row["model"] + about, [])
-            first = line is next(iter(lines.values()))  # chunks are written at one line
-            line.append((row["first"]["p50"], rate, f"{row['chunk']:g} ms" if first else ""))
+    for (recipe, chunk), of in _by_recipe(found["rows"]).items():
+        if chunk is None:
+            continue
+        line = lines.setdefault(recipe, [])
+        first = line is next(iter(lines.values()))  # chunks are written at one line
+        rate = mean(next(iter(row["scores"].values()))["value"] for row in of)
+        line.append((mean(row["first"]["p50"] for row in of), rate, _chunk(chunk) if first else ""))
     across = "seconds from the beginning of speech to the first partial transcript"
     return _chart(lines, across, "error rate, %")
+
+
+def _chunk(chunk: float) -> str:
+    return f"{chunk:g} ms"
 
 
 def memory_figure(found: dict[str, Any]) -> str:
