@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from systems import facts
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
@@ -122,11 +124,13 @@ def main() -> None:
     parser.add_argument("recording", type=Path)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=1, help="times that each client plays it")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     pcm = to_int16(read_audio(asked.recording, RATE).samples)
     command = [sys.executable, "-m", "transduce", "serve", f"model={asked.model}", "--port", "0"]
-    server = subprocess.Popen([*command, "--no-log"], stdout=subprocess.PIPE, text=True)
+    command += ["--no-log", "--device", asked.device, "--live-sessions", str(asked.clients)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1].replace("http", "ws")
@@ -136,8 +140,9 @@ def main() -> None:
         speakers = asyncio.run(load(url, pcm, asked.clients, asked.repeat))
         seconds = len(pcm) / RATE * asked.clients * asked.repeat
         found = {
-            "model": str(asked.model),
-            "recording": str(asked.recording),
+            "hardware": facts(torch.device("cuda" if torch.cuda.is_available() else "cpu")),
+            "model": asked.model.name,
+            "recording": asked.recording.name,
             "clients": asked.clients,
             "audio_seconds": round(seconds, 1),
             "first_partial_after_start": percentiles([x for one in speakers for x in one.first]),

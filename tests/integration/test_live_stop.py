@@ -66,17 +66,22 @@ async def talk(url: str, process: int, asked: signal.Signals) -> dict[str, Any]:
     await realtime.send(json.dumps({"type": "input_audio_buffer.append", "audio": wide}))
     while json.loads(await realtime.recv())["type"] != "input_audio_buffer.speech_started":
         pass
+    try:
+        more = await websockets.connect(f"{url}/api/live")
+        status = more.response.status_code if more.response else 0
+        await more.close()
+    except websockets.InvalidStatus as error:
+        status = error.response.status_code
     os.kill(process, asked)
     rest = await asyncio.gather(*map(until_closed, sockets.values()))
     codes = {name: one.close_code for name, one in sockets.items()}
-    return {"codes": codes, **dict(zip(sockets, rest, strict=True))}
+    return {"codes": codes, "one more": status, **dict(zip(sockets, rest, strict=True))}
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_stopped_sends_the_last_words(asked: signal.Signals, lives: Lives) -> None:
-    process = lives.start(
-        "serve", f"live={MODELS / 'live'}", "--port", "0", "--no-log", "--drain-seconds", "0.1"
-    )
+    options = ["--port", "0", "--no-log", "--drain-seconds", "0.1", "--live-sessions", "4"]
+    process = lives.start("serve", f"live={MODELS / 'live'}", *options)
     until(lambda: "\n" in lives.told, "the server is there")
     url = lives.told.split()[-1].replace("http", "ws")
     found = asyncio.run(talk(url, process, asked))
@@ -84,6 +89,7 @@ def test_a_server_that_is_stopped_sends_the_last_words(asked: signal.Signals, li
     assert lives.end() == 0, lives.told
     assert time.monotonic() - start < 5
     assert "Traceback" not in lives.told
+    assert found["one more"] == 429
     assert found["codes"] == dict.fromkeys(("own", "vosk", "realtime", "quiet"), 1012)
     assert [one["text"] for one in found["own"] if one["type"] == "final"] == [WORDS]
     assert found["own"][-1]["error"]["message"] == "the server is stopping"

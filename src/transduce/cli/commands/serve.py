@@ -55,6 +55,9 @@ def serve(
             "ones appear sooner, longer ones are more accurate. Default: as in the recipe."
         ),
     ] = None,
+    live_sessions: Annotated[
+        int, typer.Option(min=0, help="Live speech: sessions at the same time; more are rejected.")
+    ] = 200,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Access log on stderr.")] = True,
 ) -> None:
     """Serve models over HTTP, for many clients."""
@@ -74,7 +77,7 @@ def serve(
     settings = ServiceSettings(
         keys=Keys.read(api_keys) if api_keys else Keys(),
         cors=tuple(cors or ()),
-        limits=Limits(queue_seconds=max_wait),
+        limits=Limits(queue_seconds=max_wait, live_sessions=live_sessions),
         log=sys.stderr if log else None,
         drain_seconds=drain_seconds,
     )
