@@ -36,10 +36,12 @@ def sections() -> list[str]:
 
 def _told(found: dict[str, Any]) -> str:
     known = found["facts"]
-    return (
-        f"`{known['command']}`, {known['hardware']}, {known['threads']} threads, torch "
-        f"{known['torch']}."
-    )
+    return f"`{known['command']}`, {known['hardware']}{_threads(known)}, torch {known['torch']}."
+
+
+def _threads(known: dict[str, Any]) -> str:
+    """Where the name of the hardware does not say it."""
+    return "" if "threads" in known["hardware"] else f", {known['threads']} threads"
 
 
 def _seconds(of: dict[str, float] | None) -> str:

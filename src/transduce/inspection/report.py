@@ -7,10 +7,10 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from transduce import __version__
 from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
@@ -296,7 +296,7 @@ def _environment(metrics: dict[str, Any]) -> list[Markup]:
         rows += [["energy", energy_estimate(facts["seconds"], str(facts["device"]), processes)]]
         rows += [["torch of the training", str(facts["torch"])]]
     rows += [
-        ["report made with", f"transduce {version('transduce')}, Python {sys.version.split()[0]}"],
+        ["report made with", f"transduce {__version__}, Python {sys.version.split()[0]}"],
         ["on", f"{platform.system()} {platform.machine()}"],
     ]
     return [table(["", ""], rows, text=2)]
