@@ -167,15 +167,17 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 def latency_figure(found: dict[str, Any]) -> str:
     """Error rates against the median time from the beginning of speech to the first partial."""
     lines: dict[str, list[tuple[float, float, str]]] = {}
-    for (recipe, chunk), of in _by_recipe(found["rows"]).items():
+    groups = _by_recipe(found["rows"])
+    last = list(groups)[-1][0]
+    for (recipe, chunk), of in groups.items():
         if chunk is None:
             continue
         line = lines.setdefault(recipe, [])
-        first = line is next(iter(lines.values()))  # chunks are written at one line
+        named = recipe == last  # chunks are written at one line
         rate = mean(next(iter(row["scores"].values()))["value"] for row in of)
-        line.append((mean(row["first"]["p50"] for row in of), rate, _chunk(chunk) if first else ""))
+        line.append((mean(row["first"]["p50"] for row in of), rate, f"{chunk:g}" if named else ""))
     across = "seconds from the beginning of speech to the first partial transcript"
-    return _chart(lines, across, "error rate, %")
+    return _chart(lines, across, "error rate, %; numbers: chunk in ms")
 
 
 def _chunk(chunk: float) -> str:
@@ -218,10 +220,8 @@ def _chart(lines: dict[str, list[tuple[float, float, str]]], across: str, up: st
             at = place(x, y).split()
             parts.append(f'<circle cx="{at[0]}" cy="{at[1]}" r="3" fill="{colour}"/>')
             parts.append(_text(place(x, y), label, "middle", 0, -8))
-        key = f"{left + 20} {low - 20 * (len(lines) - list(lines).index(name))}"
-        parts.append(
-            f'<path stroke="{colour}" d="M {key} h 24"/>' + _text(key, name, "start", 32, 4)
-        )
+        x, y, _ = line[-1]
+        parts.append(_text(place(x, y), name, "start", 10, 4))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
