@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from transduce.data.batches.batch import collate
+from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN
 from transduce.decoding.cuda.audio_slots import AudioShape, AudioSlots, TokenRules
 from transduce.decoding.cuda.pool import MAX_PLACES, Search, positions_of, power_of_2
@@ -25,8 +26,8 @@ MOST = 64  # slots of a pool
 MAX_POOLS = 4
 STEP = 64  # sizes of slots are multiples of it
 
-Encode = Callable[[Tensor, Tensor], Memory]
-"""Waves and their lengths, both on the CPU, to the encoder's states on the device."""
+EncodeWaves = Callable[[Sequence[Wave]], Memory]
+"""Waves to the encoder's states on the device."""
 
 
 def has_audio_search(network: SpeechEncoderDecoder) -> bool:
@@ -81,7 +82,7 @@ class AudioTask:
     """A search, the encoder's states it reads, and what goes before an output."""
 
     search: AudioSearch
-    encode: Encode
+    encode: EncodeWaves
     prompt: Sequence[int] = (BEGIN,)
     rules: TokenRules | None = None
     max_beam: int = 1
@@ -128,8 +129,7 @@ class AudioTask:
                 count = min(len(free), len(waiting))
                 entering, waiting = waiting[:count], waiting[count:]
                 slots, free = free[:count], free[count:]
-                batch = collate([jobs[place].source for place in entering], None)
-                memory = self.encode(batch.source_BS, batch.source_lengths_B)
+                memory = self.encode([cast(Wave, jobs[place].source) for place in entering])
                 pool.fill(slots, memory, self.prompt, [jobs[place].limit for place in entering])
                 held |= dict(zip(slots, entering, strict=True))
             working = pool.go()

@@ -24,7 +24,7 @@ from transduce.models.decoders import TransformerDecoder
 from transduce.models.memory import Memory
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 
-STEPS = 8  # between two checks by the host
+STEPS = 4  # between two checks by the host, which let new recordings in
 
 
 class TokenRules(Protocol):
@@ -159,6 +159,8 @@ class AudioSlots:
         self.open_B &= ~(chosen_B & (token_B == END))
         self.tokens_B.copy_(torch.where(self.open_B, token_B, self.tokens_B))
         self.steps_B += self.open_B
+        # Cross-attention takes most of a step: of a recording that has ended nothing is read.
+        self.source_lengths_B *= self.open_B
 
     def _ban(self, logits_BV: Tensor, length_B: Tensor, mass_B: Tensor) -> None:
         if self.rules is not None:
