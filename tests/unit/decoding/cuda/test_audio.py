@@ -1,4 +1,4 @@
-"""Audio in slots: the hypotheses of plain greedy search, whoever sits beside whom."""
+"""Audio in slots: the hypotheses of plain greedy and beam search, whoever sits beside whom."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from transduce.decoding.cuda.audio_search import (
 )
 from transduce.decoding.cuda.pool import Search
 from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.greedy import greedy
 from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
 
@@ -46,9 +47,15 @@ def rules_of(model: Any) -> Rules:
 
 @pytest.mark.parametrize("device", ["cpu", ON_GPU])
 @pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize(("beam", "patience"), [(1, None), (4, None), (4, 1.0)])
 @torch.inference_mode()
 def test_after_a_prompt_and_by_rules(
-    model: Any, timestamps: bool, device: str, monkeypatch: pytest.MonkeyPatch
+    model: Any,
+    beam: int,
+    patience: float | None,
+    timestamps: bool,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(audio_search, "MOST", 2)  # few slots: recordings come and go
     network = model.network.to(device)
@@ -59,15 +66,20 @@ def test_after_a_prompt_and_by_rules(
     recorded = RecordedRules(rules, timestamps, torch.device(device))
     task = AudioTask(search, on(device, search.copy), prompt, recorded)
     jobs = [Job(wave, limit) for wave, limit in zip(waves, LIMITS, strict=True)]
-    found = task.run(jobs, Search(length_penalty=0.7))
+    settings = Search(beam, beam, 0.7, patience=patience)
+    found = task.run(jobs, settings)
     steps = PromptedSteps(network, network.encode, prompt, rules, torch.device(device))
     texts = set()
     for job, mine in zip(jobs, found, strict=True):
         batch = collate([job.source], None).to(torch.device(device))
         limits_B = torch.tensor([job.limit])
-        (theirs,) = greedy(steps, batch.source_BS, batch.source_lengths_B, limits_B, 0.7)
+        source = (steps, batch.source_BS, batch.source_lengths_B, limits_B)
+        if beam == 1:
+            (theirs,) = greedy(*source, 0.7)
+        else:
+            (theirs,) = beam_search(*source, beam, beam, 0.7, patience=patience)
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
-        assert len(mine) == 1  # also where END may not come: it is cut at its greatest length
+        assert mine  # also where END may not come: it is cut at its greatest length
         for one, other in zip(mine, theirs, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
