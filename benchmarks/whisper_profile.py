@@ -24,25 +24,31 @@ from whisper import machine, read_list, write
 from whisper_systems import RATE, read
 
 import transduce
+from transduce.decoding.cuda.audio_beam import AudioBeamSlots
 from transduce.decoding.cuda.audio_search import AudioTask
 from transduce.decoding.cuda.audio_slots import AudioSlots
+from transduce.decoding.cuda.slots import Slots
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.speech import SpeechFrontEnd
 from transduce.nn.speech.whisper import WhisperMel
 from transduce.tasks.whisper.model import WhisperModel
 
-PARTS = {  # a part's time without that of the parts within it
-    "samples": (WhisperModel, "split_recordings"),
-    "features": (WhisperMel, "forward"),
-    "convolutions": (SpeechFrontEnd, "forward"),
-    "encoder": (TransformerEncoder, "forward"),
-    "language": (WhisperModel, "listen"),
-    "fill slots": (AudioSlots, "fill_with"),
-    "steps": (AudioSlots, "go"),
-    "hypotheses": (AudioSlots, "take"),
-    "search": (AudioTask, "run"),
-    "outputs": (WhisperModel, "_joined"),
-}
+PARTS: list[tuple[str, type, str]] = [  # a part's time is without that of the parts within it
+    ("samples", WhisperModel, "split_recordings"),
+    ("features", WhisperMel, "forward"),
+    ("convolutions", SpeechFrontEnd, "forward"),
+    ("encoder", TransformerEncoder, "forward"),
+    ("language", WhisperModel, "listen"),
+    ("fill slots", AudioSlots, "fill_with"),
+    ("fill slots", AudioBeamSlots, "fill_with"),
+    ("steps", AudioSlots, "go"),
+    ("steps", Slots, "go"),
+    ("hypotheses", AudioSlots, "take"),
+    ("hypotheses", Slots, "take"),
+    ("search", AudioTask, "run"),
+    ("windows", WhisperModel, "decode_windows"),
+    ("outputs", WhisperModel, "_joined"),
+]
 
 
 class Parts:
@@ -76,7 +82,7 @@ class Parts:
     @contextmanager
     def watched(self) -> Iterator[None]:
         with ExitStack() as held:
-            for name, (owner, method) in PARTS.items():
+            for name, owner, method in PARTS:
                 work = self.timed(name, getattr(owner, method))
                 held.enter_context(patch.object(owner, method, work))
             yield
