@@ -40,7 +40,7 @@ class System:
 
     def __init__(self, name: str, precision: str, asked: argparse.Namespace) -> None:
         self.name = name
-        told = {one: getattr(asked, one) for one in ("threads", "beam", "batch", "device")}
+        told = {one: getattr(asked, one) for one in ("threads", "beam", "batch", "device", "cache")}
         told |= {"name": name, "precision": precision, "language": asked.language}
         told["folder"] = str(asked.ours if name == OURS else asked.theirs)
         self.process = subprocess.Popen(
@@ -160,8 +160,9 @@ def huggingface(told: dict[str, Any]) -> Transcribe:
     extract = WhisperFeatureExtractor.from_pretrained(told["folder"])
     tokenizer = Tokenizer.from_pretrained(told["folder"])
 
-    def transcribe(files: Sequence[str]) -> Heard:
-        waves, owners = pieces([read(file) for file in files])
+    more = {"cache_implementation": told["cache"]} if told["cache"] else {}
+
+    def generate(waves: Sequence[Any]) -> list[str]:
         batch = extract(waves, sampling_rate=RATE, return_tensors="pt", device=str(device))
         with torch.inference_mode():
             ids = theirs.generate(
@@ -170,10 +171,22 @@ def huggingface(told: dict[str, Any]) -> Transcribe:
                 do_sample=False,
                 language=told["language"] or "en",
                 task="transcribe",
+                **more,
             )
+        decoded: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return decoded
+
+    def transcribe(files: Sequence[str]) -> Heard:
+        waves, owners = pieces([read(file) for file in files])
+        # Sorted, so that the outputs of a batch are about equally long.
+        order = sorted(range(len(waves)), key=lambda place: -len(waves[place]))
+        found = [""] * len(waves)
+        for start in range(0, len(order), told["batch"]):
+            some = order[start : start + told["batch"]]
+            for place, text in zip(some, generate([waves[place] for place in some]), strict=True):
+                found[place] = text
         texts = [""] * len(files)
-        decoded = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        for owner, text in zip(owners, decoded, strict=True):
+        for owner, text in zip(owners, found, strict=True):
             texts[owner] += text
         return [(text.strip(), told["language"] or "en") for text in texts]
 

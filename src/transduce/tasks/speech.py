@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 import numpy as np
-from torch import Tensor
 
 from transduce.data.audio.corpus import AudioCorpus, Wave
+from transduce.data.batches.waves import pad_waves
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, FastSearch
@@ -377,7 +377,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         if found is None:
             return None
 
-        def encode(source_BS: Tensor, lengths_B: Tensor) -> Memory:
-            return self.network.encode(source_BS.to(self.device), lengths_B)
+        def encode(waves: Sequence[Wave]) -> Memory:
+            return self.network.encode(*pad_waves(waves, self.device))
 
         return AudioTask(found, encode)

@@ -30,34 +30,29 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_whisper(slots: list[int]) -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_whisper(slots: list[int], beam: int) -> None:
     model = tiny_whisper.our_model().freeze()
     long = np.concatenate(tiny_whisper.noises(3, seed=11))
     waves = [*tiny_whisper.noises(2), long]
-    found = model.run(waves, rate=RATE, beam=1, times=True)
+    found = model.run(waves, rate=RATE, beam=beam, times=True)
     assert slots
     assert sum(slots) > len(waves)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speech, "has_audio_search", lambda network: False)
-        plain = model.run(waves, rate=RATE, beam=1, times=True)
+        plain = model.run(waves, rate=RATE, beam=beam, times=True)
     for one, other in zip(found, plain, strict=True):
         assert (one.text, one.ids, one.language) == (other.text, other.ids, other.language)
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-3)
         assert [w.text for w in one.words] == [w.text for w in other.words]
 
 
-def test_a_beam_goes_step_by_step_and_says_so(slots: list[int]) -> None:
-    model = tiny_whisper.our_model().freeze()
-    with pytest.warns(UserWarning, match="beam search of audio"):
-        model.run(tiny_whisper.noises(1), rate=RATE, language="en", beam=2)
-    assert not slots
-
-
-def test_other_models_of_audio(slots: list[int]) -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_other_models_of_audio(slots: list[int], beam: int) -> None:
     model = tiny_sounds.audio_model()
     rate = model.audio.sample_rate
     waves = [tiny_sounds.noise(seconds, seed) for seed, seconds in enumerate((0.5, 1.1, 0.8))]
-    asked = {"rate": rate, "beam": 1, "ctc_weight": 0.0}
+    asked = {"rate": rate, "beam": beam, "ctc_weight": 0.0}
     found = model.run(waves, **asked)
     assert slots == [3]
     with pytest.MonkeyPatch.context() as patch:

@@ -66,7 +66,7 @@ def read_audio(
     remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, channel_peak))
     samples = resampled(mono, native, rate)[skip:][:size]
     _check_length(samples, rate, str(path), start)
-    return Waveform(samples, rate, remarks, silent=_is_silent(mono, channel_peak))
+    return Waveform(samples, rate, remarks, silent=_is_silent(_peak(mono), channel_peak))
 
 
 def audio_from_samples(
@@ -92,14 +92,14 @@ def audio_from_samples(
         )
     if channels.shape[0] < channels.shape[1]:
         channels = channels.T
-    channels = channels.astype(np.float32)
-    if not np.isfinite(channels).all():
+    channels = channels.astype(np.float32, copy=False)
+    if not math.isfinite(_peak(channels)):
         raise DataError(f"{name} holds samples that are NaN or infinite")
     mono, channel_peak = _mixed(iter([channels] if channels.size else []))
     remarks = tuple(f"{name} {flaw}" for flaw in flaws(mono, channel_peak))
     made = resampled(mono, native, rate)
     _check_length(made, rate, name)
-    return Waveform(made, rate, remarks, silent=_is_silent(mono, channel_peak))
+    return Waveform(made, rate, remarks, silent=_is_silent(_peak(mono), channel_peak))
 
 
 def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) -> None:
@@ -115,12 +115,12 @@ def audio_blocks(path: Path | str, rate: int = RATE) -> Iterator[Samples]:
     """A file of any length as blocks of some seconds; concatenated they equal `read_audio`."""
     with Recording(path) as recording:
         if recording.rate == rate:
-            yield from (block.mean(axis=1) for block in recording.blocks())
+            yield from (_mean_of_channels(block) for block in recording.blocks())
             return
         soxr = load_audio_package("soxr")
         stream = soxr.ResampleStream(recording.rate, rate, 1, dtype="float32")
         for block in recording.blocks():
-            yield stream.resample_chunk(block.mean(axis=1))
+            yield stream.resample_chunk(_mean_of_channels(block))
         yield stream.resample_chunk(np.empty(0, dtype=np.float32), last=True)
 
 
@@ -138,7 +138,7 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
     `channel_peak` is the peak of the loudest channel before mixing.
     """
     peak = _peak(mono)
-    if _is_silent(mono, channel_peak):
+    if _is_silent(peak, channel_peak):
         cancelled = "has channels that cancel each other when they are mixed: give it one of them"
         return [cancelled if channel_peak > SILENT else "is silent"]
     found = []
@@ -148,20 +148,22 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
         )
     # Clipping leaves flat tops; three equal samples at the peak are rarely chance.
     at_peak = np.abs(mono) >= min(peak, 1.0) - STEP
-    flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
-    if flat.sum() > CLIPPED_SHARE * len(mono):
-        found.append("is clipped: it was recorded too loud")
+    most = CLIPPED_SHARE * len(mono)
+    if np.count_nonzero(at_peak) > most:
+        flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
+        if np.count_nonzero(flat) > most:
+            found.append("is clipped: it was recorded too loud")
     return found
 
 
-def _peak(mono: Samples) -> float:
-    return float(np.abs(mono).max(initial=0.0))
+def _peak(samples: Samples) -> float:
+    """The greatest absolute value, without a copy of all of them; NaN if one is."""
+    return max(float(samples.max(initial=0.0)), -float(samples.min(initial=0.0)))
 
 
-def _is_silent(mono: Samples, channel_peak: float) -> bool:
+def _is_silent(peak: float, channel_peak: float) -> bool:
     """Whether the recording is silent, or its channels cancel each other when mixed."""
-    cancelled = channel_peak > SILENT and _peak(mono) < CANCELLED * channel_peak
-    return cancelled or _peak(mono) < SILENT
+    return (channel_peak > SILENT and peak < CANCELLED * channel_peak) or peak < SILENT
 
 
 def _piece(
@@ -190,6 +192,12 @@ def _mixed(blocks: Iterator[Samples]) -> tuple[Samples, float]:
     """The mean of the channels (downmix to mono), and the peak of any channel."""
     mono, peak = [np.empty(0, dtype=np.float32)], 0.0
     for block in blocks:
-        mono.append(block.mean(axis=1))
-        peak = max(peak, float(np.abs(block).max()))
+        mono.append(_mean_of_channels(block))
+        peak = max(peak, _peak(block))
     return np.concatenate(mono), peak
+
+
+def _mean_of_channels(block: Samples) -> Samples:
+    """Of one channel that channel: numpy takes long for the mean of each single value."""
+    mean: Samples = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1)
+    return mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -33,7 +32,7 @@ from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.settings import Settings
-from transduce.errors import ModelError, TransduceWarning
+from transduce.errors import ModelError
 
 # Batch size in token positions: hypotheses x (source + target). In a Transformer of 6 layers and
 # width 512, the KV cache of each takes about 24 kB in float32.
@@ -43,10 +42,6 @@ BYTES = 24_000  # memory of one position
 # little new memory is allocated.
 PLACES_ON_CPU = 1 << 14
 CANCELLED = "cancelled"
-ONE_BY_ONE = (
-    "beam search of audio calls the network for each step: on a GPU, greedy search (beam 1) is "
-    "several times as fast, with CUDA graphs"
-)
 
 
 @dataclass(slots=True)
@@ -114,8 +109,6 @@ class Bounds:
 
 class FastSearch(Protocol):
     """A search with CUDA graphs."""
-
-    max_beam: int
 
     def run(
         self, jobs: Sequence[Job], settings: Search | None = None
@@ -203,8 +196,6 @@ class BatchDecoder:
     ) -> list[int]:
         """Run the CUDA graph search where it applies; returns the remaining requests."""
         chosen = self.fast_settings
-        if self.fast is not None and self.settings.hypotheses > self.fast.max_beam:
-            warnings.warn(ONE_BY_ONE, TransduceWarning, stacklevel=2)
         if self.fast is None or chosen is None:
             return places
         if self.observer is not None and self.observer.wanted:
@@ -231,8 +222,6 @@ class BatchDecoder:
             or settings.ctc_weight
         )
         if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
-            return None
-        if settings.hypotheses > self.fast.max_beam:
             return None
         # The minimum length includes END here.
         power, least = settings.length_penalty or 0.0, settings.min_length + 1

@@ -1,18 +1,21 @@
-"""Greedy search of audio on a GPU: pools of slots over a copy of the network in bfloat16."""
+"""Search of audio on a GPU: pools of slots over a copy of the network in bfloat16."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from transduce.data.batches.batch import collate
+from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN
-from transduce.decoding.cuda.audio_slots import AudioShape, AudioSlots, TokenRules
-from transduce.decoding.cuda.pool import MAX_PLACES, Search, positions_of, power_of_2
-from transduce.decoding.cuda.slots import Job
+from transduce.decoding.cuda.audio_beam import AudioBeamSlots
+from transduce.decoding.cuda.audio_slots import AudioSlots, TokenRules
+from transduce.decoding.cuda.pool import Search, positions_of, power_of_2, room
+from transduce.decoding.cuda.slots import Job, Shape
+from transduce.decoding.search.beam import finished_at_most
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.hooks import copy_for_search
@@ -21,12 +24,12 @@ from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.torch_private import copy_all
 
-MOST = 64  # slots of a pool
+MOST = 128  # slots of a pool
 MAX_POOLS = 4
 STEP = 64  # sizes of slots are multiples of it
 
-Encode = Callable[[Tensor, Tensor], Memory]
-"""Waves and their lengths, both on the CPU, to the encoder's states on the device."""
+EncodeWaves = Callable[[Sequence[Wave]], Memory]
+"""Waves to the encoder's states on the device."""
 
 
 def has_audio_search(network: SpeechEncoderDecoder) -> bool:
@@ -46,7 +49,7 @@ class AudioSearch:
 
     network: SpeechEncoderDecoder
     precision: torch.dtype = torch.float32
-    _pools: dict[tuple[object, AudioShape], AudioSlots] = field(default_factory=dict)
+    _pools: dict[tuple[object, Shape], AudioSlots | AudioBeamSlots] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
@@ -59,12 +62,17 @@ class AudioSearch:
         with torch.no_grad():
             copy_all(self._copied, list(self.network.parameters()))
 
-    def pool(self, shape: AudioShape, rules: TokenRules | None) -> AudioSlots:
+    def pool(self, shape: Shape, rules: TokenRules | None) -> AudioSlots | AudioBeamSlots:
+        """A pool of this shape, or of fewer slots where there is no memory for them."""
+        if (rules, shape) not in self._pools:
+            most = power_of_2(room(self.copy) // (shape.source + shape.beam * shape.target))
+            shape = replace(shape, slots=min(shape.slots, most))
         pool = self._pools.pop((rules, shape), None)
         if pool is None:
             for old in [*self._pools][: max(0, len(self._pools) - MAX_POOLS + 1)]:
                 self._pools.pop(old).free()
-            pool = AudioSlots(self.copy, shape, rules)
+            kind = AudioSlots if shape.beam == 1 else AudioBeamSlots
+            pool = kind(self.copy, shape, rules)
         self._pools[rules, shape] = pool  # the most recently used comes last
         return pool
 
@@ -81,24 +89,31 @@ class AudioTask:
     """A search, the encoder's states it reads, and what goes before an output."""
 
     search: AudioSearch
-    encode: Encode
+    encode: EncodeWaves
     prompt: Sequence[int] = (BEGIN,)
     rules: TokenRules | None = None
-    max_beam: int = 1
 
     def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypothesis of each job, in order; a job's source is a wave."""
         settings = settings or Search()
         self.search.copy_weights()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
+        rows = max(settings.beam, settings.nbest)
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
             classes.setdefault(self._size_of(job), []).append(place)
         for (source, target), places in sorted(classes.items(), reverse=True):
-            slots = min(MOST, power_of_2(MAX_PLACES // (source + target)))
-            slots = min(slots, 1 << (len(places) - 1).bit_length())
-            pool = self.search.pool(AudioShape(slots, source, target, settings.least), self.rules)
-            self._work(pool, jobs, places, found, settings.length_penalty)
+            shape = Shape(
+                min(MOST, 1 << (len(places) - 1).bit_length()),
+                rows,
+                source,
+                target,
+                settings.nbest,
+                settings.length_penalty,
+                settings.least,
+                None if rows == 1 else finished_at_most(settings.patience, rows),
+            )
+            self._work(self.search.pool(shape, self.rules), jobs, places, found)
         return found
 
     def free(self) -> None:
@@ -113,11 +128,10 @@ class AudioTask:
 
     def _work(
         self,
-        pool: AudioSlots,
+        pool: AudioSlots | AudioBeamSlots,
         jobs: Sequence[Job],
         places: list[int],
         found: list[list[Hypothesis]],
-        power: float,
     ) -> None:
         """Continuous batching: new recordings enter when a quarter of the slots is free."""
         waiting = sorted(places, key=lambda place: -len(jobs[place].source))
@@ -128,13 +142,14 @@ class AudioTask:
                 count = min(len(free), len(waiting))
                 entering, waiting = waiting[:count], waiting[count:]
                 slots, free = free[:count], free[count:]
-                batch = collate([jobs[place].source for place in entering], None)
-                memory = self.encode(batch.source_BS, batch.source_lengths_B)
-                pool.fill(slots, memory, self.prompt, [jobs[place].limit for place in entering])
+                memory = self.encode([cast(Wave, jobs[place].source) for place in entering])
+                pool.fill_with(
+                    slots, memory, self.prompt, [jobs[place].limit for place in entering]
+                )
                 held |= dict(zip(slots, entering, strict=True))
             working = pool.go()
             ended = [slot for slot in held if not working[slot]]
             if ended:
-                for slot, hypotheses in zip(ended, pool.take(ended, power), strict=True):
+                for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
                     found[held.pop(slot)] = hypotheses
                 free += ended

@@ -1,14 +1,15 @@
 """Greedy search of audio on a GPU: recordings take slots of a fixed size; steps are CUDA graphs.
 
 As in slots.py, with three differences: the encoder runs outside the graph, as its work is large
-enough to hide the launches; an output may begin with a prompt, which is given; and rules say which
-tokens may come next. A step is torch's own operations, as rules need the logits of all tokens.
+enough to hide the launches; an output may begin with a prompt, which is read there too; and rules
+say which tokens may come next. A step is torch's own operations, as rules need the logits of all
+tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,13 +19,14 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
+from transduce.decoding.cuda.slots import Shape
 from transduce.decoding.search.greedy import Hypothesis, penalty
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.memory import Memory
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 
-STEPS = 8  # between two checks by the host
+STEPS = 4  # between two checks by the host, which let new recordings in
 
 
 class TokenRules(Protocol):
@@ -39,21 +41,59 @@ class TokenRules(Protocol):
 
 
 @dataclass(frozen=True)
-class AudioShape:
-    """The shape of a pool: recordings, encoder states of each, and tokens with the prompt."""
+class Read:
+    """What decoder blocks keep of a recording and of the prompt before its last token."""
 
-    slots: int
-    source: int
-    target: int
-    least: int = 0
-    """The minimum length of an output, END included."""
+    source_BSE: list[Tensor]
+    """Projected encoder states, one of each block."""
+    own_BPE: list[Tensor]
+    """Keys and values of the prompt; none where it is a single token."""
+
+
+def read_prompt(decoder: TransformerDecoder, memory: Memory, prompt: Sequence[int]) -> Read:
+    """Read a prompt in one pass; its last token is left to the first step."""
+    kind = next(decoder.parameters()).dtype
+    state = decoder.start(replace(memory, states_BSD=memory.states_BSD.to(kind)))
+    before_T = torch.tensor(prompt[:-1], device=memory.states_BSD.device)
+    own = []
+    if len(before_T):
+        decoder.read(before_T.expand(len(memory.states_BSD), -1), state)
+        for cache in state.caches:
+            sides = (side_BHPK.transpose(1, 2).flatten(2) for side_BHPK in cache.stored())
+            own.append(torch.cat([*sides], dim=-1))
+    return Read(state.memory, own)
+
+
+def ban(
+    logits_RV: Tensor,
+    mass_R: Tensor,
+    rules: TokenRules | None,
+    last: tuple[Tensor, Tensor, Tensor],
+    lengths: tuple[Tensor, Tensor, int],
+) -> None:
+    """Write NEVER where a token may not come next, in place.
+
+    mass_R: the logarithm of the sum of all. last: as in TokenRules. lengths: the tokens of each
+    output so far, its greatest length and the minimum of all, both with END.
+    """
+    length_R, limit_R, least = lengths
+    if rules is not None:
+        rules.ban(logits_RV, last, length_R)
+    last_R = length_R + 1 >= limit_R
+    # Where a timestamp has to come next, an output of the greatest length ends without it.
+    end_R = logits_RV[:, END].clone()
+    end_R = torch.where(last_R & (end_R == NEVER), mass_R, end_R)
+    logits_RV.masked_fill_(last_R[:, None], NEVER)
+    logits_RV[:, PAD] = NEVER
+    logits_RV[:, BEGIN] = NEVER
+    logits_RV[:, END] = torch.where(length_R + 1 < least, NEVER, end_R)
 
 
 class AudioSlots:
     """A pool of slots, and the step that advances all of them."""
 
     def __init__(
-        self, network: EncoderDecoder, shape: AudioShape, rules: TokenRules | None = None
+        self, network: EncoderDecoder, shape: Shape, rules: TokenRules | None = None
     ) -> None:
         decoder = network.decoder
         assert isinstance(decoder, TransformerDecoder)
@@ -73,7 +113,7 @@ class AudioSlots:
         self.source = [
             CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B) for _ in blocks
         ]
-        self.given_BT, self.written_BT = numbers(B, T), numbers(B, T)
+        self.written_BT = numbers(B, T)
         self.given_lengths_B, self.limits_B = numbers(B), numbers(B)
         self.tokens_B, self.before_B, self.latest_B = numbers(B), numbers(B), numbers(B)
         self.open_B = numbers(B, kind=torch.bool)
@@ -86,24 +126,24 @@ class AudioSlots:
 
     # ------------------------------------------------------------------------------ in and out
 
-    def fill(
+    def fill_with(
         self, slots: Sequence[int], memory: Memory, prompt: Sequence[int], limits: Sequence[int]
     ) -> None:
         """Put recordings into these slots. limits: the maximum length of each output, with END."""
         slots_B = torch.tensor(slots, device=self.device)
-        S = memory.states_BSD.shape[1]
-        states_BSD = memory.states_BSD.to(self.network.head.weight.dtype)
-        for block, past in zip(self.decoder.stack, self.source, strict=True):
-            past.store_BSE[:, :S].index_copy_(0, slots_B, block.project_memory(states_BSD))
+        S, P = memory.states_BSD.shape[1], len(prompt) - 1
+        read = read_prompt(self.decoder, memory, prompt)
+        for past, memory_BSE in zip(self.source, read.source_BSE, strict=True):
+            past.store_BSE[:, :S].index_copy_(0, slots_B, memory_BSE)
+        for own, own_BPE in zip(self.own, read.own_BPE, strict=P > 0):
+            own.store_RTE[:, :P].index_copy_(0, slots_B, own_BPE)
         lengths_B = memory.lengths_B.to(self.device, torch.int32)
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B)
         self.limits_B.index_copy_(0, slots_B, torch.tensor(limits, device=self.device))
-        given_T = torch.zeros(self.shape.target, dtype=torch.int64, device=self.device)
-        given_T[: len(prompt)] = torch.tensor(prompt, device=self.device)
-        self.given_BT[slots_B] = given_T
         self.given_lengths_B[slots_B] = len(prompt)
-        self.tokens_B[slots_B] = prompt[0]
-        for zeroed in (self.steps_B, self.before_B, self.latest_B, self.total_B):
+        self.tokens_B[slots_B] = prompt[-1]
+        self.steps_B[slots_B] = P
+        for zeroed in (self.before_B, self.latest_B, self.total_B):
             zeroed[slots_B] = 0
         self.open_B[slots_B] = True
 
@@ -113,14 +153,14 @@ class AudioSlots:
         working: list[bool] = self.open_B.tolist()
         return working
 
-    def take(self, slots: Sequence[int], power: float) -> list[list[Hypothesis]]:
+    def take(self, slots: Sequence[int]) -> list[list[Hypothesis]]:
         """The hypotheses of the recordings in these slots; none where weights are no numbers."""
         slots_B = torch.tensor(slots, device=self.device)
         tokens = self.written_BT[slots_B].cpu().numpy()
         sizes = (tokens == END).argmax(axis=1).tolist()
         found = []
         for row, size, total in zip(tokens, sizes, self.total_B[slots_B].tolist(), strict=True):
-            score = total / float(penalty(size + 1, power))
+            score = total / float(penalty(size + 1, self.shape.length_penalty))
             kept = [Hypothesis(row[:size].tolist(), score, total)]
             found.append([] if np.isnan(total) or total == NEVER else kept)
         return found
@@ -140,36 +180,22 @@ class AudioSlots:
         head = self.network.head
         logits_BV = head.products(features_BD) + head.bias
         mass_B = logits_BV.logsumexp(dim=1)
-        length_B = self.steps_B + 1 - self.given_lengths_B  # of the output; below 0: the prompt
-        self._ban(logits_BV, length_B, mass_B)
+        length_B = self.steps_B + 1 - self.given_lengths_B  # of the output
+        last = (self.tokens_B, self.before_B, self.latest_B)
+        ban(logits_BV, mass_B, self.rules, last, (length_B, self.limits_B, self.shape.least))
         value_B, token_B = logits_BV.max(dim=1)
-        chosen_B = self.open_B & (length_B >= 0)
-        next_B1 = (self.steps_B + 1).clamp(max=self.shape.target - 1).long()[:, None]
-        token_B = torch.where(chosen_B, token_B, self.given_BT.gather(1, next_B1).squeeze(1))
-        self.total_B += torch.where(chosen_B, value_B - mass_B, 0.0)
+        self.total_B += torch.where(self.open_B, value_B - mass_B, 0.0)
         place_B1 = length_B.clamp(min=0).long()[:, None]
         held_B1 = self.written_BT.gather(1, place_B1)
-        written_B1 = torch.where(chosen_B[:, None], token_B[:, None], held_B1)
+        written_B1 = torch.where(self.open_B[:, None], token_B[:, None], held_B1)
         self.written_BT.scatter_(1, place_B1, written_B1)
-        self.before_B.copy_(torch.where(chosen_B, self.tokens_B, self.before_B))
+        self.before_B.copy_(torch.where(self.open_B, self.tokens_B, self.before_B))
         if self.rules is not None:
             number_B = token_B - self.rules.first_time + 1
-            timed_B = chosen_B & (number_B > 0)
+            timed_B = self.open_B & (number_B > 0)
             self.latest_B.copy_(torch.where(timed_B, number_B, self.latest_B))
-        self.open_B &= ~(chosen_B & (token_B == END))
+        self.open_B &= token_B != END
         self.tokens_B.copy_(torch.where(self.open_B, token_B, self.tokens_B))
         self.steps_B += self.open_B
-
-    def _ban(self, logits_BV: Tensor, length_B: Tensor, mass_B: Tensor) -> None:
-        if self.rules is not None:
-            last = (self.tokens_B, self.before_B, self.latest_B)
-            self.rules.ban(logits_BV, last, length_B)
-        last_B = length_B + 1 >= self.limits_B
-        # Where a timestamp has to come next, an output of the greatest length ends without it.
-        end_B = logits_BV[:, END].clone()
-        end_B = torch.where(last_B & (end_B == NEVER), mass_B, end_B)
-        short_B = length_B + 1 < self.shape.least
-        logits_BV.masked_fill_(last_B[:, None], NEVER)
-        logits_BV[:, PAD] = NEVER
-        logits_BV[:, BEGIN] = NEVER
-        logits_BV[:, END] = torch.where(short_B, NEVER, end_B)
+        # Cross-attention takes most of a step: of a recording that has ended nothing is read.
+        self.source_lengths_B *= self.open_B

@@ -61,7 +61,6 @@ class CudaSearch:
 
     network: EncoderDecoder
     precision: torch.dtype = torch.float32
-    max_beam: int = sys.maxsize
     _pools: dict[Shape, Slots] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -109,7 +108,7 @@ class CudaSearch:
         ended = None if rows == 1 else finished_at_most(settings.patience, rows)
         shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least, ended)
         if shape not in self._pools:
-            most = power_of_2(self._room() // (rows * size[1] + size[0]))
+            most = power_of_2(room(self._copy) // (rows * size[1] + size[0]))
             shape = replace(shape, slots=min(wanted, most))
         if any(pool.shape == shape for pool in busy):
             return None
@@ -125,16 +124,6 @@ class CudaSearch:
             pool.free()
         self._pools.clear()
         torch.cuda.empty_cache()
-
-    def _room(self) -> int:
-        """The positions that the KV cache of one pool may hold."""
-        if not self.network.head.weight.is_cuda:
-            return MAX_PLACES
-        assert isinstance(self._copy.decoder, TransformerDecoder)
-        width = self._copy.decoder.stack[0].self_attention.width
-        bytes_of_place = 2 * width * len(self._copy.decoder.stack) * self.precision.itemsize
-        free, _ = torch.cuda.mem_get_info(self.network.head.weight.device)
-        return min(MAX_PLACES, free // SHARE // bytes_of_place)
 
     def _pool(self, shape: Shape, busy: Sequence[Slots]) -> Slots:
         pool = self._pools.pop(shape, None)
@@ -169,6 +158,18 @@ def _work(
         for slot, hypotheses in zip(ended, pool.take(ended), strict=True):
             found[held.pop(slot)] = hypotheses
         free += ended
+
+
+def room(network: EncoderDecoder) -> int:
+    """The positions that the KV cache of one pool may hold, in the network's precision."""
+    weight = network.head.weight
+    if not weight.is_cuda:
+        return MAX_PLACES
+    assert isinstance(network.decoder, TransformerDecoder)
+    width = network.decoder.stack[0].self_attention.width
+    bytes_of_place = 2 * width * len(network.decoder.stack) * weight.itemsize
+    free, _ = torch.cuda.mem_get_info(weight.device)
+    return min(MAX_PLACES, free // SHARE // bytes_of_place)
 
 
 def round_up(length: int, most: int) -> int:

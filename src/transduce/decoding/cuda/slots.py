@@ -143,12 +143,16 @@ class Slots:
         for block, past in zip(self.decoder.stack, self.source, strict=True):
             memory_BSE = block.project_memory(states_BSD)
             _wide(past.store_BSE).index_copy_(0, slots_B, _wide(memory_BSE))
+        self._reset(slots_B, lengths_B, limits_B.squeeze(1), BEGIN)
+
+    def _reset(self, slots_B: Tensor, lengths_B: Tensor, limits_B: Tensor, token: int) -> None:
+        """Slots whose outputs begin after this token."""
         beam = self.shape.beam
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
-        self.limits_B.index_copy_(0, slots_B, limits_B.squeeze(1).int())
+        self.limits_B.index_copy_(0, slots_B, limits_B.int())
         self.open_B.index_fill_(0, slots_B, value=True)
         self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
-        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, BEGIN)
+        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, token)
         self.reached_BN.index_fill_(0, slots_B, NEVER)
         self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
         self.ended_BN.index_fill_(0, slots_B, NEVER)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from transduce.data.audio.corpus import Wave
+from transduce.data.batches.waves import pad_waves
 from transduce.decoding.whisper.steps import Encode
 from transduce.models.memory import Memory, padding_mask
 
 SKETCHED = 64  # samples by which recordings are looked up before they are compared
 
-Samples = NDArray[np.generic]
-
 
 class EncoderCache:
     """Encodes each recording once, however often it is asked for.
 
-    Sources may be on the CPU, which saves copies to and from the device. Recordings are told apart
-    by all of their samples: comparing these is much faster than a digest of them.
+    Recordings are told apart by all of their samples: comparing these is much faster than a digest
+    of them.
     """
 
     def __init__(self, encode: Encode, device: torch.device) -> None:
         self._encode, self._device = encode, device
-        self._samples: list[Samples] = []
+        self._samples: list[Wave] = []
         self._states: list[Tensor] = []
         self._alike: dict[tuple[int, bytes], list[int]] = {}
         """The recordings with the same length and sketch."""
@@ -32,15 +33,19 @@ class EncoderCache:
 
     def __call__(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         rows = source_BS.cpu().contiguous().numpy()
+        return self.of_waves([row[:end] for row, end in zip(rows, lengths_B.tolist(), strict=True)])
+
+    def of_waves(self, waves: Sequence[Wave]) -> Memory:
+        """The encoder's states of recordings that are not padded yet."""
         numbers, new = [], []
-        for place, length in enumerate(lengths_B.tolist()):
-            number, is_new = self._number(rows[place, :length])
+        for wave in waves:
+            number, is_new = self._number(wave)
             numbers.append(number)
-            new += [place] if is_new else []
+            new += [wave] if is_new else []
         if self._last is not None and self._last[0] == numbers:
             return self._last[1]  # what a decoder keeps with it is used again
         if new:
-            self._add(source_BS, lengths_B, new)
+            self._add(new)
         found = [self._states[number] for number in numbers]
         states_BSD = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         lengths_B = torch.tensor([len(states_SD) for states_SD in found])
@@ -48,19 +53,17 @@ class EncoderCache:
         self._last = (numbers, Memory(states_BSD, lengths_B, mask))
         return self._last[1]
 
-    def _add(self, source_BS: Tensor, lengths_B: Tensor, new: list[int]) -> None:
-        """Encode these rows."""
-        rows_N = torch.tensor(new)
-        source_NS = source_BS[rows_N.to(source_BS.device)].to(self._device)
+    def _add(self, new: Sequence[Wave]) -> None:
+        """Encode these recordings."""
         try:
-            memory = self._encode(source_NS, lengths_B[rows_N])
+            memory = self._encode(*pad_waves(new, self._device))
         except BaseException:  # out of memory: what has no states is not known
             self.clear()
             raise
         for place in range(len(new)):
             self._states.append(memory.states_BSD[place, : int(memory.lengths_B[place])])
 
-    def _number(self, samples: Samples) -> tuple[int, bool]:
+    def _number(self, samples: Wave) -> tuple[int, bool]:
         """The number of a recording, and whether it is new."""
         sketch = samples[:: max(1, len(samples) // SKETCHED)].tobytes()
         alike = self._alike.setdefault((len(samples), sketch), [])

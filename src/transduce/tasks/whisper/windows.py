@@ -27,8 +27,8 @@ from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 
-AT_ONCE = {"cpu": 8}  # windows that are decoded together; on other devices MANY
-MANY = 64
+AT_ONCE = {"cpu": 8}  # windows that are decoded together; on other devices MANY:
+MANY = 256  # more than a search has slots, so that a window that has ended makes way for another
 NO_SPEECH = 0.6  # probability of <|nospeech|> above which a window is left out,
 UNLIKELY = -1.0  # if the mean log-probability of its tokens is below this
 REPEATING = 2.4  # compression ratio of a text above which it repeats itself
@@ -147,9 +147,12 @@ class Windows:
         return AudioSegment.of(place_of(path, start, start + len(wave) / self.rate), wave)
 
     def _round(self, some: Sequence[Progress]) -> None:
-        heard = self.model.listen([self._window(one) for one in some])
-        for one, found in zip(some, heard, strict=True):
-            if one.language is None and self.model.prompt_tokens.multilingual:
+        heard: dict[int, Heard] = {}
+        unknown = [place for place, one in enumerate(some) if one.language is None]
+        if self.model.prompt_tokens.multilingual:
+            self._listen(some, unknown, heard)
+            for place in unknown:
+                one, found = some[place], heard[place]
                 one.language = found.language
                 one.language_probability = found.languages[found.language]
         for prompt, places in self._same_prompt(some):
@@ -167,8 +170,20 @@ class Windows:
                         self._again(segment, output)
                         for segment, output in zip(segments, outputs, strict=True)
                     ]
+            # Whether anything is said matters only where the output is unlikely.
+            unlikely = [
+                place
+                for place, output in zip(places, outputs, strict=True)
+                if _mean(output) < UNLIKELY and place not in heard
+            ]
+            self._listen(some, unlikely, heard)
             for place, output in zip(places, outputs, strict=True):
-                self._take(some[place], heard[place], output)
+                self._take(some[place], heard.get(place), output)
+
+    def _listen(self, some: Sequence[Progress], places: list[int], heard: dict[int, Heard]) -> None:
+        if places:
+            found = self.model.listen([self._window(some[place]) for place in places])
+            heard.update(zip(places, found, strict=True))
 
     def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[tuple[int, ...], list[int]]]:
         found: dict[tuple[int, ...], list[int]] = {}
@@ -196,15 +211,18 @@ class Windows:
 
     # ------------------------------------------------------------------------ its output
 
-    def _take(self, one: Progress, heard: Heard, output: Output) -> None:
-        """Add the output of a window to its recording, and go on to the next window."""
+    def _take(self, one: Progress, heard: Heard | None, output: Output) -> None:
+        """Add the output of a window to its recording, and go on to the next window.
+
+        heard: None where it does not matter whether anything is said.
+        """
         seconds = len(self._window(one)) / self.rate
         tokens = self.model.prompt_tokens
         found, done = split_at_times(output.ids, tokens, seconds)
         if not self.way.timestamps:
             ids = tokens.text(output.ids)
             found, done = ([Segment(0.0, seconds, ids)] if ids else []), seconds
-        if heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
+        if heard is not None and heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
             found, done = [], seconds
         offset = one.start + one.done / self.rate
         shown = self._shown(one, output, found, (offset, done))

@@ -1,4 +1,4 @@
-"""Audio in slots: the hypotheses of plain greedy search, whoever sits beside whom."""
+"""Audio in slots: the hypotheses of plain greedy and beam search, whoever sits beside whom."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import torch
 
 from tiny_whisper import noises, our_model
 from transduce.data.batches.batch import collate
+from transduce.data.batches.waves import pad_waves
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.decoding.cuda import audio_search
-from transduce.decoding.cuda.audio_search import AudioSearch, AudioTask, Encode, has_audio_search
+from transduce.decoding.cuda.audio_search import (
+    AudioSearch,
+    AudioTask,
+    EncodeWaves,
+    has_audio_search,
+)
 from transduce.decoding.cuda.pool import Search
 from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.greedy import greedy
 from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
 
@@ -29,8 +36,8 @@ def model() -> Any:
     return our_model()
 
 
-def on(device: str, network: Any) -> Encode:
-    return lambda source_BS, lengths_B: network.encode(source_BS.to(device), lengths_B)
+def on(device: str, network: Any) -> EncodeWaves:
+    return lambda waves: network.encode(*pad_waves(waves, torch.device(device)))
 
 
 def rules_of(model: Any) -> Rules:
@@ -40,9 +47,15 @@ def rules_of(model: Any) -> Rules:
 
 @pytest.mark.parametrize("device", ["cpu", ON_GPU])
 @pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize(("beam", "patience"), [(1, None), (4, None), (4, 1.0)])
 @torch.inference_mode()
 def test_after_a_prompt_and_by_rules(
-    model: Any, timestamps: bool, device: str, monkeypatch: pytest.MonkeyPatch
+    model: Any,
+    beam: int,
+    patience: float | None,
+    timestamps: bool,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(audio_search, "MOST", 2)  # few slots: recordings come and go
     network = model.network.to(device)
@@ -53,15 +66,20 @@ def test_after_a_prompt_and_by_rules(
     recorded = RecordedRules(rules, timestamps, torch.device(device))
     task = AudioTask(search, on(device, search.copy), prompt, recorded)
     jobs = [Job(wave, limit) for wave, limit in zip(waves, LIMITS, strict=True)]
-    found = task.run(jobs, Search(length_penalty=0.7))
+    settings = Search(beam, beam, 0.7, patience=patience)
+    found = task.run(jobs, settings)
     steps = PromptedSteps(network, network.encode, prompt, rules, torch.device(device))
     texts = set()
     for job, mine in zip(jobs, found, strict=True):
         batch = collate([job.source], None).to(torch.device(device))
         limits_B = torch.tensor([job.limit])
-        (theirs,) = greedy(steps, batch.source_BS, batch.source_lengths_B, limits_B, 0.7)
+        source = (steps, batch.source_BS, batch.source_lengths_B, limits_B)
+        if beam == 1:
+            (theirs,) = greedy(*source, 0.7)
+        else:
+            (theirs,) = beam_search(*source, beam, beam, 0.7, patience=patience)
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
-        assert len(mine) == 1  # also where END may not come: it is cut at its greatest length
+        assert mine  # also where END may not come: it is cut at its greatest length
         for one, other in zip(mine, theirs, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
@@ -76,9 +94,9 @@ def test_without_a_prompt_and_of_a_minimum_length(model: Any) -> None:
     waves = noises(3)
     search = AudioSearch(network)
     jobs = [Job(wave, 12) for wave in waves]
-    found = AudioTask(search, network.encode).run(jobs, Search(least=9))
+    found = AudioTask(search, on("cpu", network)).run(jobs, Search(least=9))
     assert all(len(of_one[0].tokens) >= 8 for of_one in found)
-    free = AudioTask(search, network.encode).run(jobs)
+    free = AudioTask(search, on("cpu", network)).run(jobs)
     batch = collate(waves, None)
     theirs = greedy(network, batch.source_BS, batch.source_lengths_B, torch.full((3,), 12))
     assert [one[0].tokens for one in free] == [one[0].tokens for one in theirs]
@@ -90,9 +108,9 @@ def test_new_weights_are_used(model: Any) -> None:
     network = our_model(seed=5).network
     search = AudioSearch(network)
     jobs = [Job(wave, 12) for wave in noises(2)]
-    before = AudioTask(search, network.encode).run(jobs)
+    before = AudioTask(search, on("cpu", network)).run(jobs)
     network.head.bias[END] += 100.0
-    after = AudioTask(search, network.encode).run(jobs)
+    after = AudioTask(search, on("cpu", network)).run(jobs)
     assert [one[0].tokens for one in after] == [[], []]
     assert before != after
 
@@ -101,7 +119,7 @@ def test_new_weights_are_used(model: Any) -> None:
 def test_weights_that_are_no_numbers_give_no_output(model: Any) -> None:
     network = our_model(seed=6).network
     network.head.bias.fill_(np.nan)
-    found = AudioTask(AudioSearch(network), network.encode).run([Job(noises(1)[0], 5)])
+    found = AudioTask(AudioSearch(network), on("cpu", network)).run([Job(noises(1)[0], 5)])
     assert found == [[]]
 
 
@@ -113,7 +131,7 @@ def test_half_precision(model: Any) -> None:
     assert states_BSD.dtype == torch.bfloat16
     exact_BSD = model.network.encode(*_batch()).states_BSD
     assert torch.allclose(states_BSD.float(), exact_BSD, atol=0.5)
-    (found,) = AudioTask(search, search.copy.encode, (BEGIN,)).run([Job(noises(1)[0], 8)])
+    (found,) = AudioTask(search, on("cpu", search.copy), (BEGIN,)).run([Job(noises(1)[0], 8)])
     assert len(found) == 1
 
 

@@ -133,8 +133,6 @@ def test_banks_of_required_phrases_are_a_reason_too() -> None:
 
 def test_the_search_of_a_gpu_gives_way_to_one_that_can_be_seen() -> None:
     class Graphs:
-        max_beam = 8
-
         def run(self, *jobs: Any) -> Any:
             raise AssertionError("captured graphs cannot be looked into")
 
