@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,7 @@ class Lives:
             text=True,
             env=environment,
         )
+        self._running: int | None = None
         self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -64,8 +68,14 @@ class Lives:
 
     def start(self, *arguments: str, death: dict[str, Any] | None = None, **more: Any) -> int:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
+        if self._running is not None:  # of a test that was given up: no other one has to suffer
+            with suppress(ProcessLookupError):
+                os.kill(self._running, signal.SIGKILL)
+            self.end()
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
+        for ending in (".go", ".asked"):
+            report.with_suffix(ending).unlink(missing_ok=True)
         told.write_text("")  # nothing of the run before may be taken for this one's
         if death is not None:
             death = {**death, "report": str(report)}
@@ -73,11 +83,31 @@ class Lives:
         life = {"arguments": arguments, "told": str(told), "death": death, **more}
         self.script.stdin.write(json.dumps(life) + "\n")
         self.script.stdin.flush()
-        return int(self._answer()["process"])
+        self._running = int(self._answer()["process"])
+        return self._running
+
+    def start_and_hold(self, lines: int, *arguments: str) -> int:
+        """Start a run; the number of its process, once it has written so many lines of the log
+        and waits. `go` lets it go on."""
+        death = {"file": "log.jsonl", "place": "hold", "turn": lines, "seed": 0}
+        process = self.start(*arguments, death=death)
+        self.wait_for(lambda: self.report is not None)
+        return process
+
+    def wait_for(self, met: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not met():
+            assert time.monotonic() < deadline, self.told
+            time.sleep(0.002)
+
+    def go(self) -> None:
+        (self.folder / "report.go").touch()
 
     def end(self) -> int:
         """Wait for the run's end: its exit status, or minus the signal that killed it."""
-        return int(self._answer()["end"])
+        status = int(self._answer()["end"])
+        self._running = None
+        return status
 
     def run(
         self, *arguments: object, text: str = "", **more: Any
