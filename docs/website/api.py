@@ -60,7 +60,9 @@ def page(package: str) -> str:
     modules = list(dict.fromkeys(one.module for one in names))
     for module in modules:
         if len(modules) > 1:
-            lines += [f"## {module}", "", _summary(module), ""]
+            # Without the part that all names share: the table of contents is narrow.
+            lines += [f"## {module.removeprefix(package).removeprefix(PREFIX).strip('.')}"]
+            lines += ["", _summary(module), ""]
         for one in names:
             if one.module == module:
                 lines += [f"::: {package}.{one.name}", ""]
