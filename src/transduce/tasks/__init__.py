@@ -1,4 +1,9 @@
-"""Trained models, one class for each task: transduce, classify, tag, continue (docs/tasks.md)."""
+"""Trained models, one class for each task: transduce, classify, tag, continue (docs/tasks.md).
+
+`transduce.load` returns an object of one of these classes; for the task transduce over text it is
+`transduce.Transducer`. Common to all are `Model`'s methods. Those that write text have the methods
+of `GenerativeModel` too, with the keywords of `DecodingSettings`, and return an `Output`.
+"""
 
 from transduce.decoding.encode import Encoding
 from transduce.decoding.output import Output, Score
