@@ -137,4 +137,5 @@ print(
 #
 # **To try.** Replace the softmax in `masked_softmax` (file `nn/attention/attention.py`) by
 # `torch.sigmoid`: which of the assertions fails? Give two keys the same best score: where does the
-# output go as $c$ grows? Change `keys = 12` to 1,000: how large must $c$ be now?
+# output go as $c$ grows? Change the 2.5 in `sharpness` to 0.5: how far from the best value does the
+# output end, and which assertion notices?

@@ -3,7 +3,7 @@
 #
 # **Claim.** Before training, the gradient from an output to an input k steps back shrinks
 # exponentially with k in a recurrent network, more slowly in an LSTM, and not at all with
-# attention; within the same training, the recurrent network does not learn to recall what lies far
+# attention; with the same training, the recurrent network does not learn to recall what lies far
 # back, attention does.
 #
 # **Time.** 3 s; full size 60 s.
