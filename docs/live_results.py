@@ -36,12 +36,9 @@ def sections() -> list[str]:
 
 def _told(found: dict[str, Any]) -> str:
     known = found["facts"]
-    return f"`{known['command']}`, {known['hardware']}{_threads(known)}, torch {known['torch']}."
-
-
-def _threads(known: dict[str, Any]) -> str:
-    """Where the name of the hardware does not say it."""
-    return "" if "threads" in known["hardware"] else f", {known['threads']} threads"
+    count = known["threads"]
+    threads = "" if "thread" in known["hardware"] else f", {count} thread{'s' * (count != 1)}"
+    return f"`{known['command']}`, {known['hardware']}{threads}, torch {known['torch']}."
 
 
 def _seconds(of: dict[str, float] | None) -> str:
@@ -134,7 +131,7 @@ def _streams(found: dict[str, Any]) -> list[str]:
         for row in found["rows"]
     ]
     head = ["model", "chunk", "streams", "busy", "real-time factor", "lag", "in the second half"]
-    about = "Streams at once; `lag`: from when a chunk is complete to when it is recognized."
+    about = "Several streams at once. `lag` is the time from a complete chunk to its recognition."
     return [about, "", _told(found), "", *_table(head, rows), ""]
 
 

@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent / "src" / "transduce"
 FIGURE = HERE / "figures" / "layers.svg"
-WIDTH, ROW, GAP = 900, 24, 10
+WIDTH, ROW, GAP = 930, 24, 10
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .name { font-weight: 600 } .size { fill: #59636e; font-size: 11px }
@@ -111,7 +111,7 @@ def _row(package: Package, y: int) -> list[str]:
     return [
         f"<g><title>{package.name} (layer {layer_of(package.name)}) imports {uses}</title>",
         f'<text class="name" x="12" y="{y}">{package.name}</text>',
-        f'<text x="112" y="{y}">{escape(package.about)}</text>',
+        f'<text x="136" y="{y}">{escape(package.about)}</text>',
         f'<text class="size" text-anchor="end" x="{WIDTH - 12}" y="{y}">{size}</text></g>',
     ]
 

@@ -14,7 +14,7 @@ MARK = "<!-- made by make_lessons.py -->\n"
 def page(text: str) -> str:
     """The page with its list replaced."""
     before, _, after = text.split(MARK)
-    lines = ["| | lesson | claim | seconds, full |\n", "| --- | --- | --- | --- |\n"]
+    lines = ["| | lesson | claim | seconds: reduced, full size |\n", "| --- | --- | --- | --- |\n"]
     for lesson in all_lessons():
         link = f"[{lesson.name}](../lessons/{lesson.path.name})"
         times = f"{lesson.seconds}, {lesson.full_seconds}"

@@ -24,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 HEAD = """# Results
 
 Made by `python docs/make_results.py` from the raw figures in `benchmarks/results/`, which the
-commands below write. Times depend on the machine; scores should not. Beam search went on
+commands below write. Times depend on the machine; scores should not. Beam search continued
 while a better hypothesis was possible (`decode.patience: null`); [Decoding](decoding.md) says what
 the default changes.
 """
@@ -144,9 +144,9 @@ def train_speed() -> list[str]:
     lines = [
         "## Training speed",
         "",
-        "Target tokens a second of whole training steps: forward, backward, clipping, fused AdamW, "
-        "label smoothing and dropout 0.1, the same shape and batches for all, embeddings and "
-        "output layer tied. All systems of a table took turns in one process; a figure is the "
+        "Target tokens per second of whole training steps: forward, backward, clipping, fused "
+        "AdamW, label smoothing and dropout 0.1, the same shape and batches for all, embeddings "
+        "and output layer tied. All systems of a table took turns in one process; a figure is the "
         "median over rounds, with the slowest and the fastest round beside it. Ours is what "
         "`transduce train` runs. The peers have their inner dropouts (of attention weights and "
         "inside feed-forward layers) off, as ours has, and no masks where there is no padding; "
@@ -251,9 +251,9 @@ def decode_speed() -> list[str]:
     lines = [
         "## Decoding speed",
         "",
-        "Target tokens a second from token ids to token ids, over the same weights in all systems. "
-        "Each system has a process of its own; they take turns, and only one works at a time. A "
-        "figure is the median over rounds, with the slowest and the fastest round beside it. "
+        "Target tokens per second, from token ids to token ids, with the same weights in all "
+        "systems. Each system has its own process; they take turns, and only one works at a time. "
+        "A figure is the median over rounds, with the slowest and the fastest round beside it. "
         "Before the timing all systems give the log-probabilities of the same targets in float32, "
         "and the greedy outputs of the same eight sources. Latency is that of single sentences, "
         "one after the other. On a CPU all systems have the same two cores: 1 x 2 is one process "
@@ -303,12 +303,14 @@ def decode_table(section: dict[str, Any]) -> list[str]:
             ]
         )
     rounds = [len(row["round_seconds"]) for row in section["rows"] if "round_seconds" in row]
+    least, most = min(rounds, default=0), max(rounds, default=0)
+    counted, plural = (f"{least} to {most}" if least < most else str(most)), "s" * (most != 1)
     head = ["search, batch", "", "tokens/s", "rounds", "latency p50, p90, p99, ms", "MiB"]
     package = f", ctranslate2 {known['ctranslate2']}" if "ctranslate2" in known else ""
     return [
         f"### {title}, {known['hardware']}",
         "",
-        f"{kind}. {min(rounds, default=0)} to {max(rounds, default=0)} rounds. "
+        f"{kind}. {counted} round{plural}. "
         f"`{known['command']}`, {versions(known)}{package}. {section.get('remark', '')}".rstrip(),
         "",
         *table(head, rows),

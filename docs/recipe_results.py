@@ -42,13 +42,13 @@ RENAMED = {
 HEAD = [
     "## Recipes on public corpora",
     "",
-    "Each row is what `python benchmarks/recipes.py EXPERIMENT` trained and scored, with the "
-    "recipe and the overrides that `benchmarks/experiments/` has of it: the mean over seeds, their "
-    "standard deviation (each of them, where they are far apart), and the 95 % bootstrap interval "
-    "of the first seed's. All choices were made on validation sets. `at once`: so many trainings "
-    "shared the GPU, and each took several times as long as alone; where one had it to itself, "
-    "the time is its. Published figures are the authors' own; where the protocol differs, a "
-    "sentence says how.",
+    "Each row was trained and scored by `python benchmarks/recipes.py EXPERIMENT`; the recipes and "
+    "overrides are in `benchmarks/experiments/`. A row has the mean over seeds, their standard "
+    "deviation (or the single results, where they are far apart), and the 95 % bootstrap interval "
+    "of the first seed. All choices were made on validation sets. `at once` is how many trainings "
+    "shared the GPU; each of them then took several times as long as alone. Without it, a training "
+    "had the GPU to itself. Published figures are the authors' own; where the protocol differs, a "
+    "note says how.",
     "",
 ]
 

@@ -1,22 +1,24 @@
 # %% [markdown]
 # # 1. Attention is a convex average
 #
-# **Claim.** Attention weights are never negative and sum to one, so the output lies among the
-# values, and picking the one best value is the limit of it.
+# **Claim.** Attention weights are never negative and sum to one, so the output lies inside the
+# convex hull of the values; picking the single best value is the limit as the scores grow.
 #
 # **Time.** 1 s; full size 2 s.
 #
-# A query is compared with every key, which gives a score; a softmax turns the scores into weights;
-# the output is the weighted sum of the values. Whatever the score function is, the softmax makes
-# the weights non-negative with the sum one: a *convex* average. Such an average cannot leave the
-# space between the values: it lies in their convex hull.
+# A query $q$ is compared with every key $k_\tau$, which gives a score $s(q, k_\tau)$. A softmax
+# turns the scores into weights $\alpha_\tau$, and the output $h$ is the weighted sum of the values
+# $v_\tau$. Whatever the score function is, the softmax makes the weights non-negative with sum one.
+# Such a weighted mean is called a *convex combination*. It cannot leave the convex hull of the
+# values: the smallest convex region that contains them all.
 #
 # $$\alpha_\tau = \frac{e^{s(q, k_\tau)}}{\sum_{\tau'} e^{s(q, k_{\tau'})}}, \qquad
 # h = \sum_\tau \alpha_\tau v_\tau, \qquad \alpha_\tau \ge 0, \quad \sum_\tau \alpha_\tau = 1$$
 #
-# What one would really like is to pick the $\tau$ with the best score, but a choice has no
-# gradient. The softmax stands in for it: multiply the scores by $c$, and for $c \to \infty$ all
-# weight goes to the best one. For $c = 0$ all weights are equal, and $h$ is the plain mean.
+# What one would really like is to pick the $\tau$ with the best score, but such a choice has no
+# gradient. The softmax is a differentiable replacement. Multiply all scores by a factor $c$: for
+# $c \to \infty$ all weight goes to the best key, and for $c = 0$ all weights are equal and $h$ is
+# the plain mean.
 
 # %%
 import torch
@@ -31,9 +33,10 @@ queries, keys, width = size(50, 2000), 12, 8
 # %% [markdown]
 # ## Any score, the same property
 #
-# Random queries, keys and values, with each score function that the package has. The last column is
-# how far outputs reach out of the convex hull of the values, in the worst of 500 directions: in
-# direction $u$, no point of the hull has a larger $u \cdot h$ than the largest $u \cdot v_\tau$.
+# Random queries, keys and values, with each score function that the package has. The last column
+# says how far outputs lie outside the convex hull of the values, in the worst of 500 random
+# directions: for a direction $u$, no point of the hull has a larger $u \cdot h$ than the largest
+# $u \cdot v_\tau$. A negative number means that all outputs lie inside.
 
 # %%
 query_BTD = 3 * torch.randn(1, queries, width, dtype=torch.float64)
@@ -60,12 +63,10 @@ table(
 )
 
 # %% [markdown]
-# A negative number in the last column means: inside.
-#
 # ## Hard selection is the limit
 #
-# One query over seven values in the plane, its scores multiplied by a growing $c$ (which is the
-# same as a longer query, with the dot product as the score).
+# One query over seven values in the plane, with all scores multiplied by a growing $c$. (With the
+# dot product as the score, this is the same as a longer query.)
 
 # %%
 sharpness = torch.cat([torch.zeros(1), torch.logspace(-1.5, 2.5, 60)]).double()
@@ -105,6 +106,10 @@ curve.set_title("A softmax hardens into a choice", fontsize=10, loc="left")
 show(figure, "convex_average")
 
 # %% [markdown]
+# **What to see.** Left: the output starts at the mean of the seven values (white circle) and moves
+# to the value of the best key (star) as $c$ grows; it never leaves the grey hull. Right: all seven
+# weights start at 1/7; with growing $c$ one of them goes to 1 and the others to 0.
+#
 # ## The claim, asserted
 
 # %%
@@ -121,6 +126,16 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Put `torch.sigmoid` in place of the softmax in `masked_softmax` (file
-# `nn/attention/attention.py`): which of the assertions fails? Give two keys the same best score:
-# where does the output go as $c$ grows?
+# **What would prove it wrong.** A negative weight, weights whose sum is not one, or an output
+# outside the hull, for any of the scores; or an output that does not approach the best value as $c$
+# grows.
+#
+# **Where it is only half true.** This describes one head before its output projection $W^O$. The
+# projection, the residual connection and the next layer move the vector out of the hull again.
+# Dropout on the weights, used only in training, breaks the sum. And the limit is a choice only if
+# one score is the largest: two equal best scores share the weight for any $c$.
+#
+# **To try.** Replace the softmax in `masked_softmax` (file `nn/attention/attention.py`) by
+# `torch.sigmoid`: which of the assertions fails? Give two keys the same best score: where does the
+# output go as $c$ grows? Change the 2.5 in `sharpness` to 0.5: how far from the best value does the
+# output end, and which assertion notices?

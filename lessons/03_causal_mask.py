@@ -6,19 +6,19 @@
 #
 # **Time.** 1 s; full size 3 s.
 #
-# In training the whole target is there, and step $t$ could read the answer from step $t + 1$. When
-# the model is used there is no step $t + 1$ yet. So the scores of the future are set to $-\infty$
-# before the softmax:
+# In training the whole target sequence is known, and step $t$ could read the answer from step
+# $t + 1$. When the model is used, step $t + 1$ does not exist yet. So the scores $c(t, \tau)$ of
+# the future are replaced by $-\infty$ before the softmax:
 #
 # $$e(t, \tau) = \begin{cases} c(t, \tau) & \tau \le t \\ -\infty & \tau > t \end{cases}
 # \qquad\Rightarrow\qquad \alpha(t, \tau) = 0 \text{ for } \tau > t$$
 #
-# Mind the $\le$: a step sees itself. That is right because the decoder's *input* is shifted by one:
-# at step $t$ it is the label of step $t - 1$. One mask in every layer is enough: layers only pass
-# on what they were allowed to see.
+# Note the $\le$: a step sees itself. That is correct because the decoder's *input* is shifted by
+# one: at step $t$ it is the label of step $t - 1$. The mask is needed in every layer. All other
+# parts of a Transformer work on each step by itself, so nothing else can bring in the future.
 #
-# A penalty of $-10$ in place of $-\infty$ would leave $e^{-10}$ of the future in, and training
-# would find it. Here everything is compared with `==`, not with a tolerance.
+# A penalty of $-10$ in place of $-\infty$ would leave a weight of about $e^{-10}$ on the future,
+# which training could make use of. Here everything is compared with `==`, not with a tolerance.
 
 # %%
 import torch
@@ -41,8 +41,9 @@ def outputs(x_BTD: torch.Tensor, mask: Mask | None) -> torch.Tensor:
 # %% [markdown]
 # ## Influence by gradients
 #
-# A stack of Transformer blocks. The influence of input $\tau$ on output $t$ is the norm of
-# $\partial\, o_t / \partial\, i_\tau$, all $T \times T$ of them by automatic differentiation.
+# A stack of Transformer blocks with inputs $i_\tau$ and outputs $o_t$. The influence of input
+# $\tau$ on output $t$ is the norm of the gradient $\partial\, o_t / \partial\, i_\tau$ (of a random
+# combination of the features of $o_t$), for all $T \times T$ pairs.
 
 
 # %%
@@ -64,8 +65,8 @@ future = torch.ones(steps, steps).triu(1).bool()
 # %% [markdown]
 # ## Influence by changing the future
 #
-# Another way to see the same: replace every input after step $t$ by something else, a hundred times
-# as large. The outputs up to $t$ must stay the same to the last bit.
+# Another way to see the same: replace every input after step $t$ by random numbers that are a
+# hundred times as large. The outputs up to $t$ must stay the same to the last bit.
 
 # %%
 x_BTD = torch.randn(1, steps, width)
@@ -90,7 +91,8 @@ table(
 # %% [markdown]
 # ## A whole language model
 #
-# The same for `TransformerLanguageModel`: the prediction after token $t$ with other tokens behind.
+# The same for `TransformerLanguageModel`: do the predictions for a prefix change when other tokens
+# follow it?
 
 # %%
 model = TransformerLanguageModel(30, width=32, heads=4, layers=2, feed_forward=64).eval()
@@ -116,6 +118,10 @@ figure.colorbar(image, ax=every, shrink=0.8, label="log10 of the gradient")
 show(figure, "causal_mask")
 
 # %% [markdown]
+# **What to see.** Without a mask (left) every output depends on every input, most on its own. With
+# the causal mask (right) the part above the diagonal is grey: these gradients are exactly 0. Early
+# outputs depend more on each of their inputs, because they have fewer of them.
+#
 # ## The claim, asserted
 
 # %%
@@ -132,6 +138,15 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Give only the first block the mask. Which outputs see the future then, and which
+# **What would prove it wrong.** A single gradient from the future that is not exactly 0, or one bit
+# of an output that changes when only the future changes. The assertions also check the opposite:
+# without the mask the future must have an influence, else the test would show nothing.
+#
+# **Where it is only half true.** The mask stops attention, and nothing else. A batch norm over
+# time, a bidirectional layer or features normalized over a whole recording would bring the future
+# back in. Lectures differ in whether they write $\tau < t$ or $\tau \le t$: with $\le$ and a
+# decoder input that is *not* shifted, the model reads its own answer, although the mask is causal.
+#
+# **To try.** Give only the first block the mask: which outputs see the future then, and which
 # gradients stay zero? Use `transduce.nn.masks.window(back, ahead)` in place of `causal()`: how far
-# does influence reach after two layers?
+# does influence reach after two layers? Change `layers` from 2 to 6.

@@ -1,24 +1,27 @@
 # %% [markdown]
 # # 5. A shift in time is a rotation of the position code
 #
-# **Claim.** Shifting a Fourier or sinusoidal position code by d steps is multiplication with one
-# rotation matrix, the same for all t, so a head with that matrix attends exactly d steps back.
+# **Claim.** Shifting a Fourier or sinusoidal position code by d steps is multiplication by one
+# rotation matrix, the same for all t, so a head whose weights contain that matrix attends exactly d
+# steps back.
 #
 # **Time.** 1 s; full size 2 s.
 #
-# A position code is made of pairs of waves, each pair with a frequency $\omega_k$ of its own. For
-# Fourier codes $\omega_k = \pi k / T$, for the sinusoidal ones of the Transformer
-# $\omega_k = 10000^{-2k/D}$. Moving on by $d$ steps turns each pair by the angle $\omega_k d$,
-# wherever it stood before:
+# A position code consists of pairs of waves, a cosine and a sine, each pair with its own frequency
+# $\omega_k$. In a Fourier code $\omega_k = \pi k / T$ with $k = 1, \dots, D/2$, where $D$ is the
+# width and $T$ the greatest length. In the sinusoidal code of the Transformer
+# $\omega_k = 10000^{-2k/D}$ with $k = 0, \dots, D/2 - 1$. Moving on by $d$ steps turns each pair by
+# the angle $\omega_k d$, at every position $t$:
 #
 # $$\begin{pmatrix} \cos \omega_k (t + d) & \sin \omega_k (t + d) \end{pmatrix} =
 # \begin{pmatrix} \cos \omega_k t & \sin \omega_k t \end{pmatrix}
 # \begin{pmatrix} \cos \omega_k d & \sin \omega_k d \\ -\sin \omega_k d & \cos \omega_k d
 # \end{pmatrix}$$
 #
-# All pairs together: $p_{t+d} = p_t R(d)$ with one block-diagonal $R(d)$ that does not know $t$.
-# So let $W^Q = R(-d)$ and $W^K = I$: the query of step $t$ is $p_{t-d}$, and of all keys
-# $p_\tau$ the one that fits it best is that of $\tau = t - d$.
+# For all pairs together, $p_{t+d} = p_t R(d)$, where $p_t$ is the code of position $t$ and $R(d)$
+# is one block-diagonal matrix that does not depend on $t$. Now let $W^Q = R(-d)$ and $W^K = I$.
+# Then the query of step $t$ is $p_{t-d}$, and of all keys $p_\tau$ the one that fits it best is
+# that of $\tau = t - d$.
 
 # %%
 import torch
@@ -37,10 +40,11 @@ codes = {
 # %% [markdown]
 # ## One matrix for all t
 #
-# Is there one matrix $M$ with $p_{t+d} = p_t M$ for all $t$? It is found by least squares on half
-# of all $t$, and its error is measured on the other half. For waves it is there. A table of learned
-# positions has none: what fits one half of the positions says nothing about the other.
-# `Fourier.shift_matrix` gives the matrix of the formula, without any fitting.
+# Is there one matrix $M$ with $p_{t+d} = p_t M$ for all $t$? It is fitted by least squares on half
+# of all $t$, and its error is measured on the other half. For waves there is one. For a table of
+# random numbers, as learned positions are before training, there is none: what fits one half of the
+# positions says nothing about the other. `Fourier.shift_matrix` gives the matrix of the formula,
+# without any fitting.
 
 # %%
 shifts = [1, 5, 12]
@@ -67,15 +71,15 @@ table(
     ["code", "shift d", "relative error of one matrix for all t"],
     [(name, d, error) for (name, d), error in errors.items()],
 )
-print(f"by the formula, any t and d: {by_formula:.1e}; R Rᵀ = I within {orthogonal:.1e}; ")
-print(f"R(2) R(3) = R(5) within {together:.1e}")
+print(f"largest error of the formula: {by_formula:.1e}; of R Rᵀ = I: {orthogonal:.1e}; ", end="")
+print(f"of R(2) R(3) = R(5): {together:.1e}")
 
 # %% [markdown]
 # ## A head that attends exactly d steps back
 #
-# `MultiHeadAttention` with one head and weights set by hand: $W^Q = c R(-d)$ with a factor $c$ that
-# makes the softmax sharp, all other matrices $I$. Its input is the position code alone. A linear
-# layer of torch multiplies with its transposed weight, therefore the `.T`.
+# `MultiHeadAttention` with one head and weights set by hand: $W^Q = c R(-d)$ with a factor $c = 10$
+# that makes the softmax sharp, and the identity for all other matrices. Its input is the position
+# code alone. (A linear layer of PyTorch multiplies by its transposed weight, therefore the `.T`.)
 
 # %%
 head = MultiHeadAttention(width, heads=1, bias=False).double()
@@ -114,7 +118,10 @@ figure.colorbar(image, ax=every[1::2], shrink=0.6, label="attention weight")
 show(figure, "shift_is_rotation")
 
 # %% [markdown]
-# The first $d$ steps have nothing $d$ steps back: there the weights go to what is nearest.
+# **What to see.** Top left: the code, each row a wave over time, the slow ones on top. The other
+# three panels are attention weights: each dark diagonal lies exactly 1, 5 or 12 steps below the
+# main diagonal, so each query attends to the key $d$ steps before it. The first $d$ queries have
+# nothing $d$ steps back; their weights go to other positions with a similar code.
 #
 # ## The claim, asserted
 
@@ -134,6 +141,16 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Make $c$ smaller: which neighbours get weight first? Use a negative $d$: the head
-# attends to the future. Rotary positions (`transduce.nn.Rotary`) build this rotation into every
-# query and key.
+# **What would prove it wrong.** A fitted matrix that works for some $t$ and not for others; a
+# matrix of the formula that is not orthogonal, or with $R(2) R(3) \ne R(5)$; or one query whose
+# largest weight is not $d$ steps back.
+#
+# **Where it is only half true.** A head *can* do this; that training finds such a matrix is another
+# claim (lesson 6 shows a head that learns to look one step back). The input here is the position
+# code alone: in a Transformer the word's embedding is added to it, and its dot products disturb the
+# scores. A large $c$ is needed, since neighbouring positions have similar codes. And the sinusoidal
+# code was tested only for the shift; its slowest waves hardly change over a sentence.
+#
+# **To try.** Make the factor 10 smaller: which neighbours get weight first? Use a negative $d$: the
+# head attends to the future. Use `Sinusoidal` in place of `Fourier` for the head: how large must
+# $c$ be? Rotary positions (`transduce.nn.Rotary`) build this rotation into every query and key.

@@ -1,29 +1,31 @@
 # %% [markdown]
 # # 8. Recurrence is sequential
 #
-# **Claim.** A recurrent network must take one step after the other, however many processors there
-# are; a Transformer computes all tokens of a sequence at once, and needs a fraction of the time for
-# each.
+# **Claim.** A recurrent network must compute one step after the other, however many processors
+# there are; a Transformer computes all tokens of a sequence at once, and in wide networks this
+# saves time per token even on one core.
 #
 # **Time.** 3 s; full size 40 s.
 #
 # Two things make a computation slow: how much there is to do, and how much of it has to wait for
-# something else. In
+# something else. In a recurrent network,
 #
 # $$h_t = \tanh(U x_t + V h_{t-1})$$
 #
 # step $t$ cannot begin before step $t - 1$ has ended: the longest chain of operations that wait for
-# each other grows with the length $T$. In
+# each other grows with the length $T$. In attention, with the queries, keys and values of all steps
+# as the rows of $Q$, $K$ and $V$,
 #
 # $$H = \operatorname{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$$
 #
 # no row waits for another: the chain has the same length for any $T$, though there is more to
 # compute, $O(T^2)$ scores.
 #
-# The chain is measured in the graph that automatic differentiation keeps: its depth. That is the
-# same on every machine. The time is measured on this one, in seconds of one core's work, for one
-# sequence forward and backward. Even one core gains from "all at once": it reads the weights once
-# for all tokens rather than once for each. The wider the network, the more this counts.
+# The length of this chain is the depth of the graph that automatic differentiation keeps. It is the
+# same on every machine. The time is measured on this machine, in seconds of one core, for one
+# sequence forward and backward. Even one core gains from computing all tokens at once: it reads the
+# weights once for all tokens rather than once for each. The wider the network, the more this
+# matters.
 
 # %%
 import time
@@ -55,9 +57,9 @@ def run(name: str, x_BSD: torch.Tensor) -> torch.Tensor:
 # %% [markdown]
 # ## The longest chain of operations that wait for each other
 #
-# The recurrent network goes step by step here, by its own equation (`step`), so that each
-# operation is in the graph. (Over whole sequences it uses a kernel that hides them, but does them
-# in the same order.)
+# Here the recurrent network is computed step by step from its own equation (`step`), so that each
+# operation is in the graph. (For whole sequences it uses a kernel that hides the operations, but
+# does them in the same order.)
 
 
 # %%
@@ -101,14 +103,14 @@ assert min(per_step) == max(per_step) >= 1, f"operations for each step: {per_ste
 # ## Time per token
 #
 # The best of several runs, in CPU seconds of this process, with one thread, so that other work on
-# the machine matters less.
+# the machine has less influence.
 
 
 # %%
 def seconds(length: int) -> dict[str, float]:
-    """Of each network, in turns, so that both meet the same machine."""
+    """Of each network. They take turns, so that both run under the same conditions."""
     best = dict.fromkeys(networks, float("inf"))
-    for _ in range(repeats + 1):  # the first may set something up
+    for _ in range(repeats + 1):  # the first run may have to set something up
         for name in networks:
             x_BSD = torch.randn(1, length, width)
             start = time.process_time()
@@ -150,6 +152,11 @@ for axes in (waits, times):
 show(figure, "recurrence_is_sequential")
 
 # %% [markdown]
+# **What to see.** Left: the LSTM's chain grows in proportion to the length, the Transformer's has
+# the same length for all sequences. Right: microseconds per token. Short sequences cost both
+# networks more per token, as each call has a fixed cost; for long ones the Transformer needs less
+# time per token, until the number of scores begins to count.
+#
 # ## The rest of the claim, asserted
 
 # %%
@@ -162,7 +169,16 @@ print(
 )
 
 # %% [markdown]
+# **What would prove it wrong.** A Transformer whose chain grows with the length, or an LSTM whose
+# chain does not; or, for the longest sequence here, an LSTM that is not at least 1.3 times as slow
+# per token. This last number depends on the machine.
+#
+# **Where it is only half true.** Only *reading* a given sequence is parallel. A Transformer that
+# generates text also has to write one token after the other. The scores grow as $O(T^2)$, so for
+# very long sequences recurrence is cheaper. A batch of many sequences gives a recurrent network
+# something to do in parallel too. And recurrences that are linear in the state (as in state-space
+# models) can be computed in parallel; the tanh and the gates of an LSTM prevent that.
+#
 # **To try.** With `width = 128` the weights fit into the fast memory of one core, which then needs
-# nearly the same time for both: what is left of the claim? Take 32 sequences at once: the recurrent
-# network gains most, as there is again something to do side by side. Go on to 4,096 tokens: when do
-# the $O(T^2)$ scores begin to cost?
+# nearly the same time for both: what is left of the claim? Compute 32 sequences at once: which
+# network gains more? Go on to 4,096 tokens: from where on do the $O(T^2)$ scores cost time?

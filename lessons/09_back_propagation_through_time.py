@@ -7,9 +7,10 @@
 #
 # **Time.** 1 s; full size 2 s.
 #
-# A recurrent network unrolled over $T$ steps *is* a network of $T$ layers that happen to have the
-# same weights. The loss depends on the state $h_t$ directly, by the output at $t$, and through the
-# next state:
+# A recurrent network unrolled over $T$ steps *is* a network of $T$ layers that share their weights.
+# At step $t$ it reads $x_t$, has the state $h_t$ and gives the probabilities $o_t$; $y_t$ is the
+# right label. The loss $L$ depends on the state $h_t$ directly, through the output at $t$, and
+# indirectly, through the next state:
 #
 # $$h_t = \tanh(U x_t + V h_{t-1}), \qquad o_t = \operatorname{softmax}(W h_t), \qquad
 # L = -\sum_t \ln o_t[y_t]$$
@@ -18,9 +19,11 @@
 # \sum_j \frac{dL}{dh_{j,t+1}} \frac{\partial h_{j,t+1}}{\partial h_{i,t}}, \qquad
 # \frac{\partial h_{j,t+1}}{\partial h_{i,t}} = (1 - h_{j,t+1}^2)\, V_{ji}$$
 #
-# From $dL/dh_t$ follow the gradients of the weights, summed over time because every step uses the
-# same ones: $dL/dV = \sum_t \big((1 - h_t^2) \odot dL/dh_t\big)^\top h_{t-1}$, and $dL/dU$ likewise
-# with $x_t$. The example is a small part-of-speech tagger: a tag for each word vector.
+# ($i$ and $j$ number the units of the state.) From $dL/dh_t$ follow the gradients of the weights.
+# They are sums over time, because every step uses the same weights:
+# $dL/dV = \sum_t \big((1 - h_t^2) \odot dL/dh_t\big)^\top h_{t-1}$, where $\odot$ multiplies
+# element by element, and $dL/dU$ likewise with $x_t$ in place of $h_{t-1}$. The example is a small
+# part-of-speech tagger: a tag for each word vector.
 
 # %%
 import torch
@@ -47,12 +50,14 @@ loss = cross_entropy((h_BTD @ W.T).flatten(0, 1), tags_BT.flatten(), reduction="
 loss.backward()
 
 # %% [markdown]
-# What torch keeps as the gradient of `h_BTD` is the *direct* part, $\partial L / \partial h_t$: the
-# way through the later states lies inside the recurrent kernel. The rest we do by hand.
+# What PyTorch keeps as the gradient of `h_BTD` is only the *direct* part,
+# $\partial L / \partial h_t$: the path through the later states lies inside the recurrent kernel.
+# That part is computed by hand now.
 #
 # ## By hand
 #
-# Rows are sequences of the batch. The last step has no next one; then backwards.
+# Each row is one sequence of the batch. The loop starts at the last step, which has no later one,
+# and goes back to the first.
 
 # %%
 with torch.no_grad():
@@ -73,8 +78,8 @@ with torch.no_grad():
 # %% [markdown]
 # ## As a deep network
 #
-# Now the same with a copy of the cell for each step, as $T$ layers with weights of their own: the
-# sum of the gradients of all copies must be the gradient of the one that is shared.
+# Now the same with a copy of the cell for each step, as $T$ layers with their own weights: the sum
+# of the gradients of all copies must be the gradient of the one shared cell.
 
 # %%
 layers = [Elman(width, width).double() for _ in range(steps)]
@@ -110,11 +115,10 @@ table(
 )
 
 # %% [markdown]
-# ## What a figure of it tells
+# ## Where the gradient comes from
 #
-# Left: how much of the gradient of a state comes directly from its own output, and how much from
-# later. Right: the loss of the last word alone, followed back: the early layers of this deep
-# network hardly learn from it (see lesson 7).
+# Once the parts of the gradient are known by hand, they can be looked at separately. The second
+# panel follows the loss of the last word alone back through the layers.
 
 # %%
 with torch.no_grad():
@@ -136,6 +140,11 @@ for axes in (parts, back):
 show(figure, "back_propagation_through_time")
 
 # %% [markdown]
+# **What to see.** Left: for each step, how much of the gradient of its state comes directly from
+# its own output, and how much from later states; the last step has no later ones. Right (a
+# logarithmic axis): the gradient of the last word's loss shrinks by a constant factor per step, so
+# the early layers of this deep network hardly learn from it (see lesson 7).
+#
 # ## The claim, asserted
 
 # %%
@@ -147,5 +156,15 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Stop the recursion after five steps back (truncated back-propagation): how far is
-# $dL/dV$ off? Multiply $V$ by 3 before you begin: what becomes of the right panel?
+# **What would prove it wrong.** A gradient by hand, or summed over the layers of the deep network,
+# that differs from automatic differentiation by more than rounding (a relative difference of
+# $10^{-10}$ in float64).
+#
+# **Where it is only half true.** The deep network is a special one: all its layers have the same
+# weights, and each gets a new input and has its own loss. In practice the recursion is often cut
+# off after some steps (*truncated* back-propagation through time); the result is then not the
+# gradient of the loss any more.
+#
+# **To try.** Stop the recursion after five steps back: how far off is $dL/dV$? Multiply $V$ by 3
+# before you begin: what happens in the right panel? Change `steps` from 20 to 200: how small does
+# the gradient of the last word become?

@@ -1,29 +1,30 @@
 # %% [markdown]
 # # 10. The fixed context vector is a bottleneck
 #
-# **Claim.** An encoder-decoder that hands over one fixed vector gets worse as sentences get longer,
-# reading the source in reverse helps it, and attention to all encoder states takes the bottleneck
-# away.
+# **Claim.** An encoder-decoder that passes on one fixed vector gets worse as the source gets
+# longer, reading the source in reverse helps it, and attention to all encoder states removes most
+# of the loss.
 #
 # **Time.** 10 s; full size 35 s.
 #
-# The first neural translators read the whole source into the final state of an LSTM and began the
-# decoder with it. Whatever the source said must be in that one vector, be it three words or
-# thirty:
+# The first neural translators read the whole source of $S$ words into the final state $h^{enc}_S$
+# of an LSTM and started the decoder with it. Whatever the source says must be in that one vector,
+# for three words or for thirty:
 #
 # $$h^{dec}_0 = h^{enc}_S \qquad \text{against} \qquad
 # c_t = \sum_i \alpha_{t,i}\, h^{enc}_i, \quad
 # \alpha_t = \operatorname{softmax}_i \operatorname{score}(h^{dec}_t, h^{enc}_i)$$
 #
-# With attention each target word gets a context $c_t$ of its own, searched in all encoder states.
+# With attention each target word has its own context vector $c_t$: the mean of all encoder states
+# $h^{enc}_i$ with weights $\alpha_{t,i}$ that depend on the state $h^{dec}_t$ of the decoder.
 #
-# Sutskever and others (2014) found a trick for the fixed vector: read the source backwards. Then
-# its first words, which the decoder needs first, are the last that the encoder saw. The mean
+# Sutskever et al. (2014) found a trick for the fixed vector: read the source backwards. Then its
+# first words, which the decoder needs first, are the last ones that the encoder has read. The mean
 # distance between a word and its translation stays the same, but some are now very near, and
 # training can begin with those.
 #
-# Here the "translation" is a copy of a random word, letter by letter. Nothing in it can be guessed:
-# what is not in the context is lost.
+# Here the "translation" is a copy of a random string of letters. Nothing in it can be guessed: what
+# is not in the context is lost.
 
 # %%
 import torch
@@ -51,7 +52,7 @@ def copies(count: int = 48, length: int | None = None) -> Batch:
 
 
 # %% [markdown]
-# ## Three models, the same but for what the decoder gets
+# ## Three models that differ only in what the decoder gets
 
 # %%
 kinds = {
@@ -63,8 +64,8 @@ lengths = list(range(2, longest + 1, 2))
 
 
 def accuracy(network: torch.nn.Module, length: int) -> float:
-    """The share of letters at their place, decoded greedily."""
-    torch.manual_seed(1000 + length)  # the same words for each model
+    """The share of letters that are right at their position, decoded greedily."""
+    torch.manual_seed(1000 + length)  # the same strings for each model
     source_BS, lengths_B, _ = copies(200, length)
     with torch.inference_mode():
         found = greedy(network, source_BS, lengths_B, lengths_B + 2)
@@ -82,7 +83,7 @@ for name, options in kinds.items():
     fit(network, copies, updates, lr=1e-2)
     right[name] = {length: accuracy(network, length) for length in lengths}
 table(
-    ["letters at their place", *(f"length {length}" for length in lengths)],
+    ["letters right", *(f"length {length}" for length in lengths)],
     [(name, *by_length.values()) for name, by_length in right.items()],
 )
 
@@ -90,13 +91,17 @@ table(
 figure, (curve,) = panels(1, width=5.5, height=3.8)
 for name, by_length in right.items():
     curve.plot(lengths, list(by_length.values()), "o-", label=name)
-curve.axhline(1 / LETTERS, linestyle=":", color="#222222", label="a guess")
-curve.set(xlabel="length of the sentence", ylabel="letters at their place", ylim=(0, 1.05))
+curve.axhline(1 / LETTERS, linestyle=":", color="#222222", label="chance")
+curve.set(xlabel="length of the source, letters", ylabel="share of letters right", ylim=(0, 1.05))
 curve.set_title(f"Copying after {updates} updates, LSTM of width {width}", fontsize=10, loc="left")
 curve.legend(fontsize=8, frameon=False, loc="lower left", bbox_to_anchor=(0, 0.13))
 show(figure, "fixed_context")
 
 # %% [markdown]
+# **What to see.** Each curve is one model. Short strings are easy for all three. As strings get
+# longer, the fixed context loses most, the reversed source less, and attention stays near 1. The
+# dotted line is chance: one of eight letters.
+#
 # ## The claim, asserted
 
 # %%
@@ -114,5 +119,15 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Double the width: the curve of the fixed context moves to the right, and does not go
-# away. Let the target be the source in reverse: which of the two fixed ones is better now?
+# **What would prove it wrong.** A fixed context that copies the longest strings as well as the
+# shortest; a reversed source that does not help; or attention that also falls with the length.
+#
+# **Where it is only half true.** The bottleneck is relative: a wider state, or more training, moves
+# the curve of the fixed context to the right. Reversing helps because source and target have the
+# same order here, as English and French nearly do; where the target's order is reversed, plain
+# reading is the better one. And at these lengths attention removes the loss; at lengths far beyond
+# training it fails too.
+#
+# **To try.** Double the width: how far does the curve of the fixed context move? Let the target be
+# the source in reverse: which of the two fixed contexts is better now? Test strings that are twice
+# as long as those in training.

@@ -1,13 +1,15 @@
 # %% [markdown]
 # # 11. Six scores on one task
 #
-# **Claim.** Scores that compare query and key find the source letter that each output letter comes
-# from; a location-based score, which does not read the keys, cannot; the cosine alone cannot look
-# sharply; the additive score is the slowest to compute.
+# **Claim.** Additive, general and dot scores find the source letter that each output letter comes
+# from; a location-based score, which does not read the keys, cannot; cosine and scaled dot product
+# stay too soft for the small states of a recurrent network; the additive score is the slowest to
+# compute.
 #
 # **Time.** 30 s; full size 65 s.
 #
-# Attention needs a number for how well the decoder's state $s_t$ fits the encoder's $h_i$:
+# Attention needs a number that says how well the decoder's state $s_t$ fits each encoder state
+# $h_i$. Six of them, where $W_a$ and $v_a$ are learned and $n$ is the width of the states:
 #
 # | score | formula | by |
 # | --- | --- | --- |
@@ -18,9 +20,10 @@
 # | dot | $s_t^\top h_i$ | Luong 2015 |
 # | scaled dot | $s_t^\top h_i / \sqrt n$ | Vaswani 2017 |
 #
-# The task: leave out the dots of a text such as `b..ad.c`. Where the next letter stands depends on
-# where the dots were. So a score that knows only how far the output has come (location) has to
-# remember all of the source in its state, while the others can look.
+# The task: copy a text such as `b..ad.c` without its dots. Where the next letter stands depends on
+# where the dots were. The location-based score knows only the decoder's state, that is, what has
+# been written so far. So it cannot tell where the next letter is, while the other scores can look
+# at the source.
 
 # %%
 import time
@@ -51,9 +54,9 @@ def dotted(count: int = 32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 # %% [markdown]
 # ## Quality
 #
-# A recurrent encoder-decoder with each score. Besides the right tokens, we look at where it looks:
-# *aligned* is the share of output letters whose largest weight is on the letter that they come
-# from, *sharpness* the mean of that largest weight.
+# A recurrent encoder-decoder with each score. Besides the share of right tokens, we measure where
+# it looks: *aligned* is the share of output letters whose largest weight is on the letter that they
+# come from, *sharpness* the mean of that largest weight.
 
 # %%
 torch.manual_seed(0)
@@ -93,8 +96,9 @@ for name in names:
 # %% [markdown]
 # ## Speed
 #
-# The score of 64 queries against 64 keys of width 256, in seconds of one core, the best of ten. The
-# additive score has to make a vector for every *pair*; the others are one matrix product.
+# Scores of 64 queries against 64 keys of width 256, in seconds of one core, the best of ten runs.
+# The additive score has to compute a vector for every *pair* of query and key; the others need one
+# matrix product.
 
 # %%
 queries_BTD, keys_BSD = torch.randn(4, 64, 256), torch.randn(4, 64, 256)
@@ -123,8 +127,8 @@ table(
 # %% [markdown]
 # ## What their maps look like
 #
-# The first test item whose second token is a dot, so that nothing stands where it will stand in the
-# output. Rows are outputs, columns the source; a ring marks where each letter comes from.
+# The first test item whose second token is a dot, so that letters do not stand at the same place in
+# source and output.
 
 # %%
 figure, every = panels(3, 2, width=3.5, height=2.7)
@@ -144,11 +148,16 @@ for axes, name in zip(every, names, strict=True):
 show(figure, "six_scores")
 
 # %% [markdown]
+# **What to see.** Rows are output letters, columns are source symbols, dark is a large weight; a
+# ring marks where each letter really comes from. Additive, general and dot scores follow the rings.
+# The location-based score follows the diagonal instead, and is wrong after the first dot. Cosine
+# and scaled dot product are pale: their weights are spread over many symbols.
+#
 # ## The claim, asserted
 #
-# The scaled dot product is not among the good ones here, and that is worth a thought: the states of
-# a recurrent network lie between $-1$ and $1$, far from unit-normal, so there is nothing to cure,
-# and dividing by $\sqrt n$ only makes a sharp look harder to learn. In a Transformer, norms and
+# The scaled dot product is not among the good ones here. The states of a recurrent network lie
+# between $-1$ and $1$ and are far from unit-normal, so their dot products are small anyway, and
+# dividing by $\sqrt n$ only makes sharp attention harder to learn. In a Transformer, norms and
 # projections make the vectors large enough (lesson 2).
 
 # %%
@@ -169,5 +178,17 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Take all dots out of the task (0.4 becomes 0): what can the location-based score do
-# now? Multiply the cosine by 10 before the softmax: does it become as good as the others?
+# **What would prove it wrong.** An additive, general or dot score that has less than 90 % of the
+# tokens right, or whose alignment is not clearly better than that of the location-based score; a
+# cosine that is sharper than another score or predicts as well as the good ones; or another score
+# that takes a third of the time of the additive one, or more.
+#
+# **Where it is only half true.** This ranking belongs to this task and this network: with the large
+# vectors of a Transformer the scaled dot product is the one to take. Aligned is not the same as
+# right: the location-based score and the scaled dot product still have most tokens right, because a
+# bidirectional encoder mixes neighbouring symbols into each state and the decoder can remember. And
+# with a learned factor the cosine becomes sharp.
+#
+# **To try.** Take all dots out of the task (change 0.4 to 0): what can the location-based score do
+# now? Multiply the cosine by 10 before the softmax: does it become as good as the others? Change
+# `width` from 32 to 128: what happens to the scaled dot product?

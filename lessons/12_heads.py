@@ -1,21 +1,24 @@
 # %% [markdown]
 # # 12. One head against eight
 #
-# **Claim.** Eight heads of an eighth the width cost as much as one, and can look at several places
-# at once where one head can look at one; averaging them instead of concatenating loses that.
+# **Claim.** Eight heads of an eighth of the width have as many parameters and multiplications as
+# one, and can look at several places at once where one head mixes them; averaging the heads instead
+# of concatenating them loses that.
 #
 # **Time.** 4 s; full size 20 s.
 #
-# A softmax gives one distribution, so one head gives one average of the values. If it has to know
-# two things, it can look at one of them, or at both and mix them up. Several heads look at several
-# places, each in a subspace of its own, and the results stay apart because they are *concatenated*:
+# A softmax gives one distribution, so one head gives one weighted mean of the values. If a task
+# needs two of them, one head can look at one, or at both and mix them. Several heads look at
+# several places, each in its own subspace, and the results stay separate because they are
+# *concatenated*. With $D$ the width, $h_i(t)$ the output of head $i$ at step $t$ and $W$ learned
+# matrices:
 #
 # $$x_t = [h_1(t), \ldots, h_8(t)]\, W^O, \qquad h_i(t) = \operatorname{softmax}\!\left(
 # \frac{Q W_i^Q (K W_i^K)^\top}{\sqrt{D/8}} \right) V W_i^V$$
 #
-# The matrices $W_i^Q$ of all heads side by side are one $D \times D$ matrix again, so neither the
+# The matrices $W_i^Q$ of all heads side by side form one $D \times D$ matrix again, so neither the
 # parameters nor the multiplications grow. Averaging, $\frac18 \sum_i h_i(t)\, W$, is the special
-# case in which all eight blocks of $W^O$ are equal: everything has to go through $D/8$ numbers.
+# case in which all eight blocks of $W^O$ are equal: everything has to pass through $D/8$ numbers.
 
 # %%
 import torch
@@ -31,7 +34,8 @@ WIDTH, LETTERS, BACK, LENGTH = 64, 8, 6, 16
 # %% [markdown]
 # ## The same cost
 #
-# Numbers in the matrices, and multiplications of a forward pass over 16 tokens, counted by torch.
+# The number of parameters, and the multiplications of a forward pass over 16 tokens, counted by
+# PyTorch.
 
 # %%
 costs = {}
@@ -47,9 +51,10 @@ table(["heads", "parameters", "multiplications"], [(h, *cost) for h, cost in cos
 # %% [markdown]
 # ## Different power
 #
-# The task: at each step, name the last six letters. The network is attention and nothing else,
-# with a linear read-out for each of the six, so that it has to be done by looking. The third
-# network has eight heads whose $W^O$ is held to eight equal blocks: it averages.
+# The task: at each step, name the last six letters. The network has attention and a linear output
+# layer for each of the six letters, and nothing else, so all information must come through
+# attention. In the third network the eight blocks of $W^O$ are constrained to be equal, so that it
+# averages its heads.
 
 
 # %%
@@ -118,21 +123,26 @@ figure, (bars, map_of_one, map_of_eight) = panels(3, width=4.2)
 for number, (name, values) in enumerate(right.items()):
     places = [k + 0.27 * (number - 1) for k in range(1, BACK + 1)]
     bars.bar(places, values.tolist(), 0.25, label=name)
-bars.axhline(1 / LETTERS, linestyle=":", color="#222222", label="a guess")
-bars.set(xlabel="letter, steps back", ylabel="right", ylim=(0, 1.4))
+bars.axhline(1 / LETTERS, linestyle=":", color="#222222", label="chance")
+bars.set(xlabel="letter, steps back", ylabel="share of letters right", ylim=(0, 1.4))
 bars.set_yticks([0, 0.25, 0.5, 0.75, 1])
 bars.set_title("Which of the last six letters are known", fontsize=10, loc="left")
 bars.legend(fontsize=8, frameon=False, ncols=2, loc="upper center")
 for axes, name in ((map_of_one, "one head"), (map_of_eight, "eight heads")):
     image = axes.imshow(looks[name].numpy(), cmap="BuPu", vmin=0, vmax=1, aspect="auto")
     axes.set_yticks(range(len(looks[name])), [f"head {h + 1}" for h in range(len(looks[name]))])
-    axes.set(xlabel="steps back that it looks at")
+    axes.set(xlabel="looks so many steps back")
     axes.set_title(f"{name}: mean weight", fontsize=10, loc="left")
     axes.grid(visible=False)
-figure.colorbar(image, ax=[map_of_one, map_of_eight])
+figure.colorbar(image, ax=[map_of_one, map_of_eight], label="mean attention weight")
 show(figure, "heads")
 
 # %% [markdown]
+# **What to see.** Left: for each of the last six letters, how often each network knows it. Eight
+# heads know all six, one head hardly more than one of them, and averaged heads some. Middle and
+# right: where the heads look, averaged over texts. The single head spreads its weight over several
+# steps; of the eight, different heads look at different steps.
+#
 # ## The claim, asserted
 
 # %%
@@ -147,6 +157,16 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Two and four heads: how many letters do they know? Ask for four letters instead of
-# six: in the full size even the average knows them then. (Eight letters can lie on a circle, in two
-# of its eight dimensions, and four times two is eight.)
+# **What would prove it wrong.** Different numbers of parameters or multiplications; one head that
+# knows 60 % of the letters or more; eight heads that do not know 90 %; or averaged heads that know
+# 80 % or more.
+#
+# **Where it is only half true.** Equal cost means parameters and multiplications. Eight heads
+# compute eight times as many attention weights, so softmax and memory do cost more. The task is
+# made to need several places at once; for a task that needs one, one head is as good, and trained
+# models often use only few of their heads (lesson 20). And averaging does not destroy everything:
+# eight numbers can still hold some letters.
+#
+# **To try.** Use two and four heads: how many letters do they know? Ask for four letters
+# (`BACK = 4`): in the full size even the averaged heads know them then. (Eight letters can lie on a
+# circle, in two of its eight dimensions, and four times two is eight.)

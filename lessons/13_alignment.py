@@ -1,21 +1,24 @@
 # %% [markdown]
 # # 13. Cross-attention learns alignment
 #
-# **Claim.** A decoder that only learns to predict the next token learns by itself where to look:
-# at the word that it translates, at the moment of the sound that it writes down.
+# **Claim.** A decoder that is trained only to predict the next token learns by itself where to
+# look: at the word that it translates, and at the moment of the sound that it writes down.
 #
 # **Time.** 35 s; full size 75 s.
 #
-# The decoder asks with a query from what it has written so far; keys and values are the states of
-# the encoder. For target token $u$ the weights over source positions $t$ are
+# The decoder computes a query $q_u$ from what it has written so far; keys $k_t$ and values $v_t$
+# come from the states of the encoder. For target token $u$ the weights over source positions $t$
+# are
 #
 # $$\alpha_{u,t} = \frac{e^{q_u \cdot k_t}}{\sum_{t'} e^{q_u \cdot k_{t'}}}, \qquad
 # c_u = \sum_t \alpha_{u,t} v_t$$
 #
-# No one tells it which $t$ belongs to $u$. The loss only asks for the right token. But the right
-# token can only be known from the right place, so the weights go there.
+# and $c_u$ is the context from which the token is predicted. Nobody tells the decoder which $t$
+# belongs to $u$. The loss only asks for the right token. But the right token can only be known from
+# the right place, so training moves the weights there.
 #
-# To measure it one must know the right places. So we make both data sets, and write them down.
+# To measure this, one must know the right places. So both data sets are made here, together with
+# the true alignment.
 
 # %%
 import random
@@ -36,8 +39,9 @@ from transduce.tasks.transduce import Transducer
 # %% [markdown]
 # ## Translation
 #
-# A few words of English, and of a language with French words and the order of Irish: the verb comes
-# first, and adjectives follow their noun. Every target word has one source word, its *link*.
+# A few words of English, and a made-up language with French words and the word order of Irish: the
+# verb comes first, and adjectives follow their noun. Every target word comes from one source word;
+# the pair is called a *link*.
 
 # %%
 FRENCH = {
@@ -112,14 +116,15 @@ table(
 )
 
 # %% [markdown]
-# The rate is 1 − 2 |found ∩ gold| / (|found| + |gold|): 0 where all links are the right ones.
+# The alignment error rate is 1 − 2 |found ∩ gold| / (|found| + |gold|), where *found* are the links
+# of attention and *gold* the true ones: 0 if all links are right.
 #
 # ## Speech
 #
-# The "speech" is made of four tones, of random length, after random pauses; the text has a letter
+# The "speech" consists of four tones of random length after random pauses; the text has a letter
 # for each tone. A small Conformer reads the waveform and a Transformer decoder writes the letters.
-# An encoder state stands for 40 ms. (In real speech it is the same; `transduce demo speech` draws
-# it, but there nobody knows the true times.)
+# Each encoder state stands for 40 ms. (`transduce demo speech` draws the same figure for words, but
+# there the true times are not known.)
 
 # %%
 RATE, HERTZ = 4000, (250, 450, 750, 1200)
@@ -228,9 +233,14 @@ for axes in (words, sounds):
 show(figure, "alignment")
 
 # %% [markdown]
-# What is left of the error in translation is mostly the articles: both are *the*, and both become
-# *le*, so to look at the wrong one costs nothing. Attention goes where it pays, not where a
-# linguist would draw a line.
+# **What to see.** Left: rows are target words, columns source words, black is a weight of 1; the
+# squares mark the true links. Most squares are black inside. Right: rows are letters, the
+# horizontal axis is time; the boxes mark when each tone really sounds. The weights lie inside their
+# boxes.
+#
+# What is left of the error in translation is mostly the articles: both *the* become *le*, so to
+# look at the wrong one costs nothing. Attention goes where it lowers the loss, not where a linguist
+# would draw a link.
 #
 # ## The claim, asserted
 
@@ -249,7 +259,17 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Give the translator `"attention": "additive"`: is it as well aligned? It predicts as
-# well: a state of a recurrent encoder knows its neighbours, so attention may look one word aside.
-# Train the listener only on texts of the full length (`recordings(16, LONGEST, LONGEST)`): how long
-# does it take to find the tones now?
+# **What would prove it wrong.** An untrained network that is already aligned; an alignment error
+# rate above 0.35 after training; or largest weights that lie more than 0.1 s from their tones, or
+# are less than twice as close as before training.
+#
+# **Where it is only half true.** The speech network here is also trained with CTC
+# (`ctc_weight=0.5`), a loss that makes its *encoder* follow the audio; this helps the decoder to
+# find the places, although nothing tells attention where to look. Attention is not always an
+# alignment: a state of the encoder also knows its neighbours, so a decoder may look one word aside
+# and still be right, and deep Transformers spread alignment over many heads. Both data sets are
+# made so that every token has one place.
+#
+# **To try.** Give the translator `"attention": "additive"`: is it as well aligned, and does it
+# predict as well? Set `ctc_weight=0.0`: how many updates does the recognizer need now? Train it
+# only on texts of the full length (`recordings(16, LONGEST, LONGEST)`).

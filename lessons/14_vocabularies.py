@@ -6,21 +6,22 @@
 #
 # **Time.** 4 s; full size 60 s.
 #
-# Text must become tokens, each with a row in the embedding matrix $E$ of $V$ rows. With words, $V$
-# is large, and a word that training never had has no row: it is *unknown*. With characters $V$ is
-# tiny and nothing is unknown, but sequences are long, and a decoder has as many steps, and chances
-# to err, as there are tokens:
+# Text must be cut into tokens, each with a row in the embedding matrix $E$ of $V$ rows. With words,
+# $V$ is large, and a word that is not in the training set has no row: it is *unknown*. With
+# characters $V$ is tiny and nothing is unknown, but sequences are long. A decoder has as many
+# steps, and chances to make a mistake, as there are tokens $y_1, \dots, y_n$ ($y_{<t}$ are those
+# before $y_t$):
 #
 # $$P(\text{text}) = \prod_{t=1}^{n} P(y_t \mid y_{<t}), \qquad
 # n_\text{characters} > n_\text{subwords} > n_\text{words}$$
 #
 # Subwords are in between: byte pair encoding (Sennrich et al. 2016,
-# https://aclanthology.org/P16-1162) begins with characters and joins the most frequent pair of
-# neighbours again and again, until the vocabulary is as large as one wants.
+# https://aclanthology.org/P16-1162) starts with characters and joins the most frequent pair of
+# neighbours again and again, until the vocabulary has the size that one wants.
 #
-# The task here is to read numbers in German, which writes each of them as one word, the ones before
-# the tens: 342 is *dreihundertzweiundvierzig*. The model learns from 70 % of the numbers below
-# 1,000 (below 200 in the reduced size), and is asked for the others.
+# The task here is to write numbers in German words. German writes each number below a thousand as
+# one word, the ones before the tens: 342 is *dreihundertzweiundvierzig*. The model learns from 70 %
+# of the numbers below 1,000 (below 200 in the reduced size) and is tested on the others.
 
 # %%
 import random
@@ -78,24 +79,25 @@ for name, tokens in vocabularies.items():
     print(f"{name:13}", " ".join(tokens.pieces(tokens.encode(german(new[0])))))
 
 # %% [markdown]
-# A subword that begins a word has the mark `▁`. A word that is not in the vocabulary is `<unk>`.
+# This is the first number of the test set in each vocabulary. A subword that begins a word has the
+# mark `▁`. A word that is not in the vocabulary is `<unk>`.
 
 
 # %%
 class Measured(NamedTuple):
     vocabulary: int
     length: float
-    """Tokens of a number, on average."""
+    """Tokens per number, on average."""
     unknown: float
     """The share of unknown tokens in new numbers."""
     learned: float
-    """The share of numbers that it reads right, of those in training,"""
+    """The share of right answers for numbers of the training set."""
     new: float
-    """and of others."""
+    """The same for numbers of the test set."""
 
 
 def share_right(network: torch.nn.Module, tokens: Tokens, asked: list[int]) -> float:
-    """The share of numbers that are read without a mistake."""
+    """The share of numbers that are written without a mistake."""
     sources = collate(digits.encode_batch([str(number) for number in asked]), None)
     limits_B = torch.full((len(asked),), 40)
     with torch.inference_mode():
@@ -130,7 +132,7 @@ def measure(tokens: Tokens) -> Measured:
 
 measured = {name: measure(tokens) for name, tokens in vocabularies.items()}
 table(
-    ["", "vocabulary", "tokens a number", "unknown", "right, learned", "right, new"],
+    ["", "vocabulary", "tokens per number", "unknown", "right, learned", "right, new"],
     [(name, *row) for name, row in measured.items()],
 )
 
@@ -147,23 +149,28 @@ for (name, row), color in zip(measured.items(), COLORS, strict=False):
         ha="right" if to_left else "left",
         fontsize=8,
     )
-sizes.set(xlabel="tokens in the vocabulary (log)", ylabel="tokens a number", xscale="log")
+sizes.set(xlabel="tokens in the vocabulary (log)", ylabel="tokens per number", xscale="log")
 sizes.set(xlim=(15, 1500), ylim=(0, 27))
 sizes.set_title("What a vocabulary costs", fontsize=10, loc="left")
 places = range(len(measured))
 for shift, field, color in ((-0.2, "learned", COLORS[5]), (0.2, "new", COLORS[0])):
     heights = [getattr(row, field) for row in measured.values()]
-    quality.bar([place + shift for place in places], heights, 0.38, color=color, label=field)
+    shifted = [place + shift for place in places]
+    quality.bar(shifted, heights, 0.38, color=color, label=f"{field} numbers")
 quality.set_xticks(places, [name.replace(" ", "\n") for name in measured])
-quality.set(ylabel="share of numbers read right", ylim=(0, 1.18))
+quality.set(ylabel="share of numbers right", ylim=(0, 1.18))
 quality.set_title("What it is good for", fontsize=10, loc="left")
 quality.legend(fontsize=8, frameon=False, loc="upper right", ncols=2)
 show(figure, "vocabularies")
 
 # %% [markdown]
-# Words are the extreme case here: as each number is one word, all new ones are unknown, and a
-# model of words can only repeat what it has seen. In running text the share is smaller, but never
-# nothing: names, numbers, compounds.
+# **What to see.** Left: each point is a vocabulary; to the right they are larger, and further down
+# sequences are shorter. Only words have unknown tokens. Right: the share of numbers written without
+# a mistake. Words can repeat numbers of the training set, but are wrong for every new one.
+#
+# Words are an extreme case here: each number is one word, so all new ones are unknown, and a model
+# of words can only repeat what it has seen. In running text the share of unknown words is smaller,
+# but never zero: names, numbers, compounds.
 #
 # ## The claim, asserted
 
@@ -177,7 +184,7 @@ assert words.new < 0.05, f"words read {words.new} of numbers that have no token"
 assert some.new > 0.4, f"subwords read only {some.new} of the new numbers"
 assert letters.new > 0.2, f"characters read only {letters.new} of the new numbers"
 print(
-    "Vocabulary, tokens a number, new numbers read right: "
+    "Vocabulary, tokens per number, new numbers right: "
     + "; ".join(
         f"{name} {row.vocabulary}, {row.length:.1f}, {row.new:.0%}"
         for name, row in measured.items()
@@ -186,6 +193,15 @@ print(
 )
 
 # %% [markdown]
-# **To try.** Which numbers does the best model read wrong? What happens to subwords when their
-# vocabulary grows towards that of words? Learn from 10 % of the numbers in place of 70 %: which
-# level suffers most?
+# **What would prove it wrong.** A vocabulary of characters that is larger than one of subwords, or
+# gives shorter sequences; an unknown character or subword; a model of words that writes new
+# numbers; or subwords that write fewer than 40 % of the new numbers.
+#
+# **Where it is only half true.** "Subwords are best" does not follow: the assertions do not compare
+# their quality with that of characters, and with enough training characters do as well on such
+# short texts. How well subwords do depends on their number; with too many of them they become
+# words. And numbers are unusually regular: every part of a new number has been seen elsewhere.
+#
+# **To try.** Which numbers does the best model write wrong? Change the sizes (45, 70, 150, 400) of
+# the subword vocabularies: what happens as they grow towards words? Learn from 10 % of the numbers
+# in place of 70 %: which level suffers most?

@@ -1,24 +1,26 @@
 # %% [markdown]
 # # 15. Argmax, sampling and beam search
 #
-# **Claim.** Beam search finds likelier outputs than argmax, sampling finds varied ones, and the
-# likeliest output of all may be a bad one: too wide a beam gives an empty translation.
+# **Claim.** On average beam search finds likelier outputs than argmax and sampling finds more
+# varied ones, but the likeliest output of all may be a bad one: in a model trained on some empty
+# targets, too wide a beam gives empty translations.
 #
 # **Time.** 4 s; full size 16 s.
 #
-# A decoder gives a distribution over the next token, and so one over whole outputs:
+# A decoder gives a distribution over the next token $y_t$, given the source $x$ and the tokens
+# $y_{<t}$ before it, and so a distribution over whole outputs $y$:
 #
 # $$\log P(y \mid x) = \sum_t \log P(y_t \mid y_{<t}, x)$$
 #
 # *Argmax* (greedy search) takes the best token at every step. *Sampling* draws tokens by their
-# probabilities. *Beam search* keeps the $N$ best beginnings. All three only ask the model; none
-# knows what a good output is.
+# probabilities. *Beam search* keeps the $N$ best beginnings. All three only ask the model; none of
+# them knows what a good output is.
 #
-# To know it, we make a language. Each of three words has four translations, two casual and two
-# formal, and a translation keeps to one style. People are casual in 60 % of all sentences, and use
-# both casual words equally often; of two formal words they use the first in 70 %. And as in any
-# real corpus, something went wrong: 6 % of the training pairs have an empty target. A translation
-# of $n$ words has thus at best
+# To know it, we make up a language. Each of three words has four translations, two casual and two
+# formal, and a translation keeps to one style. Translators are casual in 60 % of all sentences, and
+# use both casual words equally often; of the two formal words they use the first in 70 %. And as in
+# real corpora, something went wrong: 6 % of the training pairs have an empty target. So the
+# likeliest translation of $n$ words has the probability
 #
 # $$P = 0.6 \cdot 0.5^n \text{ (casual)}, \qquad P = 0.4 \cdot 0.7^n \text{ (formal)}, \qquad
 # P = 0.06 \text{ (empty)}$$
@@ -44,7 +46,7 @@ longest, updates, batch, asked = size((7, 100, 64, 20), (10, 300, 64, 100))
 
 
 def pairs(count: int, lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Sources of these lengths, and targets drawn as people translate."""
+    """Sources of these lengths, and targets drawn as translators write them."""
     source_BS = torch.randint(WORDS, (count, longest))
     style_B1 = (torch.rand(count, 1) < FORMAL).long()
     second_BS = (torch.rand(count, longest) > FIRST_OF_TWO[style_B1]).long()
@@ -66,7 +68,8 @@ def is_right(source: list[int], output: list[int]) -> bool:
 
 
 # %% [markdown]
-# A recurrent network with attention learns it.
+# A recurrent network with attention is trained on such pairs. Source and target have the same
+# order, so the location-based score will do.
 
 # %%
 torch.manual_seed(1)
@@ -94,8 +97,8 @@ network.eval()
 # %% [markdown]
 # ## The same model, asked in different ways
 #
-# The score of beam search is the log-probability divided by $((5 + n) / 6)^p$; a length penalty
-# $p = 0$ is the plain likelihood.
+# The score of beam search is the log-probability divided by $((5 + n) / 6)^p$, where $n$ is the
+# length; with a length penalty of $p = 0$ it is the plain log-probability.
 
 # %%
 ways = {
@@ -142,8 +145,8 @@ table(
 # %% [markdown]
 # ## Variety
 #
-# People are formal in 40 % of their sentences. Asking for the best output always gives the same
-# kind; only samples are as varied as people are.
+# Translators are formal in 40 % of their sentences. Asking for the best output always gives the
+# same style; only samples are as varied as the training data.
 
 
 # %%
@@ -159,7 +162,7 @@ source_1S, _ = pairs(1, three)
 with torch.inference_mode():
     (drawn,) = sample(network, source_1S, three, three + 4, seeds=[1], copies=16)
 variety = {way: formal(way) for way in ("argmax", "sampling", "beam 16")}
-table(["", "share of formal words"], [*variety.items(), ("people", FORMAL)])
+table(["", "share of formal words"], [*variety.items(), ("training data", FORMAL)])
 different = len({tuple(one.tokens) for one in drawn})
 print(f"16 samples of one sentence of 3 words have {different} different outputs.")
 
@@ -189,11 +192,18 @@ for axes in (theory, practice):
 show(figure, "search")
 
 # %% [markdown]
-# Argmax never looks at the empty output, as END is never the likeliest *first* token. The beam
-# finds it, and is right to: nothing is likelier. What is wrong is the question. Dividing by the
-# length asks another one; and training data without empty targets give another answer. Stahlberg
-# and Byrne (2019, https://aclanthology.org/D19-1331) found the empty output to be the likeliest one
-# of a good translation model for more than half of the sentences.
+# **What to see.** Left: log-probability of the likeliest output of each kind, computed from the
+# numbers above. The highest line is the likeliest output: casual for one word, formal from two
+# words on, empty from six on. Right: how often each search gives an empty output. A beam of 16
+# finds the empty output about where the left panel says that it is the likeliest; argmax, a beam of
+# 2 and a beam of 16 with a length penalty lie on top of each other at zero.
+#
+# Argmax never finds the empty output, because END is never the likeliest *first* token. The wide
+# beam finds it, and nothing is likelier: the search does what it was asked to do. What is wrong is
+# the question, or the data. Dividing by the length asks another question; training data without
+# empty targets would give another answer. Stahlberg and Byrne (2019,
+# https://aclanthology.org/D19-1331) found that for more than half of the sentences the empty output
+# was the likeliest one of a good translation model.
 #
 # ## The claim, asserted
 
@@ -216,9 +226,19 @@ print(
     f"16, which is empty in {found['beam 16', longest][2]:.0%}; right are "
     f"{found['argmax', longest][1]:.0%}, {found['beam 16', longest][1]:.0%}, and with a length "
     f"penalty {rescued[1]:.0%}. Formal words: {variety['argmax']:.0%}, "
-    f"{variety['beam 16']:.0%} of the beam, {variety['sampling']:.0%} of samples, 40% of people's."
+    f"{variety['beam 16']:.0%} of the beam, {variety['sampling']:.0%} of samples, 40% in training."
 )
 
 # %% [markdown]
-# **To try.** From which beam size on are long outputs empty, and why so early? Set `EMPTY = 0.001`:
-# how long must a source be now? With `length_penalty=2.0`, what goes wrong at the other end?
+# **What would prove it wrong.** Outputs of a beam of 16 that are not likelier on average than those
+# of argmax; samples that are as likely as argmax, or no more varied; or a wide beam that does not
+# give empty outputs for long sources.
+#
+# **Where it is only half true.** Beam search promises nothing for a single source: a hypothesis
+# that greedy search follows to the end may fall out of a beam, so for some sources a wider beam is
+# worse even in likelihood. That wide beams give empty outputs depends on the empty targets in this
+# data and on the missing length penalty; real systems use both a penalty and small beams. And
+# "varied" is not "good": the table shows that samples are right less often.
+#
+# **To try.** From which beam size on are long outputs empty? Set `EMPTY = 0.001`: how long must a
+# source be now? With `length_penalty=2.0`, what goes wrong at the other end?

@@ -1,22 +1,24 @@
 # %% [markdown]
 # # 17. Embeddings
 #
-# **Claim.** Words that mean the same for a task get similar vectors by training alone: in a
-# classifier of film reviews, praise lies near praise and far from blame.
+# **Claim.** Words that do the same for a task get similar vectors by training alone: in a
+# classifier of film reviews, words of praise lie near each other and far from words of blame.
 #
 # **Time.** 2 s; full size 18 s.
 #
-# An embedding is a look-up table $E$ of $V \times D$ numbers, drawn at random at first: word $i$
-# has row $E_i$. The lecture's classifier has no more than that and an output layer. It reads the
-# first 200 words of a review, averages their rows, and decides for good or bad:
+# An embedding is a look-up table $E$ of $V \times D$ numbers, random at first: the vector of word
+# $i$ is row $E_i$. The classifier of this lesson has such a table and an output layer ($W$, $b$),
+# and nothing else. It reads the first 200 words $x_1, \dots, x_n$ of a review, averages their rows,
+# and decides whether the review is good or bad:
 #
 # $$P(\text{good}) = \text{softmax}\left(W \cdot \frac{1}{n} \sum_{t=1}^{n} E_{x_t} + b\right)$$
 #
-# With 20,000 words of width 32 these are 20,000 · 32 + 2 · 32 + 2 = 640,066 parameters. Nobody
-# tells it what words mean. But words that do the same to the label are pushed the same way.
+# With 20,000 words of width 32 it has 20,000 · 32 + 2 · 32 + 2 = 640,066 parameters. Nobody tells
+# it what words mean. But words that have the same effect on the label are pushed in the same
+# direction.
 #
-# Distance here is that of directions, $D(a, b) = 1 - \cos(E_a, E_b)$: 0 for the same direction, 1
-# for a right angle, 2 for opposites.
+# The distance is that of directions, $D(a, b) = 1 - \cos(E_a, E_b)$: 0 for the same direction, 1
+# for a right angle, 2 for opposite directions.
 
 # %%
 import random
@@ -40,10 +42,9 @@ print(f"The classifier of the recipe imdb-pooled has {parameters:,} parameters."
 # %% [markdown]
 # ## Reviews
 #
-# At full size these are the 22,500 training reviews of IMDB, if they are on this machine
+# In the full size these are the 22,500 training reviews of IMDB, if they are on this machine
 # (`transduce corpus get imdb`, 84 MB). Otherwise, and always in the reduced size, they are made
-# here: 70 % words that any review may have, the rest opinions, of which 15 % are against the
-# verdict.
+# here: 70 % of the words are neutral, the others are opinions, of which 15 % contradict the label.
 
 # %%
 LISTS = (
@@ -74,7 +75,7 @@ def imdb() -> list[tuple[str, str]]:
         corpus = recipe.Named(name="imdb", split="train")
         return [(pair.source, pair.target) for pair in read_pairs(corpus, None)]
     except TransduceError:
-        print("IMDB is not on this machine; the reviews are made.")
+        print("IMDB is not on this machine; the reviews are made up here.")
         return []
 
 
@@ -87,7 +88,7 @@ print(f"{len(reviews):,} reviews, {len(tokens):,} words. The first: {reviews[0][
 # %% [markdown]
 # ## Training
 #
-# Adam, batches of 32 reviews, as in the lecture.
+# Adam with batches of 32 reviews.
 
 # %%
 torch.manual_seed(1)
@@ -146,7 +147,10 @@ distances = {
     name: [mean_distance(vectors_VD, *pair) for vectors_VD in (at_first_VD, trained_VD)]
     for name, pair in kinds.items()
 }
-table(["distance of", "at first", "trained"], [(name, *both) for name, both in distances.items()])
+table(
+    ["mean distance of", "before training", "trained"],
+    [(name, *both) for name, both in distances.items()],
+)
 
 # %%
 figure, drawings = panels(2)
@@ -154,7 +158,7 @@ groups = {"praise": (PRAISE, COLORS[0]), "blame": (BLAME, COLORS[1]), "others": 
 listed = [word for words, _ in groups.values() for word in words]
 numbers = [tokens.encode(word)[0] for word in listed]
 for axes, vectors_VD, title in zip(
-    drawings, (at_first_VD, trained_VD), ("At first", "After training"), strict=True
+    drawings, (at_first_VD, trained_VD), ("Before training", "After training"), strict=True
 ):
     places_N2 = plane_of(vectors_VD, numbers)
     for name, (words, color) in groups.items():
@@ -170,10 +174,15 @@ drawings[1].legend(fontsize=8, frameon=False, ncols=3, loc="lower right", bbox_t
 show(figure, "embeddings")
 
 # %% [markdown]
-# The main axis after training is the verdict. The lecture's example, $D(\text{cat}, \text{dog}) <
-# D(\text{cat}, \text{ticket})$, is *not* to be expected here: none of the three says anything of a
-# film's worth. What counts as the same meaning is what the task asks for; a language model, which
-# must tell what comes next, has cats near dogs.
+# **What to see.** The two main axes (principal components) of the vectors of some words. Before
+# training, praise, blame and neutral words are mixed. After training the first axis separates
+# praise from blame, and neutral words lie between them. (In the reduced size there are few reviews;
+# the groups are looser.)
+#
+# The main axis after training is the label. The lecture's example,
+# $D(\text{cat}, \text{dog}) < D(\text{cat}, \text{ticket})$, is *not* to be expected here: none of
+# the three words says anything about how good a film is. What counts as the same meaning is what
+# the task asks for. A model that has to predict the next word has reason to put cats near dogs.
 #
 # ## The claim, asserted
 
@@ -188,10 +197,20 @@ for name in ("praise and praise", "blame and blame"):
 print(
     f"640,066 parameters; accuracy {accuracy:.1%}; distance of praise from praise "
     f"{distances['praise and praise'][1]:.2f}, of blame from blame "
-    f"{distances['blame and blame'][1]:.2f}, of praise from blame {unlike:.2f}; at first all are "
-    f"about {distances['praise and blame'][0]:.2f}."
+    f"{distances['blame and blame'][1]:.2f}, of praise from blame {unlike:.2f}; before "
+    f"training all are about {distances['praise and blame'][0]:.2f}."
 )
 
 # %% [markdown]
-# **To try.** Measure the distances of cat, dog and ticket. How near do words that occur once stay
-# to where they began? With opinions half against the verdict (0.5 in place of 0.85), what is left?
+# **What would prove it wrong.** Another number of parameters; a classifier that does not learn;
+# random vectors that are not about a right angle apart; or, after training, praise that is not
+# clearly nearer to praise than to blame (by 0.5 at least).
+#
+# **Where it is only half true.** "Like meanings lie near" holds for the meaning that the task
+# needs, and for no other: this classifier knows two directions. Antonyms such as *good* and *bad*,
+# which are opposite here, are often neighbours in models of running text, because they occur in the
+# same places. A word that occurs once or never stays near its random start.
+#
+# **To try.** Measure the distances of cat, dog and ticket. How far have rare words moved from where
+# they began? Make half of the opinions contradict the label (0.5 in place of 0.85): what is left of
+# the two groups?

@@ -11,12 +11,12 @@
 # $$P(y_1 \dots y_n \mid \text{prompt}) = \prod_{t=1}^{n} P(y_t \mid \text{prompt}, y_1 \dots
 # y_{t-1})$$
 #
-# The prompt is in every condition, so every word depends on it. A model that has read texts about
-# many things has all of them in its weights; the first words say which one goes on. Nothing is
-# trained for this, and nothing in the weights changes.
+# Every factor depends on the prompt, so every word $y_t$ does. A model that was trained on texts
+# about many topics has all of them in its weights; the first words decide which of them it
+# continues. Nothing is trained for this, and the weights do not change.
 #
-# Ours reads weather reports, recipes and announcements of a railway station. All three have words
-# of their own and words in common: *the*, *in*, *now*.
+# Our model is trained on weather reports, recipes and announcements of a railway station. Each
+# topic has its own words, and some words are common to several: *the*, *in*, *now*.
 
 # %%
 import random
@@ -99,7 +99,7 @@ network = model.network
 
 
 def reports() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Nothing to read, and texts to write."""
+    """Empty sources, and texts as targets."""
     batch = collate([[]] * 24, tokens.encode_batch(draw.sample(texts, 24)))
     return batch.source_BS, batch.source_lengths_B, batch.target_BT
 
@@ -107,14 +107,14 @@ def reports() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 fit(network, reports, size(160, 400), lr=1e-2)
 with torch.no_grad():
     loss = network.loss(*reports())
-print(f"Perplexity: {(loss.nll / loss.tokens).exp():.2f} of {len(tokens)} words.")
+print(f"Perplexity {(loss.nll / loss.tokens).exp():.2f}; the vocabulary has {len(tokens)} words.")
 
 # %% [markdown]
 # ## Different first words
 #
-# Each prompt is continued many times, by sampling. Of what follows, a word counts for a topic if no
-# other topic has it. The last two prompts have only words that several topics share: but of all
-# texts only announcements begin with *the*, and no text begins with *now in the*.
+# Each prompt is continued many times by sampling. A word of the continuation counts for a topic if
+# no other topic has it. The last two prompts have only words that several topics share. But in the
+# training texts only announcements begin with *the*, and no text begins with *now in the*.
 
 # %%
 prompts = ["rain is", "stir the", "the express", "the", "now in the"]
@@ -132,9 +132,9 @@ table(["prompt", *TOPICS], [(prompt, *share.values()) for prompt, share in share
 # %% [markdown]
 # ## How far apart are the predictions?
 #
-# `compare` lets each prompt be followed by the same words and asks for the distributions of the
-# next one. Their Jensen-Shannon divergence is 0 bits where they are equal and 1 bit where they
-# have nothing in common.
+# `compare` puts the same words after each of two prompts and compares the predicted distributions
+# of the next word. Their Jensen-Shannon divergence is 0 bits where they are equal and 1 bit where
+# they have nothing in common.
 
 # %%
 pairs = {"same topic": ["rain is", "snow was"], "other topic": ["rain is", "stir the"]}
@@ -143,7 +143,7 @@ for name, two in pairs.items():
     followed = compare(model, two).followed
     divergence[name] = sum(float(one.mean_PP[0, 1]) for one in followed) / len(followed)
 table(
-    ["prompts", "", "bits a word"],
+    ["prompts", "", "bits per word"],
     [(" | ".join(pairs[name]), name, bits) for name, bits in divergence.items()],
 )
 
@@ -156,7 +156,7 @@ for topic, color in zip(TOPICS, COLORS, strict=False):
     left = [start + width for start, width in zip(left, widths, strict=True)]
 bars.invert_yaxis()
 bars.set(xlabel="share of the topic's words in what follows", ylabel="prompt", ylim=(4.6, -1.1))
-bars.set_title("The same model, other first words", fontsize=10, loc="left")
+bars.set_title("The same model after different prompts", fontsize=10, loc="left")
 bars.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
 one = compare(model, pairs["other topic"]).followed[0]
 shown = min(10, len(one.tokens))
@@ -169,8 +169,10 @@ steps.legend(fontsize=8, frameon=False)
 show(figure, "prompts")
 
 # %% [markdown]
-# The right panel shows how long a prompt lasts. At the first words the two prompts disagree; once
-# enough words about the weather stand there, these steer as well, and the first ones matter less.
+# **What to see.** Left: for each prompt, the share of each topic's words in the continuations.
+# Right: one continuation of "rain is", word by word, and the probability of each word after that
+# prompt and after "stir the". At the first words the two prompts disagree. Once there are enough
+# words about the weather, these steer as well, and the prompt matters less.
 #
 # ## The claim, asserted
 
@@ -189,10 +191,20 @@ steered = ", ".join(
     for share in [shares[prompt][topic]]
 )
 print(
-    f"Words: {steered}. Divergence {divergence['same topic']:.4f} bits a word within a topic, "
+    f"Words: {steered}. Divergence {divergence['same topic']:.4f} bits per word within a topic, "
     f"{divergence['other topic']:.3f} between topics."
 )
 
 # %% [markdown]
-# **To try.** What does a prompt from two topics do, "stir the express"? How does the balance change
-# if the model reads ten times as many recipes? At which temperature do topics begin to mix?
+# **What would prove it wrong.** A prompt of one topic after which fewer than 80 % of the topical
+# words belong to that topic; or prompts of different topics whose predictions differ less than
+# three times as much as those of one topic.
+#
+# **Where it is only half true.** The prompt steers among what training has put into the model, and
+# nowhere else: *now in the*, which begins no training text, still gives fluent text about one of
+# the three topics. How clearly the topics separate here comes from their different words. And the
+# effect fades: a long continuation steers itself.
+#
+# **To try.** What does a prompt from two topics do, "stir the express"? Train on ten times as many
+# recipes: what does "now in the" give then? Add `temperature=2.0` to `model.run`: at which
+# temperature do topics begin to mix?

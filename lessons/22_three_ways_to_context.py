@@ -1,23 +1,27 @@
 # %% [markdown]
 # # 22. Three ways to context
 #
-# **Claim.** A convolution sees only its neighbours, a recurrent network sees all of the past but
-# fades, attention sees all of it alike, and each learns what it sees.
+# **Claim.** A causal convolution sees only its receptive field, a recurrent network sees all of the
+# past but fades, attention sees all of it equally well in one step; what each network learns
+# follows what it sees.
 #
 # **Time.** 6 s; full size 37 s.
 #
-# A sequence network computes each output from the input there and from *context vectors*,
-# $o_t = f(i_t, h_1(t), \dots, h_h(t))$. There are three ways to get these:
+# A sequence network computes each output $o_t$ from the input $i_t$ and from *context vectors*
+# $h_1(t), \dots, h_h(t)$, so $o_t = f(i_t, h_1(t), \dots, h_h(t))$. There are three ways to get
+# these:
 #
 # $$\text{convolution: } h(t) = \sum_{j=0}^{k-1} i_{t-j} W_j, \qquad
 # \text{recurrence: } h(t) = g(i_t, h(t-1)), \qquad
 # \text{attention: } h(t) = \sum_{\tau \le t} \alpha(t, \tau)\, i_\tau W^V$$
 #
-# A convolution of kernel $k$ sees $k$ steps, and $n$ layers of it see $n(k-1) + 1$: its *receptive
-# field*. Recurrence sees everything before, through as many steps of $g$ as it is far away.
-# Attention sees everything in one step. Here all three are language models of about the same size,
-# and their task is as plain as can be: strings that repeat themselves, "fadgfadgfadg". After the
-# first period, each letter can be predicted by remembering the letter one period ago.
+# ($W_j$ and $W^V$ are learned matrices, $g$ is the recurrent cell, $\alpha$ are attention weights.)
+# A convolution with a kernel of $k$ steps sees $k$ steps, and $n$ layers of it see $n(k-1) + 1$:
+# its *receptive field*. A recurrent network sees everything before $t$, through as many
+# applications of $g$ as it is steps away. Attention sees everything in one step. Here all three are
+# language models of about the same size. Their task is as simple as can be: strings that repeat
+# themselves, such as "fadgfadgfadg". After the first period, each letter is the letter one period
+# ago.
 
 # %%
 import time
@@ -43,7 +47,7 @@ updates = size(60, 120)
 
 
 def three_networks() -> dict[str, nn.Module]:
-    """One of each kind, with new weights."""
+    """One network of each kind, with random weights."""
     torch.manual_seed(1)
     convolution = ConvolutionalLanguageModel(
         VOCABULARY, width=32, layers=LAYERS, kernel=KERNEL, dropout=0.0
@@ -65,7 +69,7 @@ def three_networks() -> dict[str, nn.Module]:
 # ## What each sees
 #
 # The gradient of the last output with respect to the input $d$ steps before it says how much a
-# small change there would matter. It is exactly zero where a network cannot see.
+# small change there would matter. It is exactly zero if the network cannot see that input.
 
 
 # %%
@@ -91,14 +95,16 @@ table(
 )
 
 # %% [markdown]
-# The convolutions' field has 3 · (3 − 1) + 1 = 7 steps, from 0 to 6; beyond there is nothing at
-# all. The LSTM's gradient shrinks with every step. That of attention does not depend on how far
-# away an input is.
+# The receptive field of the convolutions has 3 · (3 − 1) + 1 = 7 steps, from 0 to 6; beyond it the
+# gradient is exactly zero. The LSTM's gradient shrinks with every step. That of attention does not
+# depend on the distance, apart from the present input (0 steps back), which also reaches the output
+# through the residual connection.
 #
 # ## What each costs
 #
-# Recurrence must do its steps one after the other. Convolution and attention do all steps of a
-# layer at once; attention compares all pairs, so its work grows with the square of the length.
+# A recurrent network must compute its steps one after the other. Convolution and attention compute
+# all steps of a layer at once; but attention compares all pairs of steps, so its work grows with
+# the square of the length.
 
 
 # %%
@@ -115,10 +121,10 @@ def milliseconds(network: nn.Module, length: int) -> float:
 
 
 in_a_row = {"convolution": "3 layers", "recurrence": "every step", "attention": "1 layer"}
-compares = {"convolution": "3 neighbours", "recurrence": "2 neighbours", "attention": "all pairs"}
+compares = {"convolution": "3 inputs", "recurrence": "input, state", "attention": "all before"}
 lengths = (32, 128, size(512, 2048))
 table(
-    ["", "parameters", "one after the other", "at each step", *(f"ms, {n} steps" for n in lengths)],
+    ["", "parameters", "in sequence", "each step reads", *(f"ms, {n} steps" for n in lengths)],
     [
         (
             name,
@@ -134,8 +140,8 @@ table(
 # %% [markdown]
 # ## What each learns
 #
-# Every network learns each period from scratch, with equally many strings. Only letters that can be
-# known are counted, those after the first period.
+# For each period every network is trained from scratch, with equally many strings. Only letters
+# that can be known are counted: those after the first period.
 
 
 # %%
@@ -181,18 +187,24 @@ for name, sizes, color in zip(seen, seen.values(), COLORS, strict=False):
 sees.set(xlabel="steps back", ylabel="gradient of the last output (log)")
 sees.set_title("What each sees, before training", fontsize=10, loc="left")
 learns.axhline(1 / LETTERS, color="#999999", linestyle=":", label="chance")
-learns.set(xlabel="letters to look back", ylabel="share of letters right", ylim=(0, 1.05))
+learns.set(xlabel="period: letters to look back", ylabel="share of letters right", ylim=(0, 1.05))
 learns.set_title("What each learns", fontsize=10, loc="left")
 # A period of FIELD letters ends with the letter FIELD - 1 steps before the last one read.
 for axes, end in ((sees, FIELD - 0.5), (learns, FIELD + 0.5)):
     axes.axvline(end, color="#999999", linewidth=0.8)
     axes.legend(fontsize=8, frameon=False)
-sees.text(FIELD - 0.2, sees.get_ylim()[1] * 0.6, "end of the convolutions' field", fontsize=8)
+sees.text(FIELD - 0.2, sees.get_ylim()[1] * 0.6, "end of the receptive field", fontsize=8)
 show(figure, "three_ways_to_context")
 
 # %% [markdown]
+# **What to see.** Left (a logarithmic axis): how much the last output depends on inputs further
+# back, before training. The convolutions stop at the end of their receptive field, the LSTM fades
+# along a straight line, attention is level. Right: the share of letters predicted right, by period.
+# The convolutions are perfect up to a period of 7 and at chance beyond; the LSTM gets worse with
+# the period; attention is right at all of them.
+#
 # To predict the next letter one must look back one period, counted from that letter: with a
-# field of 7 letters, a period of 7 is the longest that convolutions can learn.
+# receptive field of 7 letters, a period of 7 is the longest that the convolutions can learn.
 #
 # ## The claim, asserted
 
@@ -217,6 +229,16 @@ print(
 )
 
 # %% [markdown]
+# **What would prove it wrong.** A convolution with any gradient beyond its receptive field, or that
+# learns a period beyond it; an LSTM whose gradient does not fade; attention whose gradient does; or
+# an LSTM that learns the longest period as well as the shortest.
+#
+# **Where it is only half true.** Each limit can be moved. More layers, larger kernels or dilation
+# widen a receptive field. An LSTM learns longer periods with more updates: its curve shows what is
+# learned in a given time, not what can be represented. Attention sees all inputs equally only
+# before training, and only up to the length that its positions allow. And it costs most of the
+# three for long inputs, as the table of costs shows.
+#
 # **To try.** Which `LAYERS` and `KERNEL` let the convolutions learn a period of 10? What does the
-# LSTM make of it with ten times as many updates? Give the Transformer `positions="none"`: what is
-# left, and why is it more than chance?
+# LSTM learn with ten times as many updates? Give the Transformer `positions="none"`: what is left,
+# and why is it more than chance?

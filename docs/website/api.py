@@ -17,6 +17,14 @@ PACKAGES = {
     "transduce.errors": "transduce.errors",
 }
 
+# The names that most readers look for come first on a page; the others follow.
+FIRST = {
+    "transduce": ["load", "train", "build", "Model", "Transducer"],
+    "transduce.tasks": ["Model", "GenerativeModel", "DecodingSettings", "Output", "Score"],
+    "transduce.nn": ["MultiHeadAttention", "EncoderBlock", "DecoderBlock", "Recurrent", "LSTM"],
+    "transduce.models": ["Transformer", "RecurrentSeq2Seq", "ConvolutionalSeq2Seq", "Conformer"],
+}
+
 
 @dataclass(frozen=True)
 class Public:
@@ -55,12 +63,18 @@ def packages() -> list[str]:
 
 def page(package: str) -> str:
     """The Markdown of one package; mkdocstrings puts the signatures and docstrings in."""
-    names = public_names(package)
+    first = FIRST.get(package, [])
+    names = sorted(
+        public_names(package),
+        key=lambda one: first.index(one.name) if one.name in first else len(first),
+    )
     lines = [f"# {PACKAGES[package]}", "", _introduction(package), ""]
     modules = list(dict.fromkeys(one.module for one in names))
     for module in modules:
         if len(modules) > 1:
-            lines += [f"## {module}", "", _summary(module), ""]
+            # Without the part that all names share: the table of contents is narrow.
+            title = module.removeprefix(f"{package}.").removeprefix("transduce.")
+            lines += [f"## {title}", "", _summary(module), ""]
         for one in names:
             if one.module == module:
                 lines += [f"::: {package}.{one.name}", ""]

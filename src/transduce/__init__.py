@@ -1,4 +1,8 @@
-"""Train, decode and look inside models that turn one sequence into another."""
+"""Train, decode and look inside models that turn one sequence into another.
+
+`train` trains a recipe and `load` loads a trained model, of the class for its task. Tasks and
+outputs are in `transduce.tasks`, whole networks in `transduce.models`, layers in `transduce.nn`.
+"""
 
 from __future__ import annotations
 

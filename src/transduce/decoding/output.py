@@ -31,9 +31,12 @@ class Output:
 
     text: str
     score: float
+    """The log-probability divided by the length penalty; for a label, its probability."""
     tokens: list[str] = field(default_factory=list)
+    """The output's tokens, or the tags of a tagger."""
     source_tokens: list[str] = field(default_factory=list)
     log_probability: float = 0.0
+    """Of all tokens, END included."""
     probabilities: list[float] = field(default_factory=list)
     """The probability of each label; for audio with times=True, of each token."""
     confidence: float | None = None
@@ -62,6 +65,7 @@ class Output:
     """Of a language that was detected."""
 
     def to_json(self) -> dict[str, Any]:
+        """The output as JSON values, as `transduce run --json` prints it."""
         score = self.score if math.isfinite(self.score) else None  # JSON has no infinity
         values: dict[str, Any] = {"text": self.text, "score": score, "tokens": self.tokens}
         if self.confidence is not None:
@@ -104,6 +108,7 @@ class Score:
 
     @property
     def log_probability(self) -> float:
+        """The log-probability of the whole target: the sum over its tokens."""
         return math.fsum(self.token_log_probabilities)
 
     @property
@@ -112,6 +117,7 @@ class Score:
         return perplexity(self.log_probability, len(self.tokens))
 
     def to_json(self) -> dict[str, Any]:
+        """The score as JSON values."""
         values: dict[str, Any] = {
             "log_probability": self.log_probability,
             "perplexity": self.perplexity,

@@ -45,35 +45,57 @@ MAXIMA = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Decoding settings; None: the value of the model's recipe."""
+    """Decoding settings: keywords of `model.run`. None: the value of the model's recipe."""
 
     beam: int | None = None
+    """Hypotheses kept at each step; 1 is greedy search."""
     nbest: int = 1
+    """Outputs for each source, in `Output.alternatives`."""
     length_penalty: float | None = None
+    """p: scores are divided by ((5 + length) / 6) ** p."""
     coverage_penalty: float | None = None
+    """Lowers the score for source tokens that were not attended to."""
     patience: float | None = None
     """Beam search stops after patience x beam finished hypotheses. With a large one (100), and with
     null in a recipe, it goes on while a better one is possible."""
     groups: int = 1
+    """Diverse beam search: groups of the beam that penalize each other's tokens."""
     diversity: float = 0.5
+    """How much they penalize them."""
     sample: bool = False
+    """Draw tokens by their probabilities instead of searching."""
     temperature: float = 1.0
+    """Of sampling: below 1 prefers likely tokens, above 1 flattens the distribution."""
     top_k: int = 0
+    """Sample only from so many of the likeliest tokens; 0: all."""
     top_p: float = 1.0
+    """Sample only from the likeliest tokens that together have this probability."""
     seed: int = 1
+    """Of sampling."""
     mbr: str | None = None
+    """Minimum Bayes risk decoding by "chrf" or "bleu"."""
     samples: int = 32
+    """Samples for minimum Bayes risk decoding."""
     no_repeat_ngram: int | None = None
+    """No sequence of so many tokens occurs twice."""
     min_length: int = 0
+    """The least number of tokens of an output."""
     max_length: int | None = None
+    """The greatest number of tokens of an output."""
     only: Sequence[str] | None = None
+    """Only tokens of these texts may be used."""
     unknown: bool = True
+    """Whether outputs may contain the unknown token."""
     geometric: bool = False
+    """Average log-probabilities, not probabilities, in an ensemble."""
     rerank_weight: float = 1.0
+    """Weight of the reranker's log-probability."""
     scores: bool = True
     """Whether scores are needed; an engine that can search without may return NaN."""
     ctc_weight: float | None = None
+    """Weight of CTC in the score of speech models; 1: CTC alone."""
     lm_weight: float = 0.3
+    """Weight of the language model in shallow fusion."""
     chunk_ms: float | None = None
     """A streaming encoder reads in chunks of so many milliseconds; None: whole recordings."""
 

@@ -12,10 +12,18 @@ if TYPE_CHECKING:
 def fit(
     network: nn.Module, batch: Callable[[], tuple[Any, ...]], steps: int, lr: float = 3e-3
 ) -> list[float]:
-    """Train by AdamW with gradients clipped at norm 1; the share of right tokens at each step.
+    """Train a small network by AdamW with gradients clipped at norm 1.
 
-    batch: gives the arguments of `network.loss`, newly drawn. The learning rate rises for a tenth
-    of the steps, then falls to zero along a cosine.
+    The learning rate rises for a tenth of the steps, then falls to zero along a cosine.
+
+    Args:
+        network: a network with the method `loss`.
+        batch: a function that returns the arguments of `network.loss`, newly drawn.
+        steps: number of updates.
+        lr: the highest learning rate.
+
+    Returns:
+        The share of right tokens at each step.
     """
     import torch
 

@@ -30,12 +30,22 @@ Value = TypeVar("Value")
 
 
 def size(reduced: Value, full: Value) -> Value:
-    """The first in tests and by default; the second when the full size was asked for."""
+    """A value by the size in which the lesson runs.
+
+    Args:
+        reduced: the value in tests and by default.
+        full: the value in the full size.
+    """
     return full if os.environ.get(SIZE) == FULL else reduced
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table: text to the left, numbers to the right."""
+    """Print a table: text to the left, numbers to the right.
+
+    Args:
+        head: the titles of the columns.
+        rows: the rows; numbers are formatted with four digits.
+    """
     rows = [list(row) for row in rows]
     shown = [list(head), *([_shown(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
@@ -64,7 +74,14 @@ def _shown(cell: object) -> str:
 def panels(
     columns: int = 1, rows: int = 1, *, width: float = 4.4, height: float = 3.4
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure of the lessons' look and its axes, row by row; sizes are of one panel."""
+    """An empty figure in the style of the lessons, and its panels row by row.
+
+    Args:
+        columns: number of panels side by side.
+        rows: number of rows of panels.
+        width: width of one panel in inches.
+        height: height of one panel in inches.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(
@@ -82,7 +99,12 @@ def panels(
 
 
 def show(figure: Figure, name: str) -> Path:
-    """Save a figure as NAME.svg in the output folder, and in a notebook also show it."""
+    """Save a figure as NAME.svg in the output folder, and in a notebook also display it.
+
+    Args:
+        figure: the figure.
+        name: name of the file; that of the first figure is the lesson's name.
+    """
     path = Path(os.environ.get(OUTPUT) or DEFAULT_OUTPUT) / f"{name}.svg"
     make_folder(path.parent)
     settings: dict[str, Any] = {"format": "svg", "metadata": {"Date": None}}

@@ -18,7 +18,7 @@ from transduce.storage import make_folder
 
 @dataclass(frozen=True)
 class Finished:
-    """A lesson that has run: its claim held."""
+    """A lesson that has run, and whose claim held."""
 
     lesson: Lesson
     figures: tuple[Path, ...]
@@ -28,10 +28,17 @@ class Finished:
 
 
 def run(lesson: Lesson, output: Path, *, full: bool = False) -> Finished:
-    """Run a lesson; its tables are printed, its figures are written into `output`.
+    """Run a lesson: print its tables, and write its figures into a folder.
 
-    The random numbers of the process go on afterwards as if nothing had run. Raises AssertionError
-    where the claim does not hold.
+    The random numbers of the process continue afterwards as if nothing had run.
+
+    Args:
+        lesson: a lesson, from `find_lesson` or `all_lessons`.
+        output: the folder for figures.
+        full: the full size rather than the reduced one.
+
+    Raises:
+        AssertionError: if the claim does not hold.
     """
     import torch
 

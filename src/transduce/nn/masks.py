@@ -163,7 +163,12 @@ def window(back: int, ahead: int) -> Mask:
 
 
 def padding(lengths_B: Tensor, S: int) -> Mask:
-    """Padding mask: the first lengths_B[b] of S keys may be attended to; the rest is padding."""
+    """Padding mask: the first lengths_B[b] keys of row b may be attended to; the rest is padding.
+
+    Args:
+        lengths_B: the number of real keys of each row.
+        S: the number of keys with padding.
+    """
     position_S = torch.arange(S, device=lengths_B.device)
     visible_BS = position_S < lengths_B[:, None]
     return Mask(visible_BTS=visible_BS[:, None, :])

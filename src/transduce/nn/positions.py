@@ -73,9 +73,13 @@ class Waves(nn.Module):
 
 
 class Sinusoidal(Waves):
-    """P[t, 2k] = sin(t / 10000^{2k/d}), P[t, 2k+1] = cos(same).
+    """Sinusoidal positions: P[t, 2k] = sin(t / 10000^{2k/D}), P[t, 2k+1] = cos(t / 10000^{2k/D}).
 
-    Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762.
+    Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762. `Sinusoidal(64)(100)` is
+    [100, 64].
+
+    Args:
+        width: D, even.
     """
 
     def frequencies(self) -> Tensor:
@@ -86,10 +90,15 @@ class Sinusoidal(Waves):
 
 
 class Fourier(Waves):
-    """Pairs cos(πkt/T), sin(πkt/T), k = 1 … D/2, where T is `period_length`.
+    """Fourier positions: pairs cos(πkt/T), sin(πkt/T), k = 1 … D/2.
 
     The shift by d steps is a linear map, P[t+d] = P[t] R(d), so a head can attend exactly d steps
-    back. The slowest wave repeats after 2T steps, so make T the longest length to be told apart.
+    back (`shift_matrix`).
+
+    Args:
+        width: D, even.
+        period_length: T. The slowest wave repeats after 2T steps, so make T the longest length
+            whose positions have to be told apart.
     """
 
     def __init__(self, width: int, period_length: int) -> None:
@@ -113,9 +122,12 @@ class Fourier(Waves):
 
 
 class Learned(nn.Module):
-    """A vector of its own for each of `max_length` positions, Gehring et al. 2017.
+    """A learned vector for each position (Gehring et al. 2017, https://arxiv.org/abs/1705.03122).
 
-    https://arxiv.org/abs/1705.03122
+    Args:
+        width: width of the vectors.
+        max_length: number of positions.
+        std: standard deviation of the initial values.
     """
 
     def __init__(self, width: int, max_length: int, std: float = 0.02) -> None:
@@ -142,11 +154,14 @@ class Learned(nn.Module):
 
 
 class Rotary(Waves):
-    """Rotary positional encoding (RoPE): rotates each pair of features by an angle that grows with
-    position.
+    """Rotary positions (RoPE): rotate pairs of features by an angle that grows with position.
 
     The dot product of a rotated query and a rotated key then depends on their distance alone. Su et
     al. 2021, https://arxiv.org/abs/2104.09864; pairs are neighbours (2i, 2i+1), as in the paper.
+
+    Args:
+        width: width of one head, even.
+        base: of the wavelengths: the longest is about 2π base steps.
     """
 
     def __init__(self, width: int, base: float = 10000.0) -> None:
@@ -179,10 +194,14 @@ class Rotary(Waves):
 
 
 class Positioned(nn.Module):
-    """Combines vectors with positional encodings: "add" or "concatenate".
+    """Combines vectors with positional encodings.
 
     Concatenated, a weight matrix can treat content and position separately, but vectors are wider;
     added, there are fewer parameters, and it works in practice.
+
+    Args:
+        positions: the positional encodings.
+        combine: "add" or "concatenate".
     """
 
     def __init__(self, positions: Sinusoidal | Fourier | Learned, combine: str = "add") -> None:

@@ -24,10 +24,16 @@ Flow = TypeVar("Flow", Tensor, Stream)
 
 
 class FeedForward(Watchable):
-    """Position-wise feed-forward layer max(0, x W_1 + b_1) W_2 + b_2, or another activation.
+    """Position-wise feed-forward layer max(0, x W_1 + b_1) W_2 + b_2, or with another activation.
 
     Vaswani et al. 2017, section 3.3, https://arxiv.org/abs/1706.03762. SwiGLU needs twice the
     columns in W_1, for gate and value.
+
+    Args:
+        width: width of inputs and outputs.
+        hidden: width between the two matrices.
+        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
+        dropout: of the hidden layer, in training.
     """
 
     def __init__(
@@ -73,12 +79,19 @@ def build_last_norm(
 
 
 class Residual(nn.Module):
-    """Residual connection around a sublayer f, with a norm before f (pre-norm) or after the sum
-    (post-norm).
+    """Residual connection around a sublayer f, with a norm before f (pre-norm) or after the sum.
 
-    post: norm(x + f(x)), Vaswani et al. 2017. pre: x + f(norm(x)), Xiong et al. 2020,
-    https://arxiv.org/abs/2002.04745, which trains without warm-up but needs a final norm after the
-    last block.
+        post:  norm(x + f(x))       Vaswani et al. 2017
+        pre:   x + f(norm(x))       Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+
+    Pre-norm trains without warm-up, but needs a final norm after the last block.
+
+    Args:
+        width: width of x.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_position: "pre" or "post".
+        dropout: of f's output, in training.
+        norm_epsilon: added to the variance in the norm; None is the usual value of the norm.
     """
 
     def __init__(
@@ -156,7 +169,26 @@ class Block(nn.Module):
 
 
 class EncoderBlock(Block):
-    """Encoder layer: self-attention, then feed-forward; Vaswani et al. 2017, section 3.1."""
+    """Encoder layer: self-attention, then feed-forward (Vaswani et al. 2017, section 3.1).
+
+        block = EncoderBlock(64, heads=4, hidden=256)
+        y_BSD = block(x_BSD, padding(lengths_B, S))
+
+    Args:
+        width: width of inputs and outputs.
+        heads: number of attention heads.
+        hidden: width of the hidden layer of the feed-forward network.
+        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_position: "pre" or "post"; see `Residual`.
+        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
+        dropout: of the output of each sublayer.
+        attention_dropout: of the attention weights.
+        activation_dropout: of the hidden layer of the feed-forward network.
+        rotary: rotary positions of the width of one head.
+        relative: a bias of the scores by distance (as in T5).
+        head_width: width of one head, if it is not width / heads.
+    """
 
     kinds = ("self_attention", "feed_forward")
 
@@ -209,10 +241,31 @@ class EncoderBlock(Block):
 
 
 class DecoderBlock(Block):
-    """Decoder layer: masked self-attention, cross-attention to the memory, feed-forward.
+    """Decoder layer: masked self-attention, cross-attention, feed-forward.
 
     Vaswani et al. 2017, section 3.1. With cross=False there is no memory: a block of a language
-    model.
+    model. The mask is not causal by itself.
+
+        block = DecoderBlock(64, heads=4, hidden=256)
+        memory_BS2D = block.project_memory(encoder_states_BSD)     # once for each source
+        y_BTD = block(x_BTD, memory_BS2D, padding(lengths_B, S), causal())
+
+    Args:
+        width: width of inputs and outputs.
+        heads: number of heads of self-attention, and of cross-attention unless told otherwise.
+        hidden: width of the hidden layer of the feed-forward network.
+        activation: "relu", "gelu", "silu", "swiglu" or another of `nn.activation`.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_position: "pre" or "post"; see `Residual`.
+        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
+        dropout: of the output of each sublayer.
+        attention_dropout: of the attention weights.
+        activation_dropout: of the hidden layer of the feed-forward network.
+        rotary: rotary positions of the width of one head.
+        relative: a bias of the scores by distance (as in T5).
+        cross: whether the block has cross-attention.
+        head_width: width of one head, if it is not width / heads.
+        cross_heads: number of heads of cross-attention, if it is another one.
     """
 
     def __init__(

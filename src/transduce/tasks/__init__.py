@@ -1,8 +1,17 @@
-"""Tasks: transduce, classify, tag, continue; one class of trained models each (docs/tasks.md)."""
+"""Trained models, one class for each task: transduce, classify, tag, continue (docs/tasks.md).
 
+`transduce.load` returns an object of one of these classes; for the task transduce over text it is
+`transduce.Transducer`. Common to all are `Model`'s methods. Those that write text have the methods
+of `GenerativeModel` too, with the keywords of `DecodingSettings`, and return an `Output`.
+"""
+
+from transduce.decoding.encode import Encoding
+from transduce.decoding.output import Output, Score
+from transduce.decoding.settings import Settings as DecodingSettings
 from transduce.tasks.audio_input import AudioInputModel
 from transduce.tasks.classify import Classifier
 from transduce.tasks.classify_audio import AudioClassifier
+from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.model import Model
 from transduce.tasks.speech import SpeechModel
@@ -12,8 +21,13 @@ __all__ = [
     "AudioClassifier",
     "AudioInputModel",
     "Classifier",
+    "DecodingSettings",
+    "Encoding",
+    "GenerativeModel",
     "LanguageModel",
     "Model",
+    "Output",
+    "Score",
     "SpeechModel",
     "Tagger",
 ]

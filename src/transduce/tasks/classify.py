@@ -32,9 +32,11 @@ from transduce.tasks.model import Model, check_sources, inference
 class Classifier(Model, task="classify"):
     """A text classifier: an encoder, pooling and an output layer.
 
-    model = transduce.load("runs/imdb-pooled")
-    model("A film to fall in love with.")       # 'pos'
-    model.run(reviews, nbest=2)                 # .score and .probabilities: confidence
+    `transduce.load` returns it for `task: classify`.
+
+        model = transduce.load("runs/imdb-pooled")
+        model("A film to fall in love with.")       # 'pos'
+        model.run(reviews, nbest=2)                 # .score and .probabilities: confidence
     """
 
     network: Labeller
@@ -100,6 +102,7 @@ class Classifier(Model, task="classify"):
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
+        """The encoder's states of each source, with lengths and mask; they hold no gradients."""
         rows, _ = self._encode(check_sources(sources))
         with inference(self):
             states = encoder_states(self.network.encode, rows, self.device, ends=False)

@@ -24,9 +24,11 @@ from transduce.tasks.model import inference
 class AudioClassifier(AudioInputModel, Classifier):
     """An audio classifier: an encoder of audio, pooling and an output layer.
 
-    model = transduce.load("runs/digits")
-    model("seven.wav")                              # 'seven'
-    model.run([samples], rate=8000, nbest=2)        # .score and .probabilities: confidence
+    `transduce.load` returns it for `task: classify` with audio.
+
+        model = transduce.load("runs/digits")
+        model("seven.wav")                              # 'seven'
+        model.run([samples], rate=8000, nbest=2)        # .score and .probabilities: confidence
     """
 
     network: SpeechLabeller

@@ -39,11 +39,15 @@ from transduce.tasks.whisper import WhisperModel
 
 
 class Transducer(GenerativeModel, task="transduce"):
-    """An encoder-decoder model.
+    """An encoder-decoder model: translation, pronunciation and the like.
 
-    model = transduce.load("runs/multi30k-en-de")
-    model("A dog runs.")                            # the best output's text
-    model.run(sources, beam=5, nbest=3, attention=True)
+    `transduce.load` returns it for `task: transduce`.
+
+        model = transduce.load("runs/multi30k-en-de")
+        model("A dog runs.")                            # the best output's text
+        model.run(sources, beam=5, nbest=3, attention=True)
+        model.score(sources, targets)                   # log-probabilities of given targets
+        model.encode(sources)                           # encoder states
     """
 
     network: EncoderDecoder
@@ -73,10 +77,16 @@ class Transducer(GenerativeModel, task="transduce"):
         prefix: str | Sequence[str] | None = None,
         **settings: Any,
     ) -> list[Output]:
-        """One output per source, in order; see `GenerativeModel.run` for the settings.
+        """Decode sources: one output for each, in order.
 
-        source_language, target_language: others than the model's own two, for an imported model
-        with a token for each language.
+        Args:
+            sources: a list of texts.
+            source_language: another language than the model's own, for an imported model with a
+                token for each language.
+            target_language: likewise, of the output.
+            prefix: text that outputs begin with, for all sources or a list with one for each.
+            **settings: the other arguments of `GenerativeModel.run`: attention, include, exclude,
+                ensemble, rerank, language_model and the fields of `DecodingSettings`.
         """
         if source_language is not None:
             checked = check_sources(sources)
@@ -132,6 +142,7 @@ class Transducer(GenerativeModel, task="transduce"):
         ]
 
     def encode(self, sources: Sequence[str]) -> Encoding:
+        """The encoder's states of each source, with lengths and mask; they hold no gradients."""
         if self.engine:
             raise ModelError(f"{self.engine.name} does not show states; leave out the engine")
         encoded, warnings = self._encode(check_sources(sources))

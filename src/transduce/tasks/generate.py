@@ -49,7 +49,7 @@ Ids = list[list[int]]
 
 
 class GenerativeModel(SearchCopies):
-    """Base of models that generate their output token by token.
+    """Base of models that generate token by token: `Transducer`, `LanguageModel`, `SpeechModel`.
 
     A subclass defines how a source is encoded, how long an output may be, and its text.
     """
@@ -60,7 +60,7 @@ class GenerativeModel(SearchCopies):
     # ------------------------------------------------------------------------------- use
 
     def __call__(self, source: str, **settings: Any) -> str:
-        """The best output's text for one source."""
+        """The text of the best output for one source; settings as in `run`."""
         return self.run([source], **{"scores": False, **settings})[0].text
 
     def run(
@@ -77,17 +77,19 @@ class GenerativeModel(SearchCopies):
         observer: RunObserver | None = None,
         **settings: Any,
     ) -> list[Output]:
-        """One output per source, in order. Further keywords are those of Settings.
+        """Decode sources, batched by length: one output for each, in order.
 
-        Constraints: prefix is the text that outputs begin with; include and exclude are phrases
-        that they must or must not contain; each for all sources, or a list with one entry per
-        source. ensemble: further models, whose probabilities are averaged with this one's.
-        rerank: a second model that rescores the n-best list. language_model: shallow fusion.
-        attention: also the attention of the best output to the source. observer: sees the tokens
-        as they are chosen, and may cancel sources, whose outputs are then of no use.
-
-        Sources are sorted by length and batched internally. Empty sources give empty outputs,
-        except with a language model. `warning` of an output says what could not be done, and why.
+        Args:
+            sources: texts; an empty one gives an empty output, except with a language model.
+            attention: whether outputs have their attention to the source.
+            prefix: text that outputs begin with, for all sources or a list with one for each.
+            include: phrases that outputs must contain; a list of lists is one list for each source.
+            exclude: phrases that outputs must not contain; likewise.
+            ensemble: further models, whose probabilities are averaged with this one's.
+            rerank: a second model that rescores the n-best list.
+            language_model: a language model for shallow fusion.
+            observer: is called with the tokens as they are chosen, and may cancel sources.
+            **settings: the fields of `DecodingSettings`, such as beam or max_length.
         """
         sources = check_sources(sources)
         chosen = self._settings(settings)

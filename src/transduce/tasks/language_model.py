@@ -42,9 +42,11 @@ class Continuation:
 class LanguageModel(GenerativeModel, task="continue"):
     """A decoder-only language model.
 
-    model = transduce.load("runs/shakespeare")
-    model("ROMEO:", sample=True, temperature=0.8)
-    model.score(["To be, or not to be"])
+    `transduce.load` returns it for `task: continue`.
+
+        model = transduce.load("runs/shakespeare")
+        model("ROMEO:", sample=True, temperature=0.8)
+        model.score(["To be, or not to be"])
     """
 
     needs_source = False

@@ -163,20 +163,24 @@ class Model:
         return parts_of(self.network)
 
     def lens(self, *patterns: str, heads: Sequence[int] | None = None, top: int = TOP) -> RunLens:
-        """What runs compute inside: `with model.lens("decoder.*.cross") as seen:` around them.
+        """Record what runs compute: `with model.lens("decoder.*.cross") as seen: model.run(texts)`.
 
-        The patterns name parts that `parts` lists, * for any text; without any it is all
-        attention. heads: of attention, these alone. top: how many of the likeliest tokens
-        next_token has at each step. It is one more pass over what was returned: the outputs are
-        those of a run without it. `seen.gate` scales heads, layers and positions meanwhile. Raises
-        ModelError where no part is called so.
+        A lens costs one more pass over the outputs; the outputs are the same as without it.
+        `seen.gate` scales heads, layers and positions while the lens is open.
+
+        Args:
+            *patterns: names of parts that `parts` lists, with * for any text; without any, all
+                attention.
+            heads: numbers of attention heads; None: all.
+            top: how many of the likeliest tokens `next_token` has at each step.
         """
         self._refuse_engine("show what it computes")
         return RunLens(self._lenses, self.network, patterns, heads, top)
 
     def gates(self) -> Gates:
-        """Scale heads, sublayers, layers or positions while runs compute, and look at nothing:
-        `with model.gates() as gates: gates.gate("decoder.2.cross", head=5, factor=0.0)`."""
+        """Scale heads, sublayers, layers or positions during runs, without recording anything:
+        `with model.gates() as gates: gates.gate("decoder.2.cross", head=5, factor=0.0)`.
+        """
         self._refuse_engine("take gates")
         return Gates(self.network)
 
@@ -233,9 +237,11 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """The device that the model is on."""
         return torch.device("cpu") if self.engine else next(self.network.parameters()).device
 
     def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device, such as "cuda"."""
         self.network.to(device)
         return self
 

@@ -50,12 +50,14 @@ DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
 
 class SpeechModel(AudioInputModel, GenerativeModel):
-    """Base of models that generate text from audio.
+    """A model that generates text from audio: speech recognition and speech translation.
 
-    model = transduce.load("runs/asterisk")
-    model("prompt.wav")                             # the transcript
-    model(samples, rate=16000)
-    model.run(["talk.flac", "talk.flac#t=60,75"], times=True)
+    `transduce.load` returns it for `task: transduce` with audio.
+
+        model = transduce.load("runs/asterisk")
+        model("prompt.wav")                             # the transcript
+        model(samples, rate=16000)
+        model.run(["talk.flac", "talk.flac#t=60,75"], times=True)
     """
 
     network: SpeechEncoderDecoder
@@ -84,16 +86,22 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         observer: RunObserver | None = None,
         **asked: Any,
     ) -> list[Output]:
-        """One output per source, in order; further keywords as in GenerativeModel.run.
+        """Decode recordings: one output for each, in order.
 
-        A source is an audio file; `talk.flac#t=60,75` is a part of one, in seconds. Or samples, a
-        NumPy array or a tensor, at `rate` Hz: floating point of full scale ±1, or int16.
         Recordings longer than those in training are cut at silences and the transcripts joined;
-        only some minutes are in memory at a time. tags: tags of all sources. times: also word
-        timestamps, the score of each scorer (attention, CTC, language model), and the confidence
-        of each token. A file that cannot be used is `failed` and has a `warning`; an output of
-        unusually low confidence has a `warning`. The observer sees the tokens of recordings that
-        are not cut, and of others the text of each segment.
+        only some minutes are in memory at a time. A file that cannot be used is `failed` and has a
+        `warning`; an output of unusually low confidence has a `warning`.
+
+        Args:
+            sources: audio files, where `talk.flac#t=60,75` is a part of one in seconds; or samples,
+                NumPy arrays or tensors, floating point of full scale ±1 or int16.
+            rate: samples per second, of samples.
+            tags: tags of all sources, such as a language.
+            times: also word timestamps, the score of each scorer (attention, CTC, language model)
+                and the confidence of each token.
+            observer: sees the tokens of recordings that are not cut, and of others the text of each
+                segment.
+            **settings: the other arguments of `GenerativeModel.run`.
         """
         reranker = asked.get("rerank")
         if isinstance(reranker, GenerativeModel) and not isinstance(reranker, SpeechModel):

@@ -33,9 +33,11 @@ from transduce.tasks.model import Model, check_sources, inference
 class Tagger(Model, task="tag"):
     """A tagger: an encoder and an output layer over every word.
 
-    model = transduce.load("runs/ewt-tagger")
-    model("The dog runs .")                     # 'DET NOUN VERB PUNCT'
-    model.run(sentences)                        # .source_tokens, .tokens, .probabilities by word
+    `transduce.load` returns it for `task: tag`.
+
+        model = transduce.load("runs/ewt-tagger")
+        model("The dog runs .")                     # 'DET NOUN VERB PUNCT'
+        model.run(sentences)                        # .tokens and .probabilities of each word
     """
 
     network: Labeller
@@ -88,6 +90,7 @@ class Tagger(Model, task="tag"):
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
 
     def encode(self, sources: Sequence[str]) -> Encoding:
+        """The encoder's states of each word, with lengths and mask; they hold no gradients."""
         texts = [source.split() for source in check_sources(sources)]
         rows, new = self._rows(texts)
         with inference(self), self.network.front.also(new) if new else nullcontext():

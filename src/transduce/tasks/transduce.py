@@ -82,11 +82,23 @@ def build(
     source_vocabulary: int | Tokens,
     target_vocabulary: int | Tokens | None = None,
 ) -> TrainableNetwork:
-    """An untrained network for a recipe and vocabularies of the given sizes.
+    """Build the untrained network of a recipe, for vocabularies of the given sizes.
 
-    Sizes include four special tokens (padding, unknown, begin, end); the target vocabulary
-    defaults to the source's. The recipe is a Recipe, a dict, a file or a shipped name; its data
-    may be left out. Weights come from torch's generator. Raises RecipeError and ModelError.
+        network = transduce.build({"model": {"preset": "transformer-tiny"}}, 8000)
+
+    Args:
+        recipe: a Recipe, a dict with the keys of the YAML, a file or the name of a shipped recipe;
+            its data may be left out.
+        source_vocabulary: the number of source tokens, including the four special ones (padding,
+            unknown, begin, end), or the vocabulary itself.
+        target_vocabulary: the same for the target; None: as large as the source's.
+
+    Returns:
+        The network, with weights from torch's random generator.
+
+    Raises:
+        RecipeError: if the recipe is wrong.
+        ModelError: if no network can be built from it.
     """
     if isinstance(recipe, Mapping) and "data" not in recipe:
         recipe = {**recipe, "data": NO_DATA}
@@ -119,15 +131,27 @@ def load(
     change: Change | None = None,
     base: str | Path | None = None,
 ) -> Model:
-    """Load the trained model of a folder that `transduce train` wrote, or of the Hugging Face hub:
-    hf://user/name or hf://user/name@revision.
+    """Load a trained model.
 
-    precision: as in compute_in; auto for a quantized export is its precision, on a CPU that has
-    it. change: the function that changed the network before training, if any. base: of an adapter,
-    the folder of the model that it was trained on, where that has moved.
+        model = transduce.load("runs/multi30k-en-de")
+        model("A dog runs.")
 
-    Raises ModelError for a missing or wrong file, CheckpointError for damaged weights,
-    HardwareError for an unknown device.
+    Args:
+        folder: a model folder that `transduce train` wrote, or a model on the Hugging Face hub,
+            hf://user/name or hf://user/name@revision.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        precision: precision of inference, as in `Model.compute_in`; "auto" for a quantized export
+            is its own precision, on a CPU that has it.
+        change: the function that changed the network before training, if there was one.
+        base: for an adapter, the folder of the model that it was trained on, if that has moved.
+
+    Returns:
+        A model of the class for its task: `Transducer`, `Classifier`, `Tagger`, `LanguageModel`, …
+
+    Raises:
+        ModelError: if a file is missing or wrong.
+        CheckpointError: if the weights are damaged.
+        HardwareError: if the device is unknown.
     """
     path, place = resolve_model(folder), pick_device(device)
     if not (path / WEIGHTS).is_file() or is_foreign(path):

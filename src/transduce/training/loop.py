@@ -45,7 +45,7 @@ SYNCHRONOUS = ("cpu",)  # devices on which reading a value does not wait
 
 @dataclass(frozen=True)
 class Trained:
-    """How a run ended: the best model, and the training state."""
+    """How a run ended: the best model and its folder; whether it was interrupted."""
 
     folder: Path
     model: Model

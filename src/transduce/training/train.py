@@ -54,16 +54,28 @@ def train(
     overrides: Iterable[str] = (),
     change: Change | None = None,
 ) -> Trained:
-    """Train a recipe into `folder`; with `resume`, continue from its checkpoint, if there is one.
+    """Train a recipe.
 
-    The recipe is a recipe, a dict with the keys of the YAML, a file or a shipped name; overrides
-    are as on the command line, such as "train.lr=3e-4". Without a folder it is runs/NAME. `change`
-    is called with the network that the recipe builds, before its first update: it changes that in
-    place, or returns another transduce.models.TrainableNetwork. Loading the model, and resuming it,
-    need it again.
+        trained = transduce.train("my.yaml", overrides=["train.lr=3e-4"])
+        trained.model("A dog runs.")
 
-    Under torchrun, all its processes call this and train one model together. Raises a
-    TransduceError with one sentence; the folder then still holds the last good checkpoint.
+    Under torchrun, all processes call this function and train one model together.
+
+    Args:
+        recipe: a Recipe, a dict with the keys of the YAML, a file or the name of a shipped recipe.
+        folder: where the run and the model are written; None: runs/NAME.
+        resume: continue from the checkpoint in the folder, if there is one.
+        overwrite: start over in a folder that holds a run.
+        overrides: changes of the recipe, as on the command line.
+        change: a function that is called with the network before its first update. It changes the
+            network in place, or returns another transduce.models.TrainableNetwork. Resuming, and
+            loading the model, need it again.
+
+    Returns:
+        The best model, its folder, and whether the run was interrupted.
+
+    Raises:
+        TransduceError: with one sentence; the folder then still holds the last good checkpoint.
     """
     # A recipe made in Python needs to know where its files are, too.
     chosen = _absolute(resolve_data_folder(read_recipe(recipe, overrides), Path.cwd()))

@@ -38,6 +38,9 @@ def test_a_lesson_says_and_asserts_its_claim(lesson: Lesson) -> None:
     assert "\nassert " in text or "\n    assert " in text
     markdown = [cell.text for cell in cells(text) if cell.kind == "markdown"]
     assert any("$" in cell for cell in markdown), "the formula"
+    parts = ["What to see", "What would prove it wrong", "Where it is only half true", "To try"]
+    said = [re.search(rf"^\*\*{part}\.\*\* (.+)", "\n".join(markdown), re.M) for part in parts]
+    assert all(said), dict(zip(parts, said, strict=True))
     assert lesson.claim.endswith(".")
     assert lesson.full_seconds <= 120
 

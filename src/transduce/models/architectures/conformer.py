@@ -51,27 +51,49 @@ def Conformer(
     speed_perturbation: Sequence[float] = (),
     spec_augment: bool | SpecAugment = True,
 ) -> SpeechEncoderDecoder:
-    """Waveforms to tokens: a Conformer encoder, a Transformer decoder, and CTC beside it.
+    """Speech to tokens: a Conformer encoder, a Transformer decoder, and CTC, with random weights.
 
-    A source is samples_BW, integers of 16 bits or floating-point numbers within ±1, of one channel
-    at `sample_rate`; lengths_B, in samples, stays on the CPU. A target is BEGIN … END, padded with
-    PAD; `vocabulary` counts the four special tokens.
+    A source is samples_BW of one channel, 16-bit integers or floating-point numbers within ±1;
+    lengths_B, in samples, stays on the CPU. A target is BEGIN … END, padded with PAD.
 
-        network.loss(samples_BW, lengths_B, target_BT)             sums over tokens, to train by
-        network.logits(samples_BW, lengths_B, target_BT[:, :-1])   [B, T - 1, V]
-        network.start(samples_BW, lengths_B), network.step(tokens_B, state)    token by token
-        network.ctc_log_probs(network.encode(samples_BW, lengths_B))           [B, S, V]
+        network = Conformer(32, width=144, layers=4, decoder_layers=1)
+        network.loss(samples_BW, lengths_B, target_BT)             # sums over tokens, for training
+        network.logits(samples_BW, lengths_B, target_BT[:, :-1])   # [B, T - 1, V]
+        state = network.start(samples_BW, lengths_B)               # then token by token:
+        log_probabilities_BV, state = network.step(tokens_B, state)
+        network.ctc_log_probs(network.encode(samples_BW, lengths_B))           # [B, S, V]
 
-    The loss is (1 - ctc_weight) of the decoder's and ctc_weight of CTC's (Watanabe et al. 2017,
-    https://arxiv.org/abs/1609.06773); with 0 there is no CTC. transcript_vocabulary: CTC's, where
-    the target is not the transcript, as in speech translation.
-    kernel: states that a convolution sees; odd. positions: "rotary", the paper's "relative",
-    "sinusoidal" or "none". The decoder has the encoder's heads and feed_forward unless told
-    otherwise. normalize: features by the statistics of each "utterance", or by "global" ones, which
-    `network.front.norm` holds. spec_augment: SpecAugment (Park et al. 2019), with the default
-    numbers or your own. speed_perturbation: speeds drawn in training, such as (0.9, 1.0, 1.1).
+    Args:
+        vocabulary: number of target tokens, the four special ones included.
+        width: width of the states.
+        heads: attention heads of each encoder layer.
+        layers: layers of the encoder.
+        feed_forward: width of the hidden layer of the encoder's feed-forward networks.
+        kernel: number of states that a convolution sees; odd. A state is four hops, 40 ms.
+        positions: "rotary", the paper's "relative", "sinusoidal" or "none".
+        decoder_layers: layers of the decoder.
+        decoder_heads: heads of the decoder; None: as in the encoder.
+        decoder_feed_forward: feed-forward width of the decoder; None: as in the encoder.
+        ctc_weight: w in the loss (1 − w) decoder + w CTC (Watanabe et al. 2017,
+            https://arxiv.org/abs/1609.06773); 0: no CTC.
+        transcript_vocabulary: CTC's vocabulary, if the target is not the transcript, as in speech
+            translation.
+        tie_embeddings: whether the decoder's input and output share one table.
+        dropout: of the output of each sublayer.
+        attention_dropout: of the attention weights.
+        activation_dropout: of the hidden layer of the feed-forward networks.
+        sample_rate: samples per second.
+        mel_bands: number of mel bands.
+        window_ms: length of a frame in milliseconds.
+        hop_ms: time from one frame to the next in milliseconds.
+        normalize: features by the mean and variance of each "utterance", or by "global" ones,
+            which `network.front.norm` holds.
+        channels: of the convolutions that subsample by four; None: as many as the width.
+        speed_perturbation: speeds drawn in training, such as (0.9, 1.0, 1.1).
+        spec_augment: SpecAugment (Park et al. 2019) with its default numbers, your own, or False.
 
-    Raises ValueError, in one sentence, for numbers that do not fit together.
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     transcript = vocabulary if transcript_vocabulary is None else transcript_vocabulary
     check_vocabularies(vocabulary=vocabulary, transcript_vocabulary=transcript)

@@ -35,11 +35,23 @@ def ConvolutionalSeq2Seq(
 ) -> EncoderDecoder:
     """A convolutional encoder-decoder (Gehring et al. 2017, https://arxiv.org/abs/1705.03122).
 
-    Its weights are newly drawn; its calls are those of `Transformer`. layers: of the encoder, and
-    of the decoder where `decoder_layers` is None. kernel: tokens that a convolution sees; odd.
-    positions: "sinusoidal", "learned" (the paper's; at most `max_positions`) or "none".
+    Its weights are random; it is called like `Transformer`.
 
-    Raises ValueError, in one sentence, for numbers that do not fit together.
+    Args:
+        source_vocabulary: number of source tokens, the four special ones included.
+        target_vocabulary: number of target tokens, the four special ones included.
+        width: width of the states.
+        layers: layers of the encoder, and of the decoder if decoder_layers is None.
+        kernel: number of tokens that a convolution sees; odd.
+        decoder_layers: layers of the decoder.
+        positions: "sinusoidal", "learned" (the paper's) or "none".
+        max_positions: the longest sequence with learned positions.
+        dropout: of embeddings and of the input of each layer.
+        tie_embeddings: "target" (target and output share one table), "all" (the source too) or
+            "none".
+
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -63,10 +75,24 @@ def ConvolutionalLanguageModel(
     dropout: float = 0.1,
     tie_embeddings: bool = True,
 ) -> LanguageModelNetwork:
-    """A language model of gated convolutions (Dauphin et al. 2017, arXiv:1612.08083).
+    """A language model of gated convolutions (Dauphin et al. 2017).
+
+    https://arxiv.org/abs/1612.08083.
 
     `network.logits(tokens_BT)` are [B, T, V], of the token after each; tokens begin with BEGIN.
-    For the numbers and what is raised, see `ConvolutionalSeq2Seq`; here the kernel may be even.
+
+    Args:
+        vocabulary: number of tokens, the four special ones included.
+        width: width of the states.
+        layers: number of layers; together they see layers · (kernel − 1) tokens back.
+        kernel: number of tokens that a convolution sees; here it may be even.
+        positions: "sinusoidal", "learned" or "none".
+        max_positions: the longest sequence with learned positions.
+        dropout: of embeddings and of the input of each layer.
+        tie_embeddings: whether input and output share one table.
+
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     check_vocabularies(vocabulary=vocabulary)
     check_sizes(layers=layers, kernel=kernel)

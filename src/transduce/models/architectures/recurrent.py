@@ -39,21 +39,38 @@ def RecurrentSeq2Seq(
     location_filters: int = 10,
     location_kernel: int = 51,
 ) -> EncoderDecoder:
-    """A recurrent encoder-decoder with newly drawn weights; its calls are those of `Transformer`.
+    """A recurrent encoder-decoder with random weights; it is called like `Transformer`.
 
-    Without attention (None) that of Sutskever et al. 2014, https://arxiv.org/abs/1409.3215, who
-    read the source in `reverse`. With "additive" attention and context="input" that of Bahdanau et
-    al. 2015, https://arxiv.org/abs/1409.0473; with "general" and context="output" that of Luong et
-    al. 2015, https://arxiv.org/abs/1508.04025.
+        RecurrentSeq2Seq(8000, 8000, attention=None, reverse=True)           # Sutskever 2014
+        RecurrentSeq2Seq(8000, 8000, attention="additive", context="input")    # Bahdanau 2015
+        RecurrentSeq2Seq(8000, 8000, attention="general", context="output")    # Luong 2015
 
-    cell: "lstm", "gru", "elman" or "lstm-peephole". layers: of the encoder, and of the decoder
-    where `decoder_layers` is None. bidirectional: each direction of the encoder has half of the
-    width. skip: the input reaches every layer, and every layer the output (Graves 2013).
-    attention: also "dot", "scaled-dot", "cosine", "additive-free", "location" (over at most
-    `max_positions` source states) or "location-aware" (Chorowski et al. 2015; with
-    `location_filters` of `location_kernel` states).
+    https://arxiv.org/abs/1409.3215, https://arxiv.org/abs/1409.0473,
+    https://arxiv.org/abs/1508.04025.
 
-    Raises ValueError, in one sentence, for numbers that do not fit together.
+    Args:
+        source_vocabulary: number of source tokens, the four special ones included.
+        target_vocabulary: number of target tokens, the four special ones included.
+        width: width of the states.
+        cell: "lstm", "gru", "elman" or "lstm-peephole".
+        layers: layers of the encoder, and of the decoder if decoder_layers is None.
+        decoder_layers: layers of the decoder.
+        bidirectional: the encoder reads in both directions, each with half of the width.
+        reverse: the encoder reads the source from its end.
+        attention: the score, "general", "dot", "scaled-dot", "cosine", "additive", "additive-free",
+            "location" or "location-aware" (Chorowski et al. 2015); None: no attention.
+        context: where the context vector goes: to the "input" of the decoder's cells, or to its
+            "output".
+        skip: the input reaches every layer, and every layer reaches the output (Graves 2013).
+        dropout: between layers, and of embeddings and outputs.
+        tie_embeddings: "target" (target and output share one table), "all" (the source too) or
+            "none".
+        max_positions: the longest source with attention="location".
+        location_filters: convolution filters of "location-aware" attention.
+        location_kernel: states that such a filter sees; odd.
+
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     check_both_sides(source_vocabulary, target_vocabulary, tie_embeddings)
     check_width(width)
@@ -110,10 +127,21 @@ def RecurrentLanguageModel(
     dropout: float = 0.1,
     tie_embeddings: bool = True,
 ) -> LanguageModelNetwork:
-    """A recurrent language model (Mikolov et al. 2010; Graves 2013, arXiv:1308.0850).
+    """A recurrent language model (Mikolov et al. 2010; Graves 2013).
 
     `network.logits(tokens_BT)` are [B, T, V], of the token after each; tokens begin with BEGIN.
-    For the numbers and what is raised, see `RecurrentSeq2Seq`.
+
+    Args:
+        vocabulary: number of tokens, the four special ones included.
+        width: width of the states.
+        cell: "lstm", "gru", "elman" or "lstm-peephole".
+        layers: number of layers.
+        skip: the input reaches every layer, and every layer reaches the output (Graves 2013).
+        dropout: between layers, and of embeddings and outputs.
+        tie_embeddings: whether input and output share one table.
+
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     check_vocabularies(vocabulary=vocabulary)
     check_width(width)

@@ -58,28 +58,48 @@ def Transformer(
     scale_embeddings: bool = True,
     norm_embeddings: bool = False,
 ) -> EncoderDecoder:
-    """A Transformer encoder-decoder (Vaswani et al. 2017) with newly drawn weights.
+    """A Transformer encoder-decoder (Vaswani et al. 2017) with random weights.
 
-    Vocabularies count the four special tokens: PAD 0, UNKNOWN 1, BEGIN 2, END 3. A source is token
-    ids source_BS and lengths_B, which stays on the CPU; a target is BEGIN … END, padded with PAD.
+    A source is token ids source_BS and lengths_B, which stays on the CPU; a target is BEGIN … END,
+    padded with PAD. The ids 0 to 3 are PAD, UNKNOWN, BEGIN and END.
 
-        network.loss(source_BS, lengths_B, target_BT)              sums over tokens, to train by
-        network.logits(source_BS, lengths_B, target_BT[:, :-1])    [B, T - 1, V]
-        network.start(source_BS, lengths_B), network.step(tokens_B, state)    token by token
+        network = Transformer(8000, 8000, width=256, heads=4, layers=3, feed_forward=1024)
+        network.loss(source_BS, lengths_B, target_BT)              # sums over tokens, for training
+        network.logits(source_BS, lengths_B, target_BT[:, :-1])    # [B, T - 1, V]
+        state = network.start(source_BS, lengths_B)                # then token by token:
+        log_probabilities_BV, state = network.step(tokens_B, state)
 
-    layers: of the encoder, and of the decoder where `decoder_layers` is None.
-    tie_embeddings: "target" (target and output share one table), "all" (source too), "none".
-    activation: "relu", "gelu", "swiglu" or another of nn.activation. norm: "layer" or "rms".
-    norm_position: "pre" (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or the paper's
-    "post". positions: "sinusoidal", "fourier", "learned" (at most `max_positions`), "rotary" (Su et
-    al. 2021, https://arxiv.org/abs/2104.09864), "relative" (a bias for each of `relative_buckets`
-    of distances, with one from `relative_distance` on, as in T5) or "none". combine: "add"
-    positions to the embeddings, or "concatenate" them, half of the width each. norm_epsilon: added
-    to the variance in norms. rotary_base: of the wavelengths of rotary positions. head_width: of
-    one head, if it is not width / heads. scale_embeddings: by the square root of the width.
-    norm_embeddings: a norm of the embeddings with their positions, as in BART.
+    Args:
+        source_vocabulary: number of source tokens, the four special ones included.
+        target_vocabulary: number of target tokens, the four special ones included.
+        width: width of the states.
+        heads: attention heads of each layer.
+        layers: layers of the encoder, and of the decoder if decoder_layers is None.
+        feed_forward: width of the hidden layer of the feed-forward networks.
+        decoder_layers: layers of the decoder.
+        dropout: of embeddings and of the output of each sublayer.
+        attention_dropout: of the attention weights.
+        activation_dropout: of the hidden layer of the feed-forward networks.
+        tie_embeddings: "target" (target and output share one table), "all" (the source too) or
+            "none".
+        activation: "relu", "gelu", "swiglu" or another of `nn.activation`.
+        norm: "layer" (LayerNorm) or "rms" (RMSNorm).
+        norm_position: "pre" (Xiong et al. 2020, https://arxiv.org/abs/2002.04745), or the paper's
+            "post".
+        positions: "sinusoidal", "fourier", "learned", "rotary" (Su et al. 2021,
+            https://arxiv.org/abs/2104.09864), "relative" (a bias, as in T5) or "none".
+        combine: "add" positions to the embeddings, or "concatenate" them, half of the width each.
+        max_positions: the longest sequence with learned positions.
+        norm_epsilon: added to the variance in norms; None is the usual value of the norm.
+        rotary_base: of the wavelengths of rotary positions.
+        head_width: width of one head, if it is not width / heads.
+        relative_buckets: number of buckets of distances with relative positions.
+        relative_distance: distances from here on share a bucket.
+        scale_embeddings: multiply embeddings by the square root of the width.
+        norm_embeddings: a norm after embeddings and positions, as in BART.
 
-    Raises ValueError, in one sentence, for numbers that do not fit together.
+    Raises:
+        ValueError: for numbers that do not fit together.
     """
     shape = Shape(
         width=width,
@@ -142,9 +162,15 @@ def TransformerLanguageModel(
 ) -> LanguageModelNetwork:
     """A Transformer decoder without an encoder, which predicts the next token.
 
-    `network.logits(tokens_BT)` are [B, T, V], of the token after each; tokens begin with BEGIN.
-    `network.read(tokens_BT)` gives a state, and `network.step(tokens_B, state)` goes on from it.
-    For the other keywords and what is raised, see `Transformer`.
+        network = TransformerLanguageModel(8000, width=256, heads=4, layers=6, feed_forward=1024)
+        network.logits(tokens_BT)             # [B, T, V], of the next token; starts with BEGIN
+        state = network.read(tokens_BT)       # then token by token:
+        log_probabilities_BV, state = network.step(tokens_B, state)
+
+    Args:
+        vocabulary: number of tokens, the four special ones included.
+        tie_embeddings: whether input and output share one table.
+        **numbers: the other keywords of `Transformer`, and its ValueError.
     """
     shape = Shape(**numbers)
     check_vocabularies(vocabulary=vocabulary)
@@ -155,20 +181,31 @@ def TransformerLanguageModel(
 def TransformerClassifier(
     vocabulary: int, labels: int, *, pooling: str = "mean", **numbers: Unpack[Numbers]
 ) -> Labeller:
-    """A Transformer encoder with pooling, which gives a whole source one of `labels`.
+    """A Transformer encoder with pooling, which gives a whole source one of several labels.
 
-    `network.logits(source_BS, lengths_B)` are [B, 1, labels]; lengths_B stays on the CPU. pooling:
-    "mean", "attention" or "last". For the other keywords and what is raised, see `Transformer`.
+        network = TransformerClassifier(20_000, labels=2, width=128, heads=4, layers=2)
+        network.logits(source_BS, lengths_B)           # [B, 1, labels]; lengths_B stays on the CPU
+
+    Args:
+        vocabulary: number of source tokens, the four special ones included.
+        labels: number of labels; label n is token n + 4 of a target.
+        pooling: "mean", "attention" or "last".
+        **numbers: the other keywords of `Transformer`, and its ValueError.
     """
     check_choice("pooling", pooling, ("mean", "attention", "last"))
     return _labeller(vocabulary, labels, pooling, Shape(**numbers))
 
 
 def TransformerTagger(vocabulary: int, labels: int, **numbers: Unpack[Numbers]) -> Labeller:
-    """A Transformer encoder, which gives each token of a source one of `labels`.
+    """A Transformer encoder, which gives each token of a source one of several labels.
 
-    `network.logits(source_BS, lengths_B)` are [B, S, labels]; lengths_B stays on the CPU. For the
-    keywords and what is raised, see `Transformer`.
+        network = TransformerTagger(20_000, labels=17, width=128, heads=4, layers=2)
+        network.logits(source_BS, lengths_B)           # [B, S, labels]; lengths_B stays on the CPU
+
+    Args:
+        vocabulary: number of source tokens, the four special ones included.
+        labels: number of labels; label n is token n + 4 of a target.
+        **numbers: the other keywords of `Transformer`, and its ValueError.
     """
     return _labeller(vocabulary, labels, None, Shape(**numbers))
 

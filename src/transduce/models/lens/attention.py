@@ -18,15 +18,19 @@ from transduce.nn.attention.watchable import Watch
 
 
 class Lens:
-    """Records weights_BHTS of the attention parts whose names match any of the patterns.
+    """Records the attention weights_BHTS of those parts of a network that match the patterns.
 
         with Lens(network, "decoder.*.cross_attention") as lens:
             network(source_BS, lengths_B, target_BT)
         lens.weights["decoder.blocks.0.cross_attention"]
 
-    Steps one after the other are joined along T; what did not exist yet at a step has weight zero.
-    Parts that do not match never compute weights. Around a whole search it sees the rows of every
-    step, and these change as hypotheses come and go: `model.lens` has the weights of each output.
+    Consecutive steps are joined along T; what did not exist yet at a step has weight zero. Parts
+    that do not match never compute weights. Around a whole search it sees the rows of every step,
+    which change as hypotheses come and go: `Model.lens` has the weights of each output.
+
+    Args:
+        network: the network to look into.
+        *patterns: names of its attention parts, with * for any text.
     """
 
     def __init__(self, network: nn.Module, *patterns: str) -> None:

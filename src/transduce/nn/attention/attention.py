@@ -22,9 +22,13 @@ PLANLESS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBacke
 
 
 class Score(nn.Module):
-    """An attention score function: how well queries match keys.
+    """An attention score function: how well queries match keys. Base class of the scores below.
 
-    `prepare` does the part of the work that depends on the keys alone, once.
+    `prepare` does the part of the work that depends on the keys alone, once for each source.
+
+    Args:
+        query_width: width of the queries, the states s_t of a decoder.
+        key_width: width of the keys, the states h_i of an encoder.
     """
 
     def __init__(self, query_width: int, key_width: int) -> None:
@@ -149,7 +153,7 @@ class ScaledDot(Score):
     """s_tᵀ h_i / √n, Vaswani et al. 2017, https://arxiv.org/abs/1706.03762.
 
     The dot product of two unit-normal vectors of width n has standard deviation √n; unscaled, it
-    hardens the softmax until its gradient dies.
+    saturates the softmax, and its gradient vanishes.
     """
 
     def __init__(self, query_width: int, key_width: int) -> None:
@@ -280,10 +284,20 @@ def attend(
     score: Score | None = None,
     weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Context [B, T, D]: for each query the values averaged by how well their keys fit it.
+    """Attention without parameters: the values averaged by how well their keys match each query.
 
-    The score is the scaled dot product unless another is given. With `weights`, returns
-    (context, weights [B, T, S]); each row of the weights is a distribution over the keys.
+        context_BTD, weights_BTS = attend(query_BTD, keys_BSD, values_BSD, causal(), weights=True)
+
+    Args:
+        query_BTD: queries.
+        keys_BSD: keys.
+        values_BSD: values, as many as keys.
+        mask: which keys each query may attend to; None: all.
+        score: the score function; None: the scaled dot product.
+        weights: also return the weights [B, T, S]; each row is a distribution over the keys.
+
+    Returns:
+        The context [B, T, D], or (context, weights).
     """
     if score is None and not weights:
         query_B1TD, keys_B1SD = query_BTD.unsqueeze(1), keys_BSD.unsqueeze(1)
@@ -296,10 +310,17 @@ def attend(
 
 
 class Attention(Watchable):
-    """Single-head attention with a given score function; keys are prepared once.
+    """Single-head attention with a given score function, for recurrent decoders.
 
-    While `watch` is set, it is called with the attention weights [B, 1, T, S] of every forward
-    pass.
+        attention = Attention(General(64, 32))
+        prepared_BSD = attention.prepare(keys_BSD)         # once for each source
+        context_BTD = attention(query_BTD, prepared_BSD, values_BSD, padding(lengths_B, S))
+
+    While `watch` is set to a function, it is called with the attention weights [B, 1, T, S] of
+    every forward pass.
+
+    Args:
+        score: a score function.
     """
 
     def __init__(self, score: Score) -> None:

@@ -6,10 +6,15 @@ from torch import Tensor
 
 
 class KVCache:
-    """A KV cache that grows by doubling, so that n appended steps copy O(n) and not O(n²) values.
+    """Keys and values of earlier steps, for decoding step by step with `MultiHeadAttention`.
 
-    It is written in place: decode under `torch.no_grad()` or `torch.inference_mode()`. `append`
-    returns views of the buffers, not copies.
+        cache = KVCache()
+        for x_B1D in steps:
+            y_B1D = attention(x_B1D, mask=causal(), cache=cache)
+
+    It grows by doubling, so that n appended steps copy O(n) and not O(n²) values. It is written in
+    place: decode under `torch.no_grad()` or `torch.inference_mode()`. `append` returns views of the
+    buffers, not copies.
     """
 
     smallest_capacity = 16

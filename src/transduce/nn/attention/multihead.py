@@ -27,14 +27,30 @@ def packs(head_width: int, longest: int, dropout: float) -> bool:
 
 
 class MultiHeadAttention(Watchable):
-    """Multi-head attention: [h_1, …, h_H] W^O with h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V.
+    """Multi-head attention (Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762).
 
-    Vaswani et al. 2017, section 3.2, https://arxiv.org/abs/1706.03762. `in_projection.weight` [3D,
-    D] holds W^Q, then W^K, then W^V, so that self-attention is one matrix product.
+        h_i = softmax(Q W_i^Q (K W_i^K)ᵀ / √K) V W_i^V
+        output = [h_1, …, h_H] W^O
 
-    While `watch` is None, all heads run in one fused kernel and the attention weights are never
-    stored; while it is set, the weights [B, H, T, S] are computed and `watch` is called with them.
-    `gate` may scale heads, positions and the output (nn/gate.py).
+    Without keys it is self-attention, otherwise cross-attention:
+
+        attention = MultiHeadAttention(64, heads=4)
+        y_BTD = attention(x_BTD, mask=causal())
+        y_BTD = attention(x_BTD, memory_BSD, mask=padding(lengths_B, S))
+
+    `in_projection.weight` [3D, D] holds W^Q, then W^K, then W^V, so that self-attention is one
+    matrix product. While `watch` is None, all heads run in one fused kernel and the attention
+    weights are never stored; while it is set to a function, the weights [B, H, T, S] are computed
+    and the function is called with them. `gate` may scale heads, positions and the output.
+
+    Args:
+        width: width of inputs and outputs.
+        heads: number of heads; must divide the width unless head_width is given.
+        dropout: of the attention weights, in training.
+        bias: whether the four projections have biases.
+        rotary: rotary positions of the width of one head, applied to queries and keys.
+        head_width: width of one head, if it is not width / heads.
+        relative: a bias of the scores by distance, for self-attention (as in T5).
     """
 
     def __init__(
@@ -47,10 +63,6 @@ class MultiHeadAttention(Watchable):
         head_width: int | None = None,
         relative: BucketedBias | None = None,
     ) -> None:
-        """head_width: of one head; width / heads if it is not given, as long as none is pruned.
-
-        relative: a bias of the scores by distance, for self-attention.
-        """
         super().__init__()
         if heads < 1 or (head_width is None and width % heads):
             raise ValueError(

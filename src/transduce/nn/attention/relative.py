@@ -19,13 +19,22 @@ from transduce.nn.positions import Sinusoidal
 
 
 class RelativeAttention(MultiHeadAttention):
-    """Scores ((q_t + u)ᵀ k_s + (q_t + v)ᵀ W^R r_{t−s}) / √K, with r a sinusoid for each distance.
+    """Self-attention with relative positions (Dai et al. 2019, https://arxiv.org/abs/1901.02860).
 
-    Dai et al. 2019, section 3.3, https://arxiv.org/abs/1901.02860. The first term is about content,
-    the second about distance. u and v are learned for each head.
+        score(t, s) = ((q_t + u)ᵀ k_s + (q_t + v)ᵀ W^R r_{t−s}) / √K
 
-    The second term is one number for each pair of frames, so a fused kernel would need it as a bias
-    of the full size, which saves nothing in training; with rotary positions fused kernels work.
+    The first term is about content, the second about distance: r has a sinusoid for each distance,
+    and u and v are learned for each head. The second term is one number for each pair of frames, so
+    a fused kernel would need it as a bias of the full size, which saves nothing in training; with
+    rotary positions fused kernels work.
+
+    Args:
+        width: width of inputs and outputs.
+        heads: number of heads.
+        waves: sinusoids of the same width, for r.
+        dropout: of the attention weights, in training.
+        bias: whether the projections have biases.
+        head_width: width of one head, if it is not width / heads.
     """
 
     def __init__(

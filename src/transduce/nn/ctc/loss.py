@@ -33,10 +33,17 @@ def ctc_loss(
     target_lengths_B: Tensor,
     blank: int = 0,
 ) -> CtcLoss:
-    """CTC loss of targets [B, T] given logits [B, S, V] of which the first lengths_B frames count.
+    """CTC loss: −log of the sum over all alignments of the targets with the frames.
 
-    Targets beyond target_lengths_B are ignored; before it, none may be the blank. Lengths are best
-    on the CPU: torch needs them there and would otherwise synchronise with the device.
+    Lengths are best on the CPU: torch needs them there and would otherwise synchronize with the
+    device.
+
+    Args:
+        logits_BSV: logits of each frame.
+        lengths_B: how many frames of each row count.
+        targets_BT: the right tokens; none of them may be the blank.
+        target_lengths_B: how many tokens of each row count.
+        blank: the token that stands for no output.
     """
     device = logits_BSV.device
     frames_B, labels_B = (

@@ -45,10 +45,19 @@ def cross_entropy(
     smoothing: float = 0.0,
     ignore: int = 0,
 ) -> Loss:
-    """Cross-entropy of softmax(features weightᵀ + bias) against the targets that are not `ignore`.
+    """Cross-entropy of softmax(features weightᵀ + bias) against targets, summed over tokens.
 
-    With smoothing ε the target distribution is (1 − ε) on the target and ε/V on every token, itself
-    included: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, as in torch's cross_entropy.
+    The logits of a batch never exist all at once, which saves memory.
+
+    Args:
+        features_BTD: what the decoder gives for each step.
+        weight_VD: the output embedding, one row for each token.
+        bias_V: a bias for each token, or None.
+        targets_BT: the right tokens.
+        smoothing: ε of label smoothing: the target distribution is (1 − ε) on the target and ε/V on
+            every token, itself included (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567, as
+            in torch's cross_entropy).
+        ignore: targets that do not count, such as padding.
     """
     features_ND, targets_N = features_BTD.flatten(0, -2), targets_BT.flatten()
     counted_N = targets_N != ignore

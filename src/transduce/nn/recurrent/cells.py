@@ -102,7 +102,14 @@ class KernelCell(Cell):
 
 
 class Elman(KernelCell):
-    """The plain recurrent network (Elman 1990): h_t = tanh(U x_t + V h_{t-1} + b)."""
+    """The plain recurrent network (Elman 1990).
+
+        h_t = tanh(U x_t + V h_{t-1} + b)
+
+    Args:
+        input_width: width of the inputs x_t.
+        width: width of the state h_t, which is also the output.
+    """
 
     def __init__(self, input_width: int, width: int) -> None:
         super().__init__(input_width, width)
@@ -116,10 +123,16 @@ class Elman(KernelCell):
 
 
 class GRU(KernelCell):
-    """The gated recurrent unit (Cho et al. 2014), with the reset after the product as in cuDNN.
+    """The gated recurrent unit (Cho et al. 2014), with the reset after the product, as in cuDNN.
 
-    r_t = σ(W_xr x_t + W_hr h_{t-1}),  z_t = σ(W_xz x_t + W_hz h_{t-1}),
-    n_t = tanh(W_xn x_t + r_t (W_hn h_{t-1})),  h_t = (1 - z_t) n_t + z_t h_{t-1}; biases left out.
+        r_t = σ(W_xr x_t + W_hr h_{t-1} + b_r)
+        z_t = σ(W_xz x_t + W_hz h_{t-1} + b_z)
+        n_t = tanh(W_xn x_t + b_xn + r_t (W_hn h_{t-1} + b_hn))
+        h_t = (1 - z_t) n_t + z_t h_{t-1}
+
+    Args:
+        input_width: width of the inputs x_t.
+        width: width of the state h_t, which is also the output.
     """
 
     def __init__(self, input_width: int, width: int) -> None:
@@ -141,8 +154,17 @@ class GRU(KernelCell):
 class LSTM(KernelCell):
     """Long short-term memory (Hochreiter & Schmidhuber 1997, with the forget gate of Gers 2000).
 
-    i_t, f_t, o_t = σ(W_x· x_t + W_h· h_{t-1} + b_·),
-    c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c),  h_t = o_t tanh(c_t).
+        i_t = σ(W_xi x_t + W_hi h_{t-1} + b_i)
+        f_t = σ(W_xf x_t + W_hf h_{t-1} + b_f)
+        o_t = σ(W_xo x_t + W_ho h_{t-1} + b_o)
+        c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c)
+        h_t = o_t tanh(c_t)
+
+    The bias b_f starts at 1, so that the forget gate is open at first (Jozefowicz 2015).
+
+    Args:
+        input_width: width of the inputs x_t.
+        width: width of the memory c_t and of the state h_t, which is also the output.
     """
 
     state_parts = 2
@@ -171,12 +193,19 @@ class LSTM(KernelCell):
 
 
 class PeepholeLSTM(Cell):
-    """LSTM with peephole connections: gates see the memory cell (Graves 2013). W_ci,
-    W_cf, W_co are diagonal.
+    """LSTM with peephole connections: the gates also see the memory cell (Graves 2013).
 
-        i_t = σ(W_xi x_t + W_hi h_{t-1} + W_ci c_{t-1} + b_i),  f_t likewise with W_cf,
-        c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c),
-        o_t = σ(W_xo x_t + W_ho h_{t-1} + W_co c_t + b_o),  h_t = o_t tanh(c_t).
+        i_t = σ(W_xi x_t + W_hi h_{t-1} + W_ci c_{t-1} + b_i)
+        f_t = σ(W_xf x_t + W_hf h_{t-1} + W_cf c_{t-1} + b_f)
+        c_t = f_t c_{t-1} + i_t tanh(W_xc x_t + W_hc h_{t-1} + b_c)
+        o_t = σ(W_xo x_t + W_ho h_{t-1} + W_co c_t + b_o)
+        h_t = o_t tanh(c_t)
+
+    W_ci, W_cf and W_co are diagonal.
+
+    Args:
+        input_width: width of the inputs x_t.
+        width: width of the memory c_t and of the state h_t, which is also the output.
     """
 
     state_parts = 2

@@ -12,12 +12,25 @@ from transduce.nn.recurrent.cells import CELLS, Cell, State, zero_beyond
 
 
 class Recurrent(nn.Module):
-    """A stack of cells; with `skip`, the deep network of Graves 2013.
+    """A stack of recurrent cells, in one direction or in both.
 
-    Plain: layer l reads h_t^{l-1}, and the output is that of the last layer.
-    With `skip`: layer l reads x_t and h_t^{l-1}, and the output sums over layers (`SumOverLayers`).
-    A bidirectional layer joins a forward and a backward cell of `width` each (Schuster 1997).
-    The state is a list over layers, and within a layer forward then backward.
+    Layer l reads the states h_t^{l-1} of the layer below, and the output is that of the last
+    layer. With `skip`, layer l reads the input x_t as well, and the output is a sum over all layers
+    (Graves 2013). The state is a list over layers, and within a layer first forward, then backward.
+
+        network = Recurrent("lstm", input_width=32, width=64, layers=2)
+        output_BSD, state = network(torch.randn(8, 20, 32))      # [8, 20, 64]
+        output_BD, state = network.step(torch.randn(8, 32), state)
+
+    Args:
+        cell: "elman", "gru", "lstm" or "lstm-peephole".
+        input_width: width of the inputs.
+        width: width of one cell.
+        layers: number of layers.
+        bidirectional: each layer has a forward and a backward cell, whose outputs are
+            concatenated (Schuster 1997); the output then has twice the width.
+        dropout: between layers.
+        skip: the input reaches every layer, and every layer reaches the output.
     """
 
     def __init__(

@@ -20,14 +20,24 @@ CHUNK = 2**16  # frames whose spectra are in memory at a time, whatever the leng
 
 
 class LogMel(nn.Module):
-    """Waveforms to log-mel features, without gradients.
+    """Waveforms to log-mel features, equal to Kaldi's, without gradients.
 
     Each frame: mean removed, pre-emphasis x_t − 0.97 x_{t−1}, Povey window (a Hann window to the
-    power 0.85), power spectrum, triangular mel filters, logarithm. No dither.
+    power 0.85), power spectrum, triangular mel filters, logarithm. No dither. Kaldi's own values
+    are for samples of ±32768; for samples of ±1 they are lower by 2 ln 32768 in every band, which
+    any normalization removes.
 
-    snip_edges: only frames that lie wholly inside; without it, a frame centred in every hop, with
-    samples mirrored beyond the ends. Kaldi's own values are for samples of ±32768; for samples of
-    ±1 they are lower by 2 ln 32768 in every band, which any normalisation removes.
+        features_BTM, frames_B = LogMel(16_000, bands=80)(samples_BW, lengths_B)
+
+    Args:
+        rate: samples per second.
+        bands: number of mel bands.
+        frame_ms: length of a frame in milliseconds.
+        hop_ms: time from one frame to the next in milliseconds.
+        low: lower edge of the first band in Hz.
+        high: upper edge of the last band in Hz; 0 or less counts down from half of the rate.
+        snip_edges: only frames that lie wholly inside the recording; if False, a frame is centred
+            in every hop, with samples mirrored beyond the ends.
     """
 
     window_A: Tensor

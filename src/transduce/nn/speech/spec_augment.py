@@ -11,13 +11,18 @@ from torch import Tensor, nn
 
 
 class SpecAugment(nn.Module):
-    """In training, sets random time spans and frequency bands to zero; different ones for each
-    utterance.
+    """SpecAugment (Park et al. 2019): masks random spans of time and frequency in training.
 
-    A time mask covers at most `time_mask_frames` frames and at most `time_mask_share` of the
-    utterance, so that short ones keep their words; a frequency mask covers at most
-    `frequency_mask_bands` mel bands. Masked values become zero, which is the mean of normalised
-    features: normalise first.
+    Masks differ from utterance to utterance. Masked values are zero, the mean of normalized
+    features: normalize first.
+
+    Args:
+        time_masks: number of time masks.
+        time_mask_frames: the most frames that a time mask covers.
+        time_mask_share: the most that it covers as a share of the utterance, so that short
+            utterances keep their words.
+        frequency_masks: number of frequency masks.
+        frequency_mask_bands: the most mel bands that a frequency mask covers.
     """
 
     def __init__(

@@ -17,9 +17,15 @@ REACH = 7  # receptive field in frames: two convolutions of 3, the second over e
 class Subsampling(nn.Module):
     """Two 3 × 3 convolutions with stride 2 and ReLU, then a linear layer to the model's width.
 
-    Dong et al. 2018, https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. The
-    convolutions are not padded: output frame t sees input frames 4t … 4t + 6, no frame sees beyond
-    the end, and so padding cannot leak into real frames.
+    One output frame for four input frames: Dong et al. 2018,
+    https://ieeexplore.ieee.org/document/8462506; as in Gulati et al. 2020. The convolutions are not
+    padded: output frame t sees input frames 4t … 4t + 6, no frame sees beyond the end, and so
+    padding cannot leak into real frames.
+
+    Args:
+        bands: number of mel bands of the input; at least 7.
+        width: width of the output.
+        channels: of the convolutions; by default as many as the width.
     """
 
     factor = FACTOR
