@@ -6,6 +6,8 @@ READY  := $(VENV)/.installed
 # One process of tests more than there are cores, as some tests wait for others; eight at most.
 TESTERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((cores < 7 ? cores + 1 : 8)))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start Python hundreds of times: without bytecode, everything is compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo install check test test-slow docs mutants format clean

@@ -3,9 +3,15 @@
 And each process of the tests has one thread: there is one process for each core.
 """
 
+import gc
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,3 +27,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # begin with the usual one.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """One process of the tests collects them before the others do.
+
+    It writes the bytecode of tests and package, which would otherwise be compiled in each of them.
+    """
+    with ExitStack() as until_collected:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            from transduce.storage.locks import lock_file
+
+            path = Path(os.environ["TRANSDUCE_TESTS_STATE"]) / "collecting"
+            file = until_collected.enter_context(path.open("a"))
+            if lock_file(file.fileno(), wait=False) is False:
+                lock_file(file.fileno(), wait=True)
+                until_collected.close()  # the others collect at the same time
+        # Modules and tests stay to the end: the garbage collector need not look through them.
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.enable()
+            gc.freeze()

@@ -233,8 +233,10 @@ def serve() -> None:
     import transduce.evaluation.metrics
     import transduce.tasks
     import transduce.training.train  # noqa: F401
+    from transduce.hardware import keep_loaded
 
     torch.set_num_threads(1)  # a fork has no threads but its own
+    keep_loaded()
     answer(ready=True)
     for line in sys.stdin:
         child = os.fork()

@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.varlen import varlen_attn
 
 from transduce.nn.attention.watchable import Watchable
 from transduce.nn.masks import Mask
@@ -239,6 +238,9 @@ def _segmented_attention(
     query_1HTK: Tensor, keys_1HSK: Tensor, values_1HSK: Tensor, mask: Mask
 ) -> Tensor:
     """Attention over packed sequences (several in one row), with torch's variable-length kernel."""
+    # Imported here, as it imports torch's compiler: more than two seconds.
+    from torch.nn.attention.varlen import varlen_attn
+
     assert mask.segments is not None
     query_THK, keys_SHK, values_SHK = (
         x_1HTK.squeeze(0).transpose(0, 1) for x_1HTK in (query_1HTK, keys_1HSK, values_1HSK)
