@@ -38,7 +38,8 @@ NAMES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Plain)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps-share", type=float, default=1.0, help="of the page's updates")
     parser.add_argument("--device", default="auto")
@@ -103,10 +104,6 @@ def summary(runs: list[dict[str, Any]]) -> list[str]:
         mean = statistics.fmean(values)
         lines.append(f"| {told} | {mean:.1f} | {min(values):.1f} | {max(values):.1f} |")
     return lines
-
-
-class _Plain(argparse.RawDescriptionHelpFormatter):
-    pass
 
 
 if __name__ == "__main__":

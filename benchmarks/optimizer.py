@@ -61,7 +61,8 @@ CORPORA: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Plain)
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--corpus", choices=CORPORA, default="shakespeare")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each run")
     parser.add_argument("--seeds", type=int, default=3)
@@ -177,10 +178,6 @@ def summary(found: dict[str, Any]) -> list[str]:
             f"{statistics.mean(losses):.4f} ± {spread:.4f} |"
         )
     return lines
-
-
-class _Plain(argparse.RawDescriptionHelpFormatter):
-    pass
 
 
 if __name__ == "__main__":

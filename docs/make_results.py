@@ -7,7 +7,6 @@ Nothing in the page is typed in: a figure that no file holds is not there.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Any
 import live_results
 import recipe_results
 import sound_results
+from result_tables import read, table
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
-RESULTS = ROOT / "benchmarks" / "results"
 
 HEAD = """# Results
 
@@ -30,18 +29,8 @@ the default changes.
 """
 
 
-def read(name: str) -> dict[str, Any] | None:
-    path = RESULTS / name
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    ruler = ["---"] * len(head)
-    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]
-
-
 def demo() -> list[str]:
-    found = read("demo.json")
+    found = read("demo")
     if found is None:
         return []
     rows = []
@@ -84,7 +73,7 @@ def demo() -> list[str]:
 
 
 def toy_tasks() -> list[str]:
-    found = read("toy_tasks.json")
+    found = read("toy_tasks")
     if found is None:
         return []
     names = list(dict.fromkeys(row["preset"] for row in found["rows"]))
@@ -128,7 +117,7 @@ SHAPES = {
 
 def sections(name: str) -> list[dict[str, Any]]:
     """The tables of a benchmark, of every device that it was run on; a GPU's first."""
-    found = [read(f"{name}_{device}.json") for device in ("cuda", "cpu")]
+    found = [read(f"{name}_{device}") for device in ("cuda", "cpu")]
     return [section for one in found if one is not None for section in one["sections"]]
 
 
@@ -348,7 +337,7 @@ def decode_ratios(section: dict[str, Any]) -> list[str]:
 def growth() -> list[str]:
     lines: list[str] = []
     for device in ("cuda", "cpu"):
-        found = read(f"growth_{device}.json")
+        found = read(f"growth_{device}")
         if found is not None:
             lines += growth_table(found, device)
     return ["## Growth with length and vocabulary", "", *lines] if lines else []
@@ -390,7 +379,7 @@ def growth_cell(row: dict[str, Any]) -> str:
 
 
 def exports() -> list[str]:
-    found = read("parity.json")
+    found = read("parity")
     if found is None:
         return []
     known = found["facts"]
@@ -439,7 +428,7 @@ def exports() -> list[str]:
 
 
 def engine_speed() -> list[str]:
-    found = read("engine_speed.json")
+    found = read("engine_speed")
     if found is None:
         return []
     known = found["facts"]

@@ -7,27 +7,16 @@ A table stands between `<!-- NAME: made by make_tables.py -->` and `<!-- end of 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from result_tables import RESULTS, read, table
 
 DOCS = Path(__file__).parent
-RESULTS = DOCS.parent / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))
 OURS, THEIRS = "transduce", "faster-whisper"
-
-
-def read(name: str) -> Any:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
-
-
-def table(*rows: list[str]) -> list[str]:
-    ruler = ["---"] * len(rows[0])
-    return ["| " + " | ".join(row) + " |" for row in (rows[0], ruler, *rows[1:])]
 
 
 def whisper_wer() -> list[str]:
@@ -55,7 +44,7 @@ def whisper_wer() -> list[str]:
                 str(found["equal_outputs"]),
             ]
         )
-    return table(*rows)
+    return table(rows[0], rows[1:])
 
 
 def whisper_speed() -> list[str]:
@@ -83,7 +72,7 @@ def whisper_speed() -> list[str]:
         f"language {found['language']}, {several}, {found['files']} files, {rounds} rounds in "
         f"turns, {found['machine']}:",
         "",
-        *table(*rows),
+        *table(rows[0], rows[1:]),
     ]
 
 
@@ -128,7 +117,7 @@ def checkpointing() -> list[str]:
             ]
         )
     told = f"`{found['command']}`, {found['hardware']}, torch {found['torch']}:"
-    return [told, "", *table(*rows)]
+    return [told, "", *table(rows[0], rows[1:])]
 
 
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from result_tables import table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -74,16 +75,16 @@ def _group(shown: dict[str, Any], experiments: dict[str, Any]) -> list[str]:
             rows += _rows(name, one, expression, shown) if _says(shown, label, name) else []
         if rows:
             head = [label, "set", "seeds", "mean", "interval", "ensemble", "published"]
-            lines += [*_table(head, rows), ""]
+            lines += [*table(head, rows), ""]
     lines += _by_group(reported, shown)
     trained = {name: one for name, one in reported.items() if set(one["runs"]) != {ENSEMBLE}}
     facts = [_facts(name, one) for name, one in trained.items()]
     head = ["experiment", "parameters", "updates", "training", "hardware", "command"]
-    lines += [*_table(head, facts), ""] if facts else []
+    lines += [*table(head, facts), ""] if facts else []
     if tried:
         lines += ["Compared on the validation set (of several seeds, the mean):", ""]
         head = ["", *shown["metrics"], "overrides"]
-        lines += [*_table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
+        lines += [*table(head, [_trial(name, one, shown) for name, one in tried.items()]), ""]
     return [*lines, *_notes(shown), ""]
 
 
@@ -110,7 +111,7 @@ def _by_group(reported: dict[str, Any], shown: dict[str, Any]) -> list[str]:
             rows = [
                 [group, *(own.get(name, "") for name in reported)] for group, own in cells.items()
             ]
-            lines += [*_table(head, rows), ""]
+            lines += [*table(head, rows), ""]
     return lines
 
 
@@ -236,8 +237,3 @@ def _notes(shown: dict[str, Any]) -> list[str]:
             said.append(f"As commonly quoted, not seen at its source: {', '.join(quoted)}.")
         notes.append(f"- {one['who']}: {' '.join(' '.join(said).split())}")
     return notes
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    ruler = ["---"] * len(head)
-    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]

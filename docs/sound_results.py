@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+from result_tables import read, table
 
 
 def sections() -> list[str]:
     lines: list[str] = []
-    aligned = _read("alignment.json")
+    aligned = read("alignment")
     if aligned is not None:
         lines += _alignment(aligned)
-    fast = [found for device in ("cuda", "cpu") if (found := _read(f"sound_speed_{device}.json"))]
+    fast = [found for device in ("cuda", "cpu") if (found := read(f"sound_speed_{device}"))]
     if fast:
         lines += ["## Speed of speech", "", _ABOUT_SPEED, ""]
     for found in fast:
@@ -29,11 +27,6 @@ _ABOUT_SPEED = (
     "beam and CTC weight; and reading the files. `features`: the share of a training update that "
     "log-mel features take. The median over rounds, with the slowest and the fastest."
 )
-
-
-def _read(name: str) -> dict[str, Any] | None:
-    path = RESULTS / name
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
 
 
 def _alignment(found: dict[str, Any]) -> list[str]:
@@ -78,7 +71,7 @@ def _alignment(found: dict[str, Any]) -> list[str]:
         f"{total['words']:,} word starts; {total['left_out_found']} of {total['left_out']} "
         f"lines that were left out were detected, with {missed} false alarms.",
         "",
-        *_table(head, rows),
+        *table(head, rows),
         "",
     ]
 
@@ -102,7 +95,7 @@ def _speed(found: dict[str, Any]) -> list[str]:
     return [
         f"`{known['command']}`, {known['hardware']}, torch {known['torch']}.",
         "",
-        *_table(head, rows),
+        *table(head, rows),
         "",
     ]
 
@@ -113,8 +106,3 @@ def _share(part: int, whole: int) -> str:
 
 def _middle(values: list[float]) -> str:
     return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    ruler = ["---"] * len(head)
-    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]

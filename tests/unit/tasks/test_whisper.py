@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tiny_whisper
+from transduce.decoding.whisper.steps import Heard
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioSegment
 from transduce.tasks.transduce import WhisperTransducer, load
+from transduce.tasks.whisper import windows
 
 RATE = tiny_whisper.RATE
 WAVES = tiny_whisper.noises(4)
@@ -180,3 +182,25 @@ def test_other_precisions_run(tmp_path: Path, model: WhisperTransducer, precisio
     (output,) = other.run([WAVES[0]], rate=RATE, times=True)
     assert output.text
     assert output.language in ("en", "de", "fr")
+
+
+def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether anything is said is asked of unlikely outputs alone, of all of a batch together."""
+    model = tiny_whisper.our_model().freeze()
+    assert isinstance(model, WhisperTransducer)
+    asked: list[int] = []
+
+    def silent(waves: Any) -> list[Heard]:
+        asked.append(len(waves))
+        return [Heard({"de": 1.0}, no_speech=0.9) for _ in waves]
+
+    monkeypatch.setattr(model, "listen", silent)
+    monkeypatch.setattr(windows, "UNLIKELY", -100.0)
+    said = run(model, WAVES, language="de", timestamps=False)
+    assert all(output.text for output in said)
+    assert not asked
+    monkeypatch.setattr(windows, "UNLIKELY", 0.0)
+    assert not any(output.text for output in run(model, WAVES, language="de", timestamps=False))
+    assert asked == [len(WAVES)]
+    run(model, WAVES, timestamps=False)  # the language is detected: nothing is asked twice
+    assert asked == [len(WAVES)] * 2

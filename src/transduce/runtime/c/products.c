@@ -218,6 +218,12 @@ static void by_float32_of_one(const Ending *ending, const float *x, int64_t firs
     }
 }
 
+/* The first block of a share of BLOCKS at a time; past the last share, the number of blocks. */
+static int64_t block_of_share(const Ending *ending, int64_t share) {
+    const int64_t blocks = padded(ending->weight->outputs, BLOCK) / BLOCK;
+    return share * BLOCKS < blocks ? share * BLOCKS : blocks;
+}
+
 /* A product in float32 and its rows; its blocks are shared by threads, BLOCKS at a time. */
 typedef struct {
     const Ending *ending;
@@ -227,9 +233,8 @@ typedef struct {
 
 static void share_of_float32(const void *context, int64_t first, int64_t last) {
     const Float32 *all = context;
-    const int64_t blocks = padded(all->ending->weight->outputs, BLOCK) / BLOCK;
-    first *= BLOCKS;
-    last = last * BLOCKS < blocks ? last * BLOCKS : blocks;
+    first = block_of_share(all->ending, first);
+    last = block_of_share(all->ending, last);
     if (all->rows == 1)
         by_float32_of_one(all->ending, all->x, first, last);
     else
@@ -386,9 +391,8 @@ typedef struct {
 
 static void share_of_int8(const void *context, int64_t first, int64_t last) {
     const Int8 *all = context;
-    const int64_t blocks = padded(all->ending->weight->outputs, BLOCK) / BLOCK;
-    first *= BLOCKS;
-    last = last * BLOCKS < blocks ? last * BLOCKS : blocks;
+    first = block_of_share(all->ending, first);
+    last = block_of_share(all->ending, last);
     switch (all->kernel) {
 #if defined(__ARM_FEATURE_DOTPROD)
     case NEON: by_neon(all->ending, all->levels, all->rows, all->depth, first, last); break;

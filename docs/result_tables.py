@@ -1,0 +1,20 @@
+"""What the pages with measured figures share: raw results, and tables of Markdown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """The results in a file; None where nothing was measured."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    ruler = ["---"] * len(head)
+    return ["| " + " | ".join(row) + " |" for row in [head, ruler, *rows]]
