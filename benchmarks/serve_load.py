@@ -1,6 +1,8 @@
 """Load on `transduce serve`: python benchmarks/serve_load.py MODEL --sources FILE [--json OUT]
 
-Throughput with many clients against model.run on the same sources; latency of a single client
+Throughput with many clients against model.run on the same sources, all of them in one call, which
+can sort them by length, and as many at a time as there are clients, which is all that a server can
+know; latency of a single client
 against model.run; CPU time of the event loop for each request (all that is not the engine); twice
 the capacity; memory over many requests; SIGTERM under load. With --cores model.run and the server
 have these cores and the clients the others; without it they share the machine.
@@ -147,12 +149,17 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     model.run(sources, beam=options.beam)
     offline = len(sources) / (time.perf_counter() - start)
+    start = time.perf_counter()
+    for first in range(0, len(sources), options.clients):
+        model.run(sources[first : first + options.clients], beam=options.beam)
+    as_many = len(sources) / (time.perf_counter() - start)
     single = []
     for source in sources[: options.single]:
         start = time.perf_counter()
         model.run([source], beam=options.beam)
         single.append(time.perf_counter() - start)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
+    found[f"offline sentences/s, {options.clients} at a time"] = round(as_many, 1)
 
     served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
     if options.cores:
@@ -168,6 +175,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     rate = len(bodies) / seconds
     found[f"sentences/s, {options.clients} clients"] = round(rate, 1)
     found["share of offline"] = round(rate / offline, 3)
+    found[f"share of offline, {options.clients} at a time"] = round(rate / as_many, 3)
     found["event loop µs/request"] = round(1e6 * spent / len(bodies))
 
     answers = await open_loop(served.port, bodies, 2 * rate, options.seconds)
