@@ -2,10 +2,10 @@
 
 Throughput with many clients against model.run on the same sources, all of them in one call, which
 can sort them by length, and as many at a time as there are clients, which is all that a server can
-know; latency of a single client
-against model.run; CPU time of the event loop for each request (all that is not the engine); twice
-the capacity; memory over many requests; SIGTERM under load. With --cores model.run and the server
-have these cores and the clients the others; without it they share the machine.
+know; latency of a single client against model.run; CPU time of the event loop for each request (all
+that is not the engine); twice the capacity; memory over many requests; SIGTERM under load. With
+--cores model.run and the server have these cores and the clients the others; without it they share
+the machine.
 """
 
 from __future__ import annotations
