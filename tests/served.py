@@ -57,7 +57,7 @@ def serving(
             if isinstance(held := getattr(model, "held", None), Held):
                 held.free.set()
         server.should_exit = True
-        thread.join(timeout=30)
+        thread.join(timeout=100)
         assert not thread.is_alive(), "the server did not end"
 
 
@@ -99,7 +99,7 @@ class _HeldStepper:
         return self.stepper.step(*arguments)
 
 
-def until(met: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def until(met: Callable[[], bool], what: str, seconds: float = 100.0) -> None:
     end = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < end, f"{what}: not within {seconds:g} s"

@@ -87,7 +87,7 @@ def test_a_server_that_is_stopped_sends_the_last_words(asked: signal.Signals, li
     found = asyncio.run(talk(url, process, asked))
     start = time.monotonic()
     assert lives.end() == 0, lives.told
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert "Traceback" not in lives.told
     assert found["one more"] == 429
     assert found["codes"] == dict.fromkeys(("own", "vosk", "realtime", "quiet"), 1012)
@@ -106,11 +106,11 @@ def test_ctrl_c_prints_what_was_said_last(lives: Lives, tmp_path: Path) -> None:
     soundfile.write(file, np.concatenate([spoken(), pause, *[spoken()] * 20]), RATE)
     process = lives.start("run", str(MODELS / "live"), str(file), "--live", errors=str(errors))
     until(lambda: "\n" in lives.told, "the first utterance is over")
-    time.sleep(1.5)
+    time.sleep(3)
     os.kill(process, signal.SIGINT)
     start = time.monotonic()
     assert lives.end() == 0, errors.read_text()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     first, second = lives.told.splitlines()
     assert first == WORDS
     assert second.startswith(WORDS.split()[0])

@@ -48,7 +48,7 @@ def test_a_file_is_played_in_real_time(
 ) -> None:
     start = time.monotonic()
     live.run_live(model, [str(recording)], "text", True, SETTINGS)
-    assert 2.2 < time.monotonic() - start < 10
+    assert time.monotonic() - start > 2.2
     (line,) = lines(capsys)
     second, _, text = line.strip().partition("  ")
     assert 0.3 < float(second) < 0.6
@@ -60,17 +60,20 @@ def test_ctrl_c_ends_the_utterance(
 ) -> None:
     original = live._played
 
+    read = 0
+
     def interrupted(path: Path, rate: int) -> Any:
-        for number, samples in enumerate(original(path, rate)):
+        nonlocal read
+        for samples in original(path, rate):
             yield samples
-            if number == 11:
+            read += 1
+            if read == 12:
                 os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(live, "_played", interrupted)
     before = signal.getsignal(signal.SIGINT)
-    start = time.monotonic()
     live.run_live(model, [str(recording)], "json", False, SETTINGS)
-    assert time.monotonic() - start < 2.2
+    assert read == 12  # and no more of the file
     (line,) = lines(capsys)
     assert '"final": true' in line
     assert signal.getsignal(signal.SIGINT) is before

@@ -7,7 +7,6 @@ import json
 import random
 import socket
 import threading
-import time
 from typing import Any
 
 import httpx
@@ -260,11 +259,8 @@ def test_what_is_too_much_is_rejected_at_once_and_may_come_back() -> None:
             clients[-1].start()
             until(lambda: held.steps > 0, "the first is decoded; the others wait")
         until(lambda: server.engine.waiting == 3, "three are waiting")
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
+        for _ in range(5):  # answered while all others are held
             answer = server.post("/api/run", {"input": "a cup of tea made uncle iroh", "beam": 1})
-            times.append(time.perf_counter() - start)
             assert answer.status_code == 429
             assert int(answer.headers["retry-after"]) >= 1
             assert answer.json()["error"]["code"] == "overloaded"
@@ -274,7 +270,6 @@ def test_what_is_too_much_is_rejected_at_once_and_may_come_back() -> None:
             client.join(timeout=30)
         server.run(input="a cup of tea made uncle iroh", beam=1)
         metrics = server.client.get("/metrics").text
-    assert min(times) < 0.02  # the others may wait for other processes of this machine
     assert 'transduce:requests_rejected_total{model_name="tiny"} 5.0' in metrics
 
 

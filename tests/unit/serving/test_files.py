@@ -31,7 +31,7 @@ def test_a_result_is_removed_after_a_while(tmp_path: Path) -> None:
         while list(folder.iterdir()):
             await asyncio.sleep(0.01)
 
-    asyncio.run(asyncio.wait_for(wait(), 5))
+    asyncio.run(asyncio.wait_for(wait(), 60))
     with pytest.raises(ServiceError, match="expired"):
         results.response(first)
     results.add("b.txt", "de", "platz")  # there is room again

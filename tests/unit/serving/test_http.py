@@ -335,7 +335,7 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
     tiny().save(tmp_path / "model")
     command = [sys.executable, "-m", "transduce", "serve", f"en-de={tmp_path / 'model'}"]
     process = subprocess.Popen(
-        [*command, "--port", "0", "--drain-seconds", "1", "--no-log"],
+        [*command, "--port", "0", "--drain-seconds", "2", "--no-log"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -374,8 +374,9 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
             assert time.monotonic() < end
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        ready = httpx.get(f"{url}/ready", trust_env=False)
+        end = time.monotonic() + 60
+        while (ready := httpx.get(f"{url}/ready", trust_env=False, timeout=60)).is_success:
+            assert time.monotonic() < end
         assert ready.status_code == 503
         assert ready.headers["connection"] == "close"
         assert process.wait(timeout=60) == 0
