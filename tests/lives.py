@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Lives:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
+        for ending in (".go", ".asked"):
+            report.with_suffix(ending).unlink(missing_ok=True)
         told.write_text("")  # nothing of the run before may be taken for this one's
         if death is not None:
             death = {**death, "report": str(report)}
@@ -74,6 +77,23 @@ class Lives:
         self.script.stdin.write(json.dumps(life) + "\n")
         self.script.stdin.flush()
         return int(self._answer()["process"])
+
+    def start_and_hold(self, lines: int, *arguments: str) -> int:
+        """Start a run; the number of its process, once it has written so many lines of the log
+        and waits. `go` lets it go on."""
+        death = {"file": "log.jsonl", "place": "hold", "turn": lines, "seed": 0}
+        process = self.start(*arguments, death=death)
+        self.wait_for(lambda: self.report is not None)
+        return process
+
+    def wait_for(self, met: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not met():
+            assert time.monotonic() < deadline, self.told
+            time.sleep(0.002)
+
+    def go(self) -> None:
+        (self.folder / "report.go").touch()
 
     def end(self) -> int:
         """Wait for the run's end: its exit status, or minus the signal that killed it."""

@@ -37,7 +37,9 @@ class Death:
     - between: the file that was there has been renamed, the new one has not (the state alone);
     - renamed: the new file has its name, and nothing has been done after that;
     - pause: as written, and instead of dying it waits, for others to strike;
-    - line: a part of a line is in the log (`kind` of record).
+    - line: a part of a line is in the log (`kind` of record);
+    - hold: so many lines are in the log, and it waits until it is let go, or killed: however slow
+      those who look at it are, it does not end before that.
 
     With `full`, the disk has no more space there, and nobody dies.
     """
@@ -64,8 +66,19 @@ class Death:
         raise AssertionError("a process outlived SIGKILL")
 
     def pause(self) -> None:
+        """Two reports: it waits; a signal has come, and its handler has run."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
         self.report.write_bytes(b"{}")
-        time.sleep(20)
+        os.read(read, 1)
+        self.report.with_suffix(".asked").touch()
+        time.sleep(100)
+
+    def hold(self) -> None:
+        self.report.write_bytes(b"{}")
+        while not self.report.with_suffix(".go").exists():
+            time.sleep(0.005)
 
     def strike_within(self, name: str, data: bytes, file: Any) -> NoReturn:
         count = self.random.randrange(len(data))
@@ -78,7 +91,7 @@ def arm(death: Death) -> None:
     """Put the death where the program writes."""
     if death.place == "middle":
         _die_while_writing(death)
-    elif death.place == "line":
+    elif death.place in ("line", "hold"):
         _die_while_logging(death)
     else:
         _die_while_renaming(death)
@@ -153,6 +166,12 @@ def _die_while_logging(death: Death) -> None:
             self.file = file
 
         def write(self, line: str) -> int:
+            if death.place == "hold":
+                written = int(self.file.write(line))
+                self.file.flush()
+                if death.due("log.jsonl"):
+                    death.hold()
+                return written
             if json.loads(line)["kind"] == death.kind and death.due("log.jsonl"):
                 death.strike_within("log.jsonl", line.encode("ascii"), self.file.buffer)
             return int(self.file.write(line))

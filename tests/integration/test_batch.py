@@ -6,6 +6,7 @@ import gzip
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from slow_params import some_slow
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs fork, /proc and locks")
 
+TRIALS = 5  # on a busy machine a command may be done before this process can strike
 MODEL = Path(__file__).parents[1] / "fixtures" / "models" / "translate"
 
 
@@ -78,19 +80,15 @@ def undisturbed(
     return pattern, folder, content(output)
 
 
-def test_workers_and_commands_killed_at_random(
-    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
-) -> None:
-    pattern, _, whole = undisturbed
-    draw = random.Random(5)
-    command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 3)
+def strike(lives: Lives, command: list[str], output: Path, draw: random.Random) -> list[int]:
+    """Run a command four times, its workers and the first three times itself killed at random
+    moments, until all is done; how many workers and commands were killed."""
     struck = [0, 0]
     for turn in range(4):
         process = lives.start(*command)
-        before = finished(tmp_path / "out")
+        before = finished(output)
         # Workers are at work as soon as one more shard is finished; the rest is chance.
-        limit = time.monotonic() + 60
-        while finished(tmp_path / "out") == before and time.monotonic() < limit:
+        while finished(output) == before and Path(f"/proc/{process}").exists():
             time.sleep(0.002)
         for _ in range(2):
             time.sleep(draw.random() * 0.03)
@@ -101,8 +99,22 @@ def test_workers_and_commands_killed_at_random(
             struck[1] += kill(process)
             assert lives.end() in (0, -signal.SIGKILL), lives.told
     assert lives.end() == 0, lives.told
+    return struck
+
+
+def test_workers_and_commands_killed_at_random(
+    undisturbed: tuple[str, Path, dict[str, bytes]], lives: Lives, tmp_path: Path
+) -> None:
+    pattern, _, whole = undisturbed
+    draw = random.Random(5)
+    for trial in range(TRIALS):
+        output = tmp_path / str(trial)
+        command = batch(pattern, output, "--shard-lines", 20, "--workers", 3)
+        struck = strike(lives, command, output, draw)
+        assert content(output) == whole
+        if min(struck) > 0:
+            break
     assert min(struck) > 0, "nothing was killed: the test has to be slower"
-    assert content(tmp_path / "out") == whole
 
 
 @pytest.mark.parametrize(
@@ -159,12 +171,17 @@ def test_a_command_that_is_interrupted_says_how_to_go_on(
 ) -> None:
     pattern, _, whole = undisturbed
     command = batch(pattern, tmp_path / "out", "--shard-lines", 20, "--workers", 2)
-    process = lives.start(*command)
-    while not finished(tmp_path / "out"):
-        time.sleep(0.002)
-    workers = children(process)
-    os.kill(process, signal.SIGINT)
-    assert lives.end() == 130, lives.told
+    for _ in range(TRIALS):
+        process = lives.start(*command)
+        lives.wait_for(lambda: finished(tmp_path / "out") > 0)
+        workers = children(process)
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGINT)
+        status = lives.end()
+        if status != 0:
+            break
+        shutil.rmtree(tmp_path / "out")  # done before it was interrupted
+    assert status == 130, lives.told
     assert "the same command goes on" in lives.told
     assert "Traceback" not in lives.told
     assert not [one for one in workers if Path(f"/proc/{one}").exists()]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -377,21 +376,17 @@ train: {{steps: 60, batch_tokens: 128, warmup: 5, device: cpu, log_every: 5, ema
 """
     (tmp_path / "tune.yaml").write_text(text, "utf-8")
 
-    def start(folder: str, *more: str) -> int:
-        output = ["--output", str(tmp_path / folder)]
-        return lives.start("train", str(tmp_path / "tune.yaml"), *output, *more)
+    def arguments(folder: str) -> list[str]:
+        return ["train", str(tmp_path / "tune.yaml"), "--output", str(tmp_path / folder)]
 
-    start("whole")
+    lives.start(*arguments("whole"))
     assert lives.end() == 0, lives.told
-    process = start("run")
-    deadline = time.monotonic() + 120
-    while "step 30/60" not in lives.told:
-        assert time.monotonic() < deadline, lives.told
-        time.sleep(0.002)
+    process = lives.start_and_hold(7, *arguments("run"))
+    assert "step 30/60" in lives.told
     os.kill(process, signal.SIGKILL)
     assert lives.end() == -signal.SIGKILL
     shutil.rmtree(tmp_path / "start")
-    start("run", "--resume")
+    lives.start(*arguments("run"), "--resume")
     assert lives.end() == 0, lives.told
     equal_runs(tmp_path / "run", tmp_path / "whole")
 

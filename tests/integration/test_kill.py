@@ -18,7 +18,7 @@ from lives import Lives, cache_in, check_same, command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
 
-BYTES = 1400  # about 7 lines of the log: a run is killed then, however fast it is
+LINES = 7  # of the log: a run waits to be killed then, however fast it is
 
 STATE, WEIGHTS, KEPT = "training.safetensors", "model.safetensors", "kept-*.safetensors"
 WRITES: list[dict[str, Any]] = [
@@ -67,22 +67,22 @@ def kill_from_outside(
     """At a random moment: now and then of its start, else of its training."""
     log = folder / "log.jsonl"
     before = log.stat().st_ino if log.exists() else 0
-    process = lives.start(*arguments)
-    if chance.random() < 0.25:
+    hold = {"file": "log.jsonl", "place": "hold", "turn": LINES, "seed": 0}
+    process = lives.start(*arguments, death=hold)
+    if starting := chance.random() < 0.25:
         time.sleep(chance.uniform(0.0, 0.5))
     else:
         deadline = time.monotonic() + 60
         while not (log.exists() and log.stat().st_ino != before):  # a start writes it anew
             assert time.monotonic() < deadline, lives.told
             time.sleep(0.002)
-        began, first = time.monotonic(), log.stat().st_size
+        began = time.monotonic()
         seconds = chance.uniform(0.0, 0.5)
-        while time.monotonic() - began < seconds and log.stat().st_size < first + BYTES:
+        while time.monotonic() - began < seconds and lives.report is None:
             time.sleep(0.002)
     os.kill(process, signal.SIGKILL)
     assert lives.end() == -signal.SIGKILL, lives.told
-    training = log.exists() and log.stat().st_ino != before
-    return "training" if training else "starting"
+    return "starting" if starting else "training"
 
 
 def killed(
