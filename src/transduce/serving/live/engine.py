@@ -101,7 +101,7 @@ class LiveEngine:
                 self._recognisers[key] = (served.model.live_recogniser(**settings), set())
             recogniser, own = self._recognisers[key]
             own.add(place)
-            session = await asyncio.to_thread(self._session, served, recogniser, rate, tags)
+            session = await self._open_session(served, recogniser, rate, tags)
             stream = LiveStream(served, session, self.limits.live_backlog, self._changed)
             own.add(stream)
             self.streams.add(stream)
@@ -136,11 +136,35 @@ class LiveEngine:
             assert isinstance(model, SpeechModel)
             model.live_recogniser(chunk_ms=chunk_ms)
 
+    async def _open_session(
+        self, served: Served, recogniser: LiveRecogniser, rate: int, tags: Sequence[str]
+    ) -> LiveSession:
+        """A session, made in a thread, which goes on where this is cancelled: what it has made is
+        closed then, so that its place in the caches is free again."""
+        making = asyncio.ensure_future(
+            asyncio.to_thread(self._session, served, recogniser, rate, tags)
+        )
+
+        def close(made: asyncio.Future[LiveSession]) -> None:
+            if not made.cancelled() and made.exception() is None:
+                loop.run_in_executor(None, self._close_session, served, made.result())
+
+        loop = asyncio.get_running_loop()
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(close)
+            raise
+
     def _session(
         self, served: Served, recogniser: LiveRecogniser, rate: int, tags: Sequence[str]
     ) -> LiveSession:
         with self.turns[served.name]:
             return recogniser.session(rate, tags)
+
+    def _close_session(self, served: Served, session: LiveSession) -> None:
+        with self.turns[served.name]:
+            session.close()
 
     def _leave(self, stream: object) -> None:
         for key, (_, own) in list(self._recognisers.items()):
@@ -246,8 +270,7 @@ class LiveEngine:
         self._post(stream, stream.end, as_service_error(error))
 
     def _forget(self, stream: LiveStream) -> None:
-        with self.turns[stream.served.name]:
-            stream.session.close()
+        self._close_session(stream.served, stream.session)
         self._counts.pop(stream, None)
 
     def _post(self, stream: LiveStream, call: Callable[..., None], *values: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,45 @@ def test_the_operator_chooses_chunks_and_a_client_others() -> None:
 
     served = engine(160.0, "live", "plain")
     assert asyncio.run(sizes()) == [4, 2]
+    served.live.stop()
+
+
+def test_a_session_that_is_cancelled_while_it_opens_leaves_no_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when a client goes away while the model decodes for others."""
+
+    made: list[Any] = []
+    original = StreamingRecogniser.session
+
+    def noted(recogniser: Any, *given: Any) -> Any:
+        made.append(original(recogniser, *given))
+        return made[-1]
+
+    monkeypatch.setattr(StreamingRecogniser, "session", noted)
+
+    async def cancel() -> None:
+        model = served.catalogue["live"]
+        first = await served.live.open(model, 4000)  # keeps the recogniser
+        with served.live.turns["live"]:
+            second = asyncio.create_task(served.live.open(model, 4000))
+            while not served.live._opening:
+                await asyncio.sleep(0.001)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+        end = time.monotonic() + 60
+        while len(made) < 2 or not made[1].closed:
+            assert time.monotonic() < end, "the session is still open"
+            await asyncio.sleep(0.001)
+        third = await served.live.open(model, 4000)
+        for stream in (first, third):
+            served.live.close(stream)
+
+    served = engine(None, "live")
+    asyncio.run(cancel())
+    slots = [session.slot for session in made]
+    assert slots[2] == slots[1] != slots[0]
     served.live.stop()
 
 
