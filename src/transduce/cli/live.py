@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ Samples = NDArray[Any]
 
 BLOCK = 0.1  # seconds that are recognised at a time, if recognition keeps up
 BACKLOG = 300.0  # seconds of the microphone that may wait; more is lost
+SILENT = 5.0  # seconds without a block, not even of silence, after which it is taken as gone
 BEHIND = 5.0  # seconds of delay that are mentioned
 
 
@@ -51,13 +52,19 @@ def run_live(model: Model, sources: list[str], kind: str, times: bool, settings:
         else:
             rate, audio = _microphone()
         with recogniser.session(rate, tags) as session:
-            for samples in audio:
-                for transcript in session.feed(samples):
-                    printer.show(transcript)
-                if stopped.is_set():
-                    break
+            broken = None
+            try:
+                for samples in audio:
+                    for transcript in session.feed(samples):
+                        printer.show(transcript)
+                    if stopped.is_set():
+                        break
+            except DataError as error:  # what was said before it is still recognised
+                broken = error
             for transcript in session.finish():
                 printer.show(transcript)
+    if broken is not None:
+        raise broken
 
 
 @contextmanager
@@ -113,19 +120,13 @@ def _microphone() -> tuple[int, Iterator[Samples]]:
 
 def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
     waiting: queue.Queue[Samples] = queue.Queue(round(BACKLOG / BLOCK))
-    said = False
+    said, last = False, time.monotonic()
 
     def heard(samples: Samples, frames: int, at: Any, status: Any) -> None:
         if not waiting.full():
             waiting.put_nowait(samples[:, 0].copy())
 
-    try:
-        stream = sounddevice.InputStream(
-            rate, blocksize=round(BLOCK * rate), channels=1, dtype="int16", callback=heard
-        )
-    except sounddevice.PortAudioError as error:
-        raise DataError(f"the microphone cannot be used: {error}") from None
-    with stream:
+    with _started(sounddevice, rate, heard) as stream:
         print("Listening; Ctrl-C ends.", file=sys.stderr)
         while True:
             found = []
@@ -135,6 +136,12 @@ def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
                     found.append(waiting.get_nowait())
             except queue.Empty:
                 pass
+            if found:
+                last = time.monotonic()
+            elif time.monotonic() - last > SILENT or not _is_active(sounddevice, stream):
+                raise DataError(
+                    "the microphone sends nothing any more; connect it again, then start again"
+                )
             if len(found) * BLOCK > BEHIND and not said:
                 said = True
                 print(
@@ -142,6 +149,33 @@ def _recorded(sounddevice: Any, rate: int) -> Iterator[Samples]:
                     file=sys.stderr,
                 )
             yield np.concatenate(found) if found else np.empty(0, np.int16)
+
+
+@contextmanager
+def _started(sounddevice: Any, rate: int, heard: Any) -> Iterator[Any]:
+    """The microphone's stream, listening until the end. Raises DataError."""
+    try:
+        stream = sounddevice.InputStream(
+            rate, blocksize=round(BLOCK * rate), channels=1, dtype="int16", callback=heard
+        )
+    except sounddevice.PortAudioError as error:
+        raise DataError(f"the microphone cannot be used: {error}") from None
+    try:
+        try:
+            stream.start()
+        except sounddevice.PortAudioError as error:
+            raise DataError(f"the microphone cannot be used: {error}") from None
+        yield stream
+    finally:
+        with suppress(sounddevice.PortAudioError):  # it may be gone
+            stream.close()
+
+
+def _is_active(sounddevice: Any, stream: Any) -> bool:
+    try:
+        return bool(stream.active)
+    except sounddevice.PortAudioError:  # of a device that is gone
+        return False
 
 
 class Printer:

@@ -92,9 +92,17 @@ class Microphone:
         return {"default_samplerate": 8000.0}
 
     def InputStream(self, rate: int, **options: Any) -> Any:
+        self.callback = options["callback"]
+        return self
+
+    active, closed = True, False
+
+    def start(self) -> None:
         for block in self.blocks:
-            options["callback"](block, len(block), None, None)
-        return io.BytesIO()
+            self.callback(block, len(block), None, None)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def test_a_microphone(model: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
@@ -111,6 +119,38 @@ def test_a_microphone(model: Any, capsys: pytest.CaptureFixture[str], monkeypatc
     printed = capsys.readouterr()
     assert "Listening" in printed.err
     assert len(printed.out.strip()) >= 3
+
+
+def test_a_microphone_that_does_not_start(model: Any, monkeypatch: Any) -> None:
+    class Busy(Microphone):
+        def start(self) -> None:
+            raise self.PortAudioError("Device unavailable")
+
+    monkeypatch.setitem(sys.modules, "sounddevice", busy := Busy())
+    with pytest.raises(DataError, match="the microphone cannot be used: Device unavailable"):
+        live.run_live(model, [], "text", False, {})
+    assert busy.closed
+
+
+@pytest.mark.parametrize("sign", ["inactive", "error", "nothing"])
+def test_a_microphone_that_is_unplugged(
+    sign: str, model: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    class Unplugged(Microphone):
+        @property
+        def active(self) -> bool:  # type: ignore[override]
+            if sign == "error":
+                raise self.PortAudioError("Unanticipated host error")
+            return sign == "nothing"
+
+        def close(self) -> None:
+            raise self.PortAudioError("Unanticipated host error")
+
+    monkeypatch.setattr(live, "SILENT", 0.2)
+    monkeypatch.setitem(sys.modules, "sounddevice", Unplugged())
+    with pytest.raises(DataError, match="the microphone sends nothing any more"):
+        live.run_live(model, [], "text", False, SETTINGS)
+    assert len(capsys.readouterr().out.strip()) >= 3  # what was said before is not lost
 
 
 def test_chunks_can_be_chosen_where_a_model_reads_in_them(
