@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.inspection.prompts import Comparison
-from transduce.storage import write_text
+from transduce.storage import make_folder, write_text
 
 # Inside <script> only these characters could end it or be parsed as markup.
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -45,6 +45,7 @@ def write_prompts(comparison: Comparison, path: Path) -> None:
         "said": continuations,
         "followed": followed,
     }
+    make_folder(path.parent)
     write_text(path, _filled("prompts.html", data))
 
 

@@ -79,12 +79,11 @@ def lessons_notebook(
     overwrite: Overwrite = False,
 ) -> None:
     """Write one lesson as a Jupyter notebook."""
-    from transduce.errors import TransduceError
     from transduce.lessons import find_lesson, write_notebook
+    from transduce.storage import check_free
 
     lesson = find_lesson(name)
     path = Path(f"{lesson.name}.ipynb") if output is None else output
-    if path.exists() and not overwrite:
-        raise TransduceError(f"{path} exists already: choose another --output, or --overwrite.")
+    check_free([path], overwrite)
     write_notebook(lesson.path, path)
     print(path)

@@ -12,7 +12,7 @@ from transduce.errors import DataError
 from transduce.inspection.look.collect import Page, collect
 from transduce.inspection.look.figure import draw
 from transduce.inspection.look.page import page
-from transduce.storage import write_text
+from transduce.storage import make_folder, write_text
 from transduce.tasks.model import Model
 
 FIGURES = (".png", ".svg", ".pdf")
@@ -47,6 +47,7 @@ class Look:
         path = Path(path)
         check_suffix(path)
         if path.suffix.lower() in PAGES:
+            make_folder(path.parent)
             write_text(path, self.html())
         else:
             draw(self.looks, path)

@@ -33,7 +33,7 @@ def test_a_figure_and_a_target(transduce: Transduce, folder: Path, tmp_path: Pat
         ended = transduce("look", folder, "cab", "--output", figure)
         assert (ended.status, ended.err) == (0, "")
         assert figure.read_bytes().startswith(start)
-    page = tmp_path / "given.html"
+    page = tmp_path / "new" / "folder" / "given.html"
     assert transduce("look", folder, "cab", "--target", "B", "--output", page).status == 0
     assert '"how":"target given"' in page.read_text("utf-8")
 

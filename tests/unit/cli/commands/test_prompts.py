@@ -11,7 +11,7 @@ def test_prompts_of_a_file(
     transduce: Transduce, speaker: Path, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "prompts").write_text("tea\n\nuncle\n")
-    page = tmp_path / "page.html"
+    page = tmp_path / "new" / "page.html"
     ended = transduce("prompts", speaker, tmp_path / "prompts", "--length", 3, "--output", page)
     assert (ended.status, ended.err) == (0, "")
     assert "(nothing)" in ended.out
