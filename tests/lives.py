@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,7 @@ class Lives:
             text=True,
             env=environment,
         )
+        self._running: int | None = None
         self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -65,6 +68,10 @@ class Lives:
 
     def start(self, *arguments: str, death: dict[str, Any] | None = None, **more: Any) -> int:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
+        if self._running is not None:  # of a test that was given up: no other one has to suffer
+            with suppress(ProcessLookupError):
+                os.kill(self._running, signal.SIGKILL)
+            self.end()
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
         for ending in (".go", ".asked"):
@@ -76,7 +83,8 @@ class Lives:
         life = {"arguments": arguments, "told": str(told), "death": death, **more}
         self.script.stdin.write(json.dumps(life) + "\n")
         self.script.stdin.flush()
-        return int(self._answer()["process"])
+        self._running = int(self._answer()["process"])
+        return self._running
 
     def start_and_hold(self, lines: int, *arguments: str) -> int:
         """Start a run; the number of its process, once it has written so many lines of the log
@@ -97,7 +105,9 @@ class Lives:
 
     def end(self) -> int:
         """Wait for the run's end: its exit status, or minus the signal that killed it."""
-        return int(self._answer()["end"])
+        status = int(self._answer()["end"])
+        self._running = None
+        return status
 
     def run(
         self, *arguments: object, text: str = "", **more: Any

@@ -15,6 +15,9 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch import decode
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request, pack, pack_evenly
+from transduce.decoding.cuda.pool import Search
+from transduce.decoding.cuda.slots import Job
+from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
 
 
@@ -124,6 +127,44 @@ def test_a_neighbours_phrases_do_not_widen_a_beam() -> None:
     assert [rows for rows, _ in model.shapes] == [2, 1]
     assert model.steps[:2] == [2, 4]  # hypotheses of a source begin as one
     assert model.steps[2:4] == [1, 5]  # a bank for each of 0 to 4 tokens
+
+
+class Loop(Echo):
+    """One token again and again is likely; END is possible."""
+
+    def step(self, tokens_B: Tensor, state: Any) -> tuple[Tensor, Any]:
+        log_probs_BV = torch.full((len(tokens_B), 9), -20.0)
+        log_probs_BV[:, 5], log_probs_BV[:, END] = -0.1, -2.3
+        return log_probs_BV, state
+
+
+def test_patience_ends_a_beam_search() -> None:
+    lengths = []
+    for patience in (None, 1.0, 4.0):
+        ((found,),) = task(Loop(), beam=2, length_penalty=1.0, patience=patience).run(
+            [Request([4] * 20)]
+        )
+        lengths.append(len(found.tokens))
+    assert lengths == [44, 1, 7]  # 44 and END are the most for 20 tokens and END
+
+
+def test_the_search_by_slots_gets_every_setting() -> None:
+    asked: list[tuple[list[Job], Search | None]] = []
+
+    class Fast:
+        max_beam = 9
+
+        def run(self, jobs: Any, settings: Search | None = None) -> Any:
+            asked.append((list(jobs), settings))
+            return [[Hypothesis([5], -1.0, -1.0)] for _ in jobs]
+
+        def free(self) -> None: ...
+
+    given = {"beam": 3, "nbest": 2, "length_penalty": 0.6, "min_length": 4, "patience": 0.7}
+    doing = replace(task(Echo(), **given), fast=Fast())
+    (found,) = doing.run([Request([4] * 3)])
+    assert found[0].tokens == [5]
+    assert asked == [([Job([4] * 3, 11)], Search(3, 2, 0.6, 5, 0.7))]
 
 
 @pytest.fixture
