@@ -270,7 +270,12 @@ def speak(browser: Browser, server: Running) -> None:
     browser.click("#record")
     browser.wait("return document.querySelector('#views audio')", 30)
     idle(browser)
-    assert output(browser)
+    assert browser.text("#output .utterance .when").endswith(" s")
+    assert browser.text("#output .utterance button")
+    browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    browser.click("#copy")
+    copied = browser.wait("return window.copied").split()
+    assert copied == tokens(browser)  # without the times
     assert "confidence" in browser.run("return document.querySelector('#output button').title")
     assert "recording.wav" in browser.text("#history")
     assert browser.text("#record") == "● Speak"

@@ -291,6 +291,7 @@ class Page {
       const { finals, file, length, missing } = await this.live.stop();
       this.heard = { file, name: "recording.wav", url: URL.createObjectURL(file) };
       const found = { text: finals.map((one) => one.text).join(" "), words: finals.flatMap((one) => one.words) };
+      if (finals.every((one) => one.words.length)) found.utterances = finals.map(({ start, words }) => ({ start, count: words.length }));
       if (!found.text) {
         this.output.plain("");
         this.warn("No speech was recognised.");
@@ -337,7 +338,7 @@ class Page {
       sound.currentTime = second;
       sound.play().catch(() => {}); // it may have been removed meanwhile
     };
-    this.output.words(output.words || [], output.text, seek);
+    this.output.words(output.words || [], output.text, seek, output.utterances);
     this.done(name, output, true);
     at("output-hint").textContent = output.words?.length ? "Choose a word to hear it." : "";
     const long = live && length > this.model.seconds;
@@ -374,7 +375,9 @@ class Page {
 
   async copy() {
     try {
-      await navigator.clipboard.writeText(at("output").textContent);
+      const utterances = [...at("output").querySelectorAll(".utterance")]; // without their times
+      const said = utterances.map((one) => [...one.children].slice(1).map((part) => part.textContent).join(""));
+      await navigator.clipboard.writeText(utterances.length ? said.join("\n") : at("output").textContent);
       at("announce").textContent = "Copied.";
       at("copy").textContent = "Copied";
       setTimeout(() => { at("copy").textContent = "Copy"; }, 1500);

@@ -48,8 +48,8 @@ export class Output {
     element.append(token.button);
   }
 
-  /** Words with times: a click seeks. */
-  words(words, text, seek) {
+  /** Words with times: a click seeks. `utterances`, of live speech: where each begins, and its words. */
+  words(words, text, seek, utterances = null) {
     this.clear();
     this.text = text;
     this.tokens = words.map((word) => ({ text: word.text, share: word.confidence }));
@@ -60,9 +60,14 @@ export class Output {
         "aria-label": `${token.text}, at ${start.toFixed(1)} seconds`, onclick: () => { this.focus(token.button); seek(start); },
       }, token.text);
       this.color(token);
-      if (place) element.append(" ");
-      element.append(token.button);
     });
+    let place = 0;
+    for (const { start, count } of utterances || [{ count: words.length }]) {
+      const line = utterances ? make("span") : element;
+      if (utterances) element.append(make("div", { class: "utterance final" }, make("span", { class: "when" }, `${start.toFixed(1)} s`), line));
+      for (const token of this.tokens.slice(place, place + count)) line.append(...(line.hasChildNodes() ? [" "] : []), token.button);
+      place += count;
+    }
     if (!words.length) element.textContent = text;
   }
 

@@ -98,22 +98,6 @@ def test_patience_stops_it_as_it_stops_beam_search(monkeypatch: pytest.MonkeyPat
     assert ways[0] != ways[1] != ways[2] != ways[0]
 
 
-@torch.inference_mode()
-def test_what_ended_in_a_slot_before_does_not_count() -> None:
-    """All sentences of one size, one after the other through one slot, and the same again."""
-    torch.manual_seed(7)
-    made = network().double()
-    made.head.bias.data[END] += 2.0  # many hypotheses end
-    alike = [Job(job.source[:8], 20) for job in jobs(6)]
-    searcher, settings = CudaSearch(made, torch.float64), Search(3, 1, 3.0, 0, 2.0)
-    found = [searcher.run([job], settings)[0][0].tokens for job in (*alike, *alike)]
-    theirs = [
-        beam_search(made, *as_batch(job), 3, 1, 3.0, patience=2.0)[0][0].tokens for job in alike
-    ]
-    assert found == [*theirs, *theirs]
-    assert max(map(len, theirs)) > 1
-
-
 @pytest.mark.parametrize(("length", "most"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)])
 def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, most: int) -> None:
     assert length <= fast.round_up(length, most) <= most

@@ -128,7 +128,7 @@ def test_log_probabilities_are_the_same(both: Both) -> None:
         (ours,) = both.model.score([source], [target])
         assert theirs.tolist() == pytest.approx(ours.token_log_probabilities, abs=1e-4)
         largest = max(largest, float(theirs.max() - theirs.min()))
-    assert largest > 1
+    assert largest > 0.1  # they do differ, whatever the vocabulary that was learned
 
 
 @pytest.mark.parametrize("beam", [1, 3])
