@@ -42,7 +42,7 @@ async def until_closed(socket: Any) -> list[dict[str, Any]]:
     found = []
     try:
         while True:
-            found.append(json.loads(await asyncio.wait_for(socket.recv(), 20)))
+            found.append(json.loads(await asyncio.wait_for(socket.recv(), 100)))
     except websockets.ConnectionClosed:
         return found
 

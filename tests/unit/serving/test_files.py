@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,13 @@ from client_server import skip_without
 skip_without()
 
 
-def test_a_result_is_removed_after_a_while(tmp_path: Path) -> None:
+def test_a_result_is_removed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     from transduce.serving.errors import ServiceError
+    from transduce.serving.protocols import libretranslate_files
     from transduce.serving.protocols.libretranslate_files import Results
 
+    now = 100.0
+    monkeypatch.setattr(libretranslate_files, "time", SimpleNamespace(monotonic=lambda: now))
     results = Results(lifetime=0.05, most_bytes=10)
     first, second = results.add("a.txt", "de", "tee"), results.add("a.txt", "de", "tasse")
     assert first != second
@@ -25,6 +29,10 @@ def test_a_result_is_removed_after_a_while(tmp_path: Path) -> None:
     assert results.response(first).status_code == 200
     with pytest.raises(ServiceError, match="no room"):
         results.add("b.txt", "de", "zu viel")
+
+    now += 0.04
+    assert results.response(second).status_code == 200
+    now += 0.02
 
     async def wait() -> None:
         results.expire_later()
