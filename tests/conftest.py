@@ -7,6 +7,8 @@ import os
 import signal
 import tempfile
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What training notes of itself outside of its folder stays among the tests.
@@ -21,3 +23,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # begin with the usual one.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+
+# Properties (hypothesis): no time limit, which a busy machine would not keep, and the same examples
+# in every run, so that a failure comes from a change. `--hypothesis-profile default` draws others.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
