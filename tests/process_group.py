@@ -59,9 +59,12 @@ class Group:
 
     def wait_for(self, word: str) -> None:
         deadline = time.monotonic() + 120
-        while word not in self.said(0):
+        while True:
+            alive = self.processes[0].is_alive()  # before what it said last is read
+            if word in self.said(0):
+                return
+            assert alive, self.said(0)
             assert time.monotonic() < deadline, self.said(0)
-            assert self.processes[0].is_alive(), self.said(0)
             time.sleep(0.01)
 
 

@@ -247,15 +247,15 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
 
 def test_one_process_is_asked_to_end(task: Path, tmp_path: Path) -> None:
     """All end together, whoever was asked, and however often."""
-    group = start(task, tmp_path / "run", 2, LONG)
-    group.wait_for("step 15/40")
+    group = start(task, tmp_path / "run", 2, [*LONG, "train.steps=1000"])
+    group.wait_for("step 15/1000")
     for _ in range(2):
         os.kill(group.processes[1].pid or 0, signal.SIGTERM)
-    assert group.end(60) == [130, 130], group.said(0)
+    assert group.end() == [130, 130], group.said(0)
     assert "a checkpoint is saved" in group.said(0)
     assert group.said(1) == ""
     _, facts = read_tensors(tmp_path / "run" / "state" / "training.safetensors")
-    assert 15 <= facts["standing"]["step"] < 40
+    assert 15 <= facts["standing"]["step"] < 1000
 
 
 @pytest.mark.slow
@@ -275,11 +275,15 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
 
 
 def test_a_process_is_killed(task: Path, whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    group = start(task, folder, 2, LONG)
-    group.wait_for("step 15/40")
-    os.kill(group.processes[1].pid or 0, signal.SIGKILL)
-    assert group.end(60) == [2, -signal.SIGKILL]
+    for trial in range(5):  # on a busy machine it may be done before this process can strike
+        folder = tmp_path / f"run{trial}"
+        group = start(task, folder, 2, LONG)
+        group.wait_for("step 15/40")
+        os.kill(group.processes[1].pid or 0, signal.SIGKILL)
+        ends = group.end()
+        if ends != [0, 0]:
+            break
+    assert ends == [2, -signal.SIGKILL]
     assert "transduce: another process of this run died at update" in group.said(0)
     assert "start again with --resume" in group.said(0)
     assert "Traceback" not in group.said(0)
@@ -291,7 +295,7 @@ def test_a_process_hangs(task: Path, tmp_path: Path) -> None:
     group = start(task, tmp_path / "run", 3, [*LONG, "train.steps=1000"], seconds=5)
     group.wait_for("step 15/1000")
     os.kill(group.processes[1].pid or 0, signal.SIGSTOP)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     while group.processes[0].is_alive() or group.processes[2].is_alive():
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -305,7 +309,7 @@ def test_a_process_that_cannot_go_on_ends_the_run(task: Path, tmp_path: Path) ->
     """The first cannot make its folder; the other must not wait for it."""
     (tmp_path / "run").write_text("not a folder")
     group = start(task, tmp_path / "run", 2, EXACT)
-    assert group.end(60) == [2, 2]
+    assert group.end() == [2, 2]
     assert "Traceback" not in group.said(0) + group.said(1)
     assert "died before the first update" in group.said(1)
 

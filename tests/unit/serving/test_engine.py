@@ -418,7 +418,7 @@ def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.Mo
     arrived, go = threading.Event(), Slots.go
 
     def slow(slots: Slots) -> list[bool]:
-        arrived.wait(10)  # the first has begun; the others come now
+        arrived.wait(100)  # the first has begun; the others come now
         return go(slots)
 
     more = ContinuousBatch.more

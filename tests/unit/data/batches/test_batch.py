@@ -214,7 +214,7 @@ def test_processes_that_share_a_stream_have_the_same_pools(tmp_path: Path, count
     whole = stream_of(tmp_path, shuffle_buffer=33, max_length=20)
     expected = list(whole.pools(1))
     assert sum(len(encoded) for encoded, _ in expected) < 67
-    meeting, parts = Barrier(count, timeout=30), [b""] * count
+    meeting, parts = Barrier(count, timeout=100), [b""] * count
 
     def share_of(rank: int) -> Share:
         def exchange(own: bytes) -> list[bytes]:

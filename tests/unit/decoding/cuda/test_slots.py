@@ -98,6 +98,18 @@ def test_patience_stops_it_as_it_stops_beam_search(monkeypatch: pytest.MonkeyPat
     assert ways[0] != ways[1] != ways[2] != ways[0]
 
 
+@torch.inference_mode()
+def test_patience_counts_all_that_end_in_one_step() -> None:
+    """Three have ended after the second step: one in the first, two in the second."""
+    made = network().double()
+    made.head.weight.zero_()  # the same probabilities at every step
+    made.head.bias.fill_(-30.0)
+    made.head.bias[[END, 5, 6]] = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64).log()
+    settings = Search(3, 1, 9.0, 0, patience=1.0)
+    ((found,),) = CudaSearch(made, torch.float64).run([Job([4, 5], 30)], settings)
+    assert found.tokens == [5]
+
+
 @pytest.mark.parametrize(("length", "most"), [(1, 7), (5, 7), (7, 7), (20, 40), (33, 40), (40, 40)])
 def test_no_length_is_rounded_up_beyond_the_positions_there_are(length: int, most: int) -> None:
     assert length <= fast.round_up(length, most) <= most

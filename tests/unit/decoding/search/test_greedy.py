@@ -348,7 +348,9 @@ def test_it_waits_for_the_next_step_where_the_penalty_favours_short_outputs() ->
     assert best.tokens == [4]
 
 
-@pytest.mark.parametrize(("patience", "length"), [(None, 39), (0.5, 0), (1.0, 1), (4.0, 7)])
+@pytest.mark.parametrize(
+    ("patience", "length"), [(None, 39), (0.5, 0), (0.8, 1), (1.0, 1), (4.0, 7)]
+)
 def test_patience_stops_after_so_many_finished_hypotheses(
     patience: float | None, length: int
 ) -> None:
@@ -361,6 +363,19 @@ def test_patience_stops_after_so_many_finished_hypotheses(
     assert found.tokens == [5] * length
     others = beam(model, *inputs(2, 40, 3), 2, length_penalty=1.0, patience=patience)
     assert others[1] == [found]  # whoever leaves the batch before
+
+
+def test_patience_counts_all_that_end_in_one_step() -> None:
+    """Three have ended after the second step: one in the first, two in the second."""
+    model = Table(end=0.6, t5=0.3, t6=0.1)
+    ((found,),) = beam(model, *inputs(40), 3, length_penalty=9.0, patience=1.0)
+    assert found.tokens == [5]
+
+
+def test_the_least_patience_is_one_finished_hypothesis() -> None:
+    model = after_a_first_step({"t4": 0.8, "t5": 0.2}, {"end": 0.9, "t5": 0.1})
+    ((found,),) = beam(model, *inputs(40), 2, length_penalty=3.0, patience=0.01)
+    assert found.tokens == [4]
 
 
 def test_it_does_stop_early() -> None:
