@@ -2,8 +2,8 @@
 # # 10. The fixed context vector is a bottleneck
 #
 # **Claim.** An encoder-decoder that passes on one fixed vector gets worse as the source gets
-# longer, reading the source in reverse helps it, and attention to all encoder states removes most
-# of the loss.
+# longer; reading the source in reverse helps it; attention to all encoder states prevents most of
+# the decline.
 #
 # **Time.** 10 s; full size 35 s.
 #
@@ -124,9 +124,8 @@ print(
 #
 # **Where it is only half true.** The bottleneck is relative: a wider state, or more training, moves
 # the curve of the fixed context to the right. Reversing helps because source and target have the
-# same order here, as English and French nearly do; where the target's order is reversed, plain
-# reading is the better one. And at these lengths attention removes the loss; at lengths far beyond
-# training it fails too.
+# same order here, as English and French nearly do; other orders may profit less, or not at all. And
+# attention is tested only at lengths that occur in training; beyond them it may fail too.
 #
 # **To try.** Double the width: how far does the curve of the fixed context move? Let the target be
 # the source in reverse: which of the two fixed contexts is better now? Test strings that are twice

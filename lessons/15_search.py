@@ -16,11 +16,11 @@
 # probabilities. *Beam search* keeps the $N$ best beginnings. All three only ask the model; none of
 # them knows what a good output is.
 #
-# To know it, we make up a language. Each of three words has four translations, two casual and two
-# formal, and a translation keeps to one style. Translators are casual in 60 % of all sentences, and
-# use both casual words equally often; of the two formal words they use the first in 70 %. And as in
-# real corpora, something went wrong: 6 % of the training pairs have an empty target. So the
-# likeliest translation of $n$ words has the probability
+# To know what a good output is, we make up a language. Each of three words has four translations,
+# two casual and two formal, and a translation keeps to one style. Translators are casual in 60 % of
+# all sentences, and use both casual words equally often; of the two formal words they use the first
+# in 70 %. And as in real corpora, something went wrong: 6 % of the training pairs have an empty
+# target. So the likeliest translation of $n$ words has the probability
 #
 # $$P = 0.6 \cdot 0.5^n \text{ (casual)}, \qquad P = 0.4 \cdot 0.7^n \text{ (formal)}, \qquad
 # P = 0.06 \text{ (empty)}$$

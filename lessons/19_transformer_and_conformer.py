@@ -204,7 +204,8 @@ show(figure, "transformer_and_conformer")
 # **What to see.** Left: how strongly an untrained encoder state depends on the inputs around it
 # (without its own). The Transformer's curve is flat; the Conformer's has a peak as wide as its
 # kernel. Right: the error rate on new recordings during training, a curve for each seed. Both
-# networks learn the task; which is ahead differs from seed to seed and from step to step.
+# networks learn the task; which is ahead changes during training (the reduced
+# size has one seed).
 #
 # On tones the two end close to each other: a tone can be recognized in every single frame, and the
 # front end of both already has convolutions. Real phones change while they last, and there

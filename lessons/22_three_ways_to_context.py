@@ -200,8 +200,9 @@ show(figure, "three_ways_to_context")
 # **What to see.** Left (a logarithmic axis): how much the last output depends on inputs further
 # back, before training. The convolutions stop at the end of their receptive field, the LSTM fades
 # along a straight line, attention is level. Right: the share of letters predicted right, by period.
-# The convolutions are perfect up to a period of 7 and at chance beyond; the LSTM gets worse with
-# the period; attention is right at all of them.
+# Inside their receptive field the convolutions are right, beyond it they are at chance; the LSTM
+# gets worse with the period; attention is right at all of them. (The reduced size has two periods;
+# in the full size one sees that the convolutions break off after a period of 7.)
 #
 # To predict the next letter one must look back one period, counted from that letter: with a
 # receptive field of 7 letters, a period of 7 is the longest that the convolutions can learn.
@@ -234,10 +235,10 @@ print(
 # an LSTM that learns the longest period as well as the shortest.
 #
 # **Where it is only half true.** Each limit can be moved. More layers, larger kernels or dilation
-# widen a receptive field. An LSTM learns longer periods with more updates: its curve shows what is
-# learned in a given time, not what can be represented. Attention sees all inputs equally only
-# before training, and only up to the length that its positions allow. And it costs most of the
-# three for long inputs, as the table of costs shows.
+# widen a receptive field. An LSTM may learn longer periods with more updates: its curve shows what
+# is learned in a given time, not what can be represented. Attention sees all inputs equally only
+# before training, and only up to the length that its positions allow. And for long inputs it costs
+# most of the three, as the table of costs shows.
 #
 # **To try.** Which `LAYERS` and `KERNEL` let the convolutions learn a period of 10? What does the
 # LSTM learn with ten times as many updates? Give the Transformer `positions="none"`: what is left,
