@@ -375,7 +375,8 @@ def inference(*models: Model) -> Iterator[None]:
             yield
     finally:
         for model, before in zip(models, training, strict=True):
-            model.network.train(before)
+            if before:
+                model.network.train()
 
 
 def check_sources(sources: Sequence[str]) -> list[str]:

@@ -67,6 +67,29 @@ def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransduc
     assert output.segments[-1].end <= len(LONG) / RATE + 1e-6
 
 
+def test_without_timestamps_all_windows_of_a_recording_are_decoded_together(
+    model: WhisperTransducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = round(tiny_whisper.SECONDS * RATE)
+    pieces = [LONG[start : start + size] for start in range(0, len(LONG), size)]
+    alone = [run(model, [piece], language="de", timestamps=False)[0] for piece in pieces]
+    together: list[int] = []
+    decode = model.decode_windows
+
+    def counted(segments: Any, **asked: Any) -> Any:
+        together.append(len(segments))
+        return decode(segments, **asked)
+
+    monkeypatch.setattr(model, "decode_windows", counted)
+    (output,) = run(model, [LONG], language="de", timestamps=False)
+    assert together == [len(pieces)]
+    assert output.text == " ".join(one.text for one in alone if one.text)
+    starts = [segment.start for segment in output.segments]
+    assert starts == pytest.approx([n * size / RATE for n, one in enumerate(alone) if one.text])
+    run(model, [LONG], timestamps=False)  # the first window tells the language
+    assert together[1:] == [1, len(pieces) - 1]
+
+
 def test_words_have_times(model: WhisperTransducer) -> None:
     for wave, output in zip(WAVES, run(model, WAVES, times=True), strict=True):
         assert " ".join(word.text for word in output.words).split() == output.text.split()
@@ -190,7 +213,7 @@ def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPa
     assert isinstance(model, WhisperTransducer)
     asked: list[int] = []
 
-    def silent(waves: Any) -> list[Heard]:
+    def silent(waves: Any, *, languages: bool) -> list[Heard]:
         asked.append(len(waves))
         return [Heard({"de": 1.0}, no_speech=0.9) for _ in waves]
 

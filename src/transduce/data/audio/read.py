@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +61,12 @@ def read_audio(
     """
     with Recording(path) as recording:
         blocks, skip, size = _piece(recording, rate, start, end)
-        mono, channel_peak = _mixed(blocks)
+        mono, peaks = _mixed(blocks)
         native = recording.rate
-    remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, channel_peak))
+    remarks = tuple(f"{path} {flaw}" for flaw in flaws(mono, peaks))
     samples = resampled(mono, native, rate)[skip:][:size]
     _check_length(samples, rate, str(path), start)
-    return Waveform(samples, rate, remarks, silent=_is_silent(_peak(mono), channel_peak))
+    return Waveform(samples, rate, remarks, silent=peaks.silent)
 
 
 def audio_from_samples(
@@ -93,13 +93,13 @@ def audio_from_samples(
     if channels.shape[0] < channels.shape[1]:
         channels = channels.T
     channels = channels.astype(np.float32, copy=False)
-    if not math.isfinite(_peak(channels)):
+    mono, peaks = _mixed(iter([channels] if channels.size else []))
+    if not math.isfinite(peaks.channel):
         raise DataError(f"{name} holds samples that are NaN or infinite")
-    mono, channel_peak = _mixed(iter([channels] if channels.size else []))
-    remarks = tuple(f"{name} {flaw}" for flaw in flaws(mono, channel_peak))
+    remarks = tuple(f"{name} {flaw}" for flaw in flaws(mono, peaks))
     made = resampled(mono, native, rate)
     _check_length(made, rate, name)
-    return Waveform(made, rate, remarks, silent=_is_silent(_peak(mono), channel_peak))
+    return Waveform(made, rate, remarks, silent=peaks.silent)
 
 
 def _check_length(samples: Samples, rate: int, name: str, start: float = 0.0) -> None:
@@ -132,15 +132,25 @@ def resampled(samples: Samples, native: int, rate: int) -> Samples:
     return made
 
 
-def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
-    """Problems of the samples as recorded, before resampling: a phrase for each.
+class Peaks(NamedTuple):
+    """The greatest absolute value of the mono samples, and that of any channel before mixing."""
 
-    `channel_peak` is the peak of the loudest channel before mixing.
-    """
-    peak = _peak(mono)
-    if _is_silent(peak, channel_peak):
+    mono: float
+    channel: float
+
+    @property
+    def silent(self) -> bool:
+        """Whether the recording is silent, or its channels cancel each other when mixed."""
+        cancelled = self.channel > SILENT and self.mono < CANCELLED * self.channel
+        return cancelled or self.mono < SILENT
+
+
+def flaws(mono: Samples, peaks: Peaks) -> list[str]:
+    """Problems of the samples as recorded, before resampling: a phrase for each."""
+    peak = peaks.mono
+    if peaks.silent:
         cancelled = "has channels that cancel each other when they are mixed: give it one of them"
-        return [cancelled if channel_peak > SILENT else "is silent"]
+        return [cancelled if peaks.channel > SILENT else "is silent"]
     found = []
     if peak > 2:
         found.append(
@@ -159,11 +169,6 @@ def flaws(mono: Samples, channel_peak: float = 0.0) -> list[str]:
 def _peak(samples: Samples) -> float:
     """The greatest absolute value, without a copy of all of them; NaN if one is."""
     return max(float(samples.max(initial=0.0)), -float(samples.min(initial=0.0)))
-
-
-def _is_silent(peak: float, channel_peak: float) -> bool:
-    """Whether the recording is silent, or its channels cancel each other when mixed."""
-    return (channel_peak > SILENT and peak < CANCELLED * channel_peak) or peak < SILENT
 
 
 def _piece(
@@ -188,13 +193,15 @@ def _piece(
     return recording.blocks(first, last), skip, size
 
 
-def _mixed(blocks: Iterator[Samples]) -> tuple[Samples, float]:
-    """The mean of the channels (downmix to mono), and the peak of any channel."""
-    mono, peak = [np.empty(0, dtype=np.float32)], 0.0
+def _mixed(blocks: Iterator[Samples]) -> tuple[Samples, Peaks]:
+    """The mean of the channels (downmix to mono), and the peaks."""
+    parts, channel, alone = [], 0.0, True
     for block in blocks:
-        mono.append(_mean_of_channels(block))
-        peak = max(peak, _peak(block))
-    return np.concatenate(mono), peak
+        parts.append(_mean_of_channels(block))
+        channel = float(np.maximum(channel, _peak(block)))  # NaN stays
+        alone = alone and block.shape[1] == 1
+    mono = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.float32), *parts])
+    return mono, Peaks(channel if alone else _peak(mono), channel)
 
 
 def _mean_of_channels(block: Samples) -> Samples:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.cuda.audio_slots import TokenRules, ban, read_prompt
-from transduce.decoding.cuda.slots import Shape, Slots
+from transduce.decoding.cuda.slots import Shape, Slots, wide
 from transduce.models import EncoderDecoder
 from transduce.models.memory import Memory
 
@@ -35,9 +35,9 @@ class AudioBeamSlots(Slots):
         N, S, P = self.shape.beam, memory.states_BSD.shape[1], len(prompt) - 1
         read = read_prompt(self.decoder, memory, prompt)
         for past, memory_BSE in zip(self.source, read.source_BSE, strict=True):
-            past.store_BSE[:, :S].index_copy_(0, slots_B, memory_BSE)
+            wide(past.store_BSE[:, :S]).index_copy_(0, slots_B, wide(memory_BSE))
         for own, own_BPE in zip(self.own, read.own_BPE, strict=P > 0):
-            own.store_RTE[:, :P].index_copy_(0, slots_B * N, own_BPE)
+            wide(own.store_RTE[:, :P]).index_copy_(0, slots_B * N, wide(own_BPE))
         assert self.origin_RT is not None
         # All hypotheses of a recording read the prompt in the row of the first.
         first_BNP = (slots_B * N).int()[:, None, None].expand(-1, N, P)
@@ -47,6 +47,38 @@ class AudioBeamSlots(Slots):
         self.lengths_R.view(-1, N).index_fill_(0, slots_B, P)
         for zeroed_R in (self.before_R, self.latest_R):
             zeroed_R.view(-1, N).index_fill_(0, slots_B, 0)
+
+    def move_from(self, other: AudioBeamSlots, slots: Sequence[int]) -> None:
+        """Take over what is in these slots of another pool, into the first of this one."""
+        N, slots_B = self.shape.beam, torch.tensor(slots, device=self.device)
+        place_B = torch.arange(len(slots), device=self.device)
+        rows_N = torch.arange(N, device=self.device)
+        here_R, there_R = ((x_B[:, None] * N + rows_N).flatten() for x_B in (place_B, slots_B))
+        for mine, theirs in zip(self._state, other._state, strict=True):
+            mine[here_R] = theirs[there_R]
+        for mine, theirs in zip(self._state_of_slots, other._state_of_slots, strict=True):
+            mine[place_B] = theirs[slots_B]
+        assert self.origin_RT is not None
+        self.origin_RT[here_R] += (here_R - there_R).int()[:, None]  # rows have other numbers here
+        other.open_B[slots_B] = False
+
+    @property
+    def _state(self) -> list[Tensor]:
+        """What there is of each hypothesis."""
+        assert self.origin_RT is not None
+        return [
+            *(one.store_RTE for one in self.own),
+            *(self.origin_RT, self.steps_R, self.lengths_R, self.tokens_R),
+            *(self.last_R, self.before_R, self.latest_R),
+        ]
+
+    @property
+    def _state_of_slots(self) -> list[Tensor]:
+        return [
+            *(one.store_BSE for one in self.source),
+            *(self.source_lengths_B, self.limits_B, self.open_B, self.count_B),
+            *(self.written_BNT, self.reached_BN, self.ended_BN, self.ended_BNT, self.total_BN),
+        ]
 
     # ------------------------------------------------------------------------------- one step
 

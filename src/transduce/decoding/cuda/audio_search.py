@@ -25,7 +25,8 @@ from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.torch_private import copy_all
 
 MOST = 128  # slots of a pool
-MAX_POOLS = 4
+FEWER = 8  # part of a pool that the last recordings take, which then move to a smaller one
+MAX_POOLS = 8
 STEP = 64  # sizes of slots are multiples of it
 
 EncodeWaves = Callable[[Sequence[Wave]], Memory]
@@ -147,6 +148,13 @@ class AudioTask:
                     slots, memory, self.prompt, [jobs[place].limit for place in entering]
                 )
                 held |= dict(zip(slots, entering, strict=True))
+            if not waiting and FEWER * len(held) <= pool.shape.slots and pool.shape.slots > 1:
+                # The few whose outputs are long: steps of a smaller pool take less time.
+                fewer = self.search.pool(
+                    replace(pool.shape, slots=1 << (len(held) - 1).bit_length()), self.rules
+                )
+                fewer.move_from(pool, [*held])  # type: ignore[arg-type]  # of the same kind
+                pool, held = fewer, dict(enumerate(held.values()))
             working = pool.go()
             ended = [slot for slot in held if not working[slot]]
             if ended:

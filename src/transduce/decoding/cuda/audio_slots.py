@@ -19,7 +19,7 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
-from transduce.decoding.cuda.slots import Shape
+from transduce.decoding.cuda.slots import Shape, wide
 from transduce.decoding.search.greedy import Hypothesis, penalty
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
@@ -134,9 +134,9 @@ class AudioSlots:
         S, P = memory.states_BSD.shape[1], len(prompt) - 1
         read = read_prompt(self.decoder, memory, prompt)
         for past, memory_BSE in zip(self.source, read.source_BSE, strict=True):
-            past.store_BSE[:, :S].index_copy_(0, slots_B, memory_BSE)
+            wide(past.store_BSE[:, :S]).index_copy_(0, slots_B, wide(memory_BSE))
         for own, own_BPE in zip(self.own, read.own_BPE, strict=P > 0):
-            own.store_RTE[:, :P].index_copy_(0, slots_B, own_BPE)
+            wide(own.store_RTE[:, :P]).index_copy_(0, slots_B, wide(own_BPE))
         lengths_B = memory.lengths_B.to(self.device, torch.int32)
         self.source_lengths_B.index_copy_(0, slots_B, lengths_B)
         self.limits_B.index_copy_(0, slots_B, torch.tensor(limits, device=self.device))
@@ -146,6 +146,23 @@ class AudioSlots:
         for zeroed in (self.before_B, self.latest_B, self.total_B):
             zeroed[slots_B] = 0
         self.open_B[slots_B] = True
+
+    def move_from(self, other: AudioSlots, slots: Sequence[int]) -> None:
+        """Take over what is in these slots of another pool, into the first of this one."""
+        slots_B = torch.tensor(slots, device=self.device)
+        for mine, theirs in zip(self._state, other._state, strict=True):
+            mine[: len(slots)] = theirs.index_select(0, slots_B)
+        other.open_B[slots_B] = False
+
+    @property
+    def _state(self) -> list[Tensor]:
+        return [
+            *(one.store_RTE for one in self.own),
+            *(one.store_BSE for one in self.source),
+            *(self.steps_B, self.source_lengths_B, self.written_BT, self.given_lengths_B),
+            *(self.limits_B, self.tokens_B, self.before_B, self.latest_B),
+            *(self.open_B, self.total_B),
+        ]
 
     def go(self) -> list[bool]:
         """Advance by STEPS steps; whether each slot still has work."""

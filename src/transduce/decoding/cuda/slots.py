@@ -142,7 +142,7 @@ class Slots:
         states_BSD = self._encode(source_BS, lengths_B)
         for block, past in zip(self.decoder.stack, self.source, strict=True):
             memory_BSE = block.project_memory(states_BSD)
-            _wide(past.store_BSE).index_copy_(0, slots_B, _wide(memory_BSE))
+            wide(past.store_BSE).index_copy_(0, slots_B, wide(memory_BSE))
         self._reset(slots_B, lengths_B, limits_B.squeeze(1), BEGIN)
 
     def _reset(self, slots_B: Tensor, lengths_B: Tensor, limits_B: Tensor, token: int) -> None:
@@ -377,7 +377,7 @@ class Slots:
         self.origin_RT.copy_(written_RT[parent_R])
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """A view as int64: torch copies rows element by element."""
     return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
 

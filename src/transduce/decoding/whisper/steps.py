@@ -47,12 +47,14 @@ class Heard:
         return next(iter(self.languages), "en")
 
 
-def listen(steps: Steps, memory: Memory, tokens: PromptTokens) -> list[Heard]:
-    """Language and speech in each recording, from the first step of the decoder."""
+def listen(
+    steps: Steps, memory: Memory, tokens: PromptTokens, *, languages: bool = True
+) -> list[Heard]:
+    """Language, if asked for, and speech in each recording, from the decoder's first step."""
     begin_B = torch.full((len(memory.states_BSD),), BEGIN, device=memory.states_BSD.device)
     log_probs_BV, _ = steps.step(begin_B, steps.begin(memory))
     log_probs_BV = log_probs_BV.float()
-    codes = list(tokens.languages) if tokens.multilingual else []
+    codes = list(tokens.languages) if tokens.multilingual and languages else []
     shares = log_probs_BV[:, [tokens.languages[code] for code in codes]].softmax(dim=1).tolist()
     silent = [0.0] * len(shares)
     if tokens.no_speech is not None:

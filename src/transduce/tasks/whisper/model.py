@@ -196,13 +196,13 @@ class WhisperModel(PromptedSpeechModel):
             waves.append(wave[:most])
         return self.listen(waves)
 
-    def listen(self, waves: Sequence[Wave]) -> list[Heard]:
-        """What is spoken in each window: language, and whether anything is."""
+    def listen(self, waves: Sequence[Wave], *, languages: bool = True) -> list[Heard]:
+        """What is spoken in each window: the language, if asked for, and whether anything is."""
         steps, encode = self._steps_and_encode()[0], self._encoding
         found: list[Heard] = []
         for start in range(0, len(waves), ENCODED_AT_ONCE):
             memory = encode.of_waves(waves[start : start + ENCODED_AT_ONCE])
-            found += listen(steps, memory, self.prompt_tokens)
+            found += listen(steps, memory, self.prompt_tokens, languages=languages)
         return found
 
     # ------------------------------------------------------------------- recordings

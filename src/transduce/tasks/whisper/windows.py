@@ -95,7 +95,7 @@ class Model(Protocol):
 
     def caching(self) -> AbstractContextManager[object]: ...
 
-    def listen(self, waves: Sequence[Wave]) -> list[Heard]: ...
+    def listen(self, waves: Sequence[Wave], *, languages: bool = True) -> list[Heard]: ...
 
     def memory_of(self, wave: Wave) -> Memory: ...
 
@@ -126,6 +126,7 @@ class Windows:
         waiting = list(recordings)
         at_once = AT_ONCE.get(self.model.device.type, MANY)
         while waiting:
+            waiting = [window for one in waiting for window in self._known_windows(one)]
             for start in range(0, len(waiting), at_once):
                 with self.model.caching():
                     self._round(waiting[start : start + at_once])
@@ -134,6 +135,16 @@ class Windows:
 
     def _has_more(self, one: Progress) -> bool:
         return len(one.wave) - one.done > SHORTEST * self.rate
+
+    def _known_windows(self, one: Progress) -> list[Progress]:
+        """The windows of which it is known where they begin: without timestamps all, if the first
+        need not tell the language, or the text before each."""
+        detects = one.language is None and self.model.prompt_tokens.multilingual
+        if self.way.timestamps or self.previous_text or detects:
+            return [one]
+        starts = range(one.done, len(one.wave), self.size)
+        apart = [replace(one, wave=one.wave[: start + self.size], done=start) for start in starts]
+        return [window for window in apart if window is apart[0] or self._has_more(window)]
 
     def _window(self, one: Progress) -> Wave:
         return one.wave[one.done : one.done + self.size]
@@ -150,7 +161,7 @@ class Windows:
         heard: dict[int, Heard] = {}
         unknown = [place for place, one in enumerate(some) if one.language is None]
         if self.model.prompt_tokens.multilingual:
-            self._listen(some, unknown, heard)
+            self._listen(some, unknown, heard, languages=True)
             for place in unknown:
                 one, found = some[place], heard[place]
                 one.language = found.language
@@ -176,13 +187,21 @@ class Windows:
                 for place, output in zip(places, outputs, strict=True)
                 if _mean(output) < UNLIKELY and place not in heard
             ]
-            self._listen(some, unlikely, heard)
+            self._listen(some, unlikely, heard, languages=False)
             for place, output in zip(places, outputs, strict=True):
                 self._take(some[place], heard.get(place), output)
 
-    def _listen(self, some: Sequence[Progress], places: list[int], heard: dict[int, Heard]) -> None:
+    def _listen(
+        self,
+        some: Sequence[Progress],
+        places: list[int],
+        heard: dict[int, Heard],
+        *,
+        languages: bool,
+    ) -> None:
         if places:
-            found = self.model.listen([self._window(some[place]) for place in places])
+            waves = [self._window(some[place]) for place in places]
+            found = self.model.listen(waves, languages=languages)
             heard.update(zip(places, found, strict=True))
 
     def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[tuple[int, ...], list[int]]]:

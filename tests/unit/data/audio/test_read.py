@@ -16,7 +16,7 @@ import pytest
 from recordings import corpus
 from transduce.data.audio import read as audio
 from transduce.data.audio import recording
-from transduce.data.audio.read import audio_blocks, audio_facts, flaws, read_audio
+from transduce.data.audio.read import audio_blocks, audio_facts, audio_from_samples, read_audio
 from transduce.errors import DataError
 
 soundfile: Any = pytest.importorskip("soundfile")
@@ -305,8 +305,8 @@ def test_clipping_is_accepted_and_said(tmp_path: Path, loudness: float) -> None:
     path = write(tmp_path / "a.wav", samples, 44_100)
     assert read_audio(path).remarks == (f"{path} is clipped: it was recorded too loud",)
     assert not read_audio(path).silent
-    assert flaws(noise(16_000)) == []
-    assert flaws(tone(16_000, hertz=50.0)) == []
+    assert audio_from_samples(noise(16_000), 16_000).remarks == ()
+    assert audio_from_samples(tone(16_000, hertz=50.0), 16_000).remarks == ()
 
 
 def test_channels_that_cancel_are_said(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_channels_that_cancel_are_said(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_not_of_full_scale_are_said() -> None:
-    assert "3,000 times as loud" in flaws(10_000 * tone(16_000))[0]
+    assert "3,000 times as loud" in audio_from_samples(10_000 * tone(16_000), 16_000).remarks[0]
 
 
 @pytest.mark.parametrize("package", ["soundfile", "soxr"])

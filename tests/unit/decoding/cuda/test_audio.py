@@ -57,7 +57,8 @@ def test_after_a_prompt_and_by_rules(
     device: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audio_search, "MOST", 2)  # few slots: recordings come and go
+    monkeypatch.setattr(audio_search, "MOST", 4)  # few slots: recordings come and go,
+    monkeypatch.setattr(audio_search, "FEWER", 2)  # and the last move to a smaller pool
     network = model.network.to(device)
     prompt = model.prompt_tokens.prompt("de", "transcribe", timestamps, previous=[30, 40])
     rules = rules_of(model)
