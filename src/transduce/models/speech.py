@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,13 @@ class SpeechFrontEnd(nn.Module):
 
     def states_of(self, samples: int) -> int:
         """How many vectors so many samples become."""
+        if isinstance(self.mel, WhisperMel) and self.mel.samples is not None:
+            return self._states_of_padded
         return int(self._states(torch.tensor([samples]))[0])
+
+    @cached_property
+    def _states_of_padded(self) -> int:
+        return int(self._states(torch.ones(1, dtype=torch.int64))[0])
 
     def seconds_of(self, state: float) -> float:
         """Where a vector begins: each has an even share of time, amid what it sees."""

@@ -78,9 +78,10 @@ def audio_from_samples(
     samples have full scale ±1, int16 and int32 their own. Raises DataError, which calls them
     `name`.
     """
-    if samples.dtype in (np.int16, np.int32):
+    kind = samples.dtype.kind
+    if kind == "i" and samples.itemsize in (2, 4):
         samples = samples / -float(np.iinfo(samples.dtype).min)
-    elif not np.issubdtype(samples.dtype, np.floating):
+    elif kind != "f":
         raise DataError(
             f"{name} has samples of type {samples.dtype}; give floating point numbers of full "
             f"scale ±1, int16 or int32"
@@ -157,9 +158,9 @@ def flaws(mono: Samples, peaks: Peaks) -> list[str]:
             f"is {peak:,.0f} times as loud as full scale: its samples may not be scaled to ±1"
         )
     # Clipping leaves flat tops; three equal samples at the peak are rarely chance.
-    at_peak = np.abs(mono) >= min(peak, 1.0) - STEP
-    most = CLIPPED_SHARE * len(mono)
-    if np.count_nonzero(at_peak) > most:
+    loud, most = min(peak, 1.0) - STEP, CLIPPED_SHARE * len(mono)
+    if np.count_nonzero(mono >= loud) + np.count_nonzero(mono <= -loud) > most:
+        at_peak = np.abs(mono) >= loud
         flat = at_peak[:-2] & at_peak[1:-1] & at_peak[2:]
         if np.count_nonzero(flat) > most:
             found.append("is clipped: it was recorded too loud")

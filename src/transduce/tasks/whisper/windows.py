@@ -27,7 +27,7 @@ from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 
-AT_ONCE = {"cpu": 8}  # windows that are decoded together; on other devices MANY:
+AT_ONCE = {"cpu": 8}  # about so many windows are decoded together; on other devices MANY:
 MANY = 256  # more than a search has slots, so that a window that has ended makes way for another
 NO_SPEECH = 0.6  # probability of <|nospeech|> above which a window is left out,
 UNLIKELY = -1.0  # if the mean log-probability of its tokens is below this
@@ -127,9 +127,11 @@ class Windows:
         at_once = AT_ONCE.get(self.model.device.type, MANY)
         while waiting:
             waiting = [window for one in waiting for window in self._known_windows(one)]
-            for start in range(0, len(waiting), at_once):
+            parts = max(1, round(len(waiting) / at_once))  # of the same size: none of a few alone
+            size = -(-len(waiting) // parts)
+            for start in range(0, len(waiting), size):
                 with self.model.caching():
-                    self._round(waiting[start : start + at_once])
+                    self._round(waiting[start : start + size])
             gone = set() if self.observer is None else set(self.observer.cancelled())
             waiting = [one for one in waiting if self._has_more(one) and one.number not in gone]
 
@@ -268,14 +270,10 @@ class Windows:
         confidence = geometric_mean(output.log_probability, len(output.ids) + 1)
         if not output.ids and not output.text and output.score == float("-inf"):
             confidence = 0.0
+        texts = [model.target_tokens.decode(segment.ids).strip() for segment in found]
         segments = [
-            TimedWord(
-                model.target_tokens.decode(segment.ids).strip(),
-                offset + segment.start,
-                offset + segment.end,
-                confidence,
-            )
-            for segment in found
+            TimedWord(text, offset + segment.start, offset + segment.end, confidence)
+            for text, segment in zip(texts, found, strict=True)
         ]
         attention = output.attention
         if attention is not None:  # rows of what is shown, and END
@@ -286,7 +284,7 @@ class Windows:
         shown = replace(
             output,
             attention=attention,
-            text=model.target_tokens.decode(ids).strip(),
+            text=texts[0] if len(texts) == 1 else model.target_tokens.decode(ids).strip(),
             tokens=model.target_tokens.pieces([*ids, END]),
             ids=ids,
             segments=segments,
