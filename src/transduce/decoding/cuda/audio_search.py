@@ -148,13 +148,13 @@ class AudioTask:
                     slots, memory, self.prompt, [jobs[place].limit for place in entering]
                 )
                 held |= dict(zip(slots, entering, strict=True))
-            if not waiting and FEWER * len(held) <= pool.shape.slots and pool.shape.slots > 1:
+            if not waiting and 0 < FEWER * len(held) <= pool.shape.slots:
                 # The few whose outputs are long: steps of a smaller pool take less time.
-                fewer = self.search.pool(
-                    replace(pool.shape, slots=1 << (len(held) - 1).bit_length()), self.rules
-                )
-                fewer.move_from(pool, [*held])  # type: ignore[arg-type]  # of the same kind
-                pool, held = fewer, dict(enumerate(held.values()))
+                shape = replace(pool.shape, slots=pool.shape.slots // FEWER)
+                fewer = self.search.pool(shape, self.rules)
+                if fewer.shape.slots >= len(held):  # else there is no memory for it
+                    fewer.move_from(pool, [*held])  # type: ignore[arg-type]  # of the same kind
+                    pool, held = fewer, dict(enumerate(held.values()))
             working = pool.go()
             ended = [slot for slot in held if not working[slot]]
             if ended:
