@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -220,7 +220,9 @@ def test_other_origins_are_allowed_only_on_request(server: Running) -> None:
         assert "access-control-allow-origin" not in other.headers
 
 
-def test_audio_is_uploaded_and_no_file_of_the_server_is_read(tmp_path: Path) -> None:
+def test_audio_is_uploaded_and_no_file_of_the_server_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     soundfile = pytest.importorskip("soundfile", reason="needs the extra speech")
     import numpy as np
 
@@ -229,14 +231,16 @@ def test_audio_is_uploaded_and_no_file_of_the_server_is_read(tmp_path: Path) -> 
     sound = (tmp_path / "a.wav").read_bytes()
     model = load(FIXTURES / "speech")
     (own,) = model.run([tmp_path / "a.wav"])
-    before = set(Path(os.environ.get("TMPDIR", "/tmp")).glob("transduce-*"))
+    uploads = tmp_path / "uploads"
+    uploads.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(uploads))  # other tests write into the usual one
     with serving({"speech": model, "tiny": tiny()}) as server:
         answer = server.client.post("/api/run", files={"file": ("../../a.wav", sound)})
         assert answer.status_code == 200, answer.text
         assert answer.json()["outputs"][0]["text"] == own.text
         noise = server.client.post("/api/run", files={"file": ("b.wav", b"not audio")})
         assert "b.wav" in noise.json()["outputs"][0]["warning"]
-        assert "/tmp" not in noise.text
+        assert str(tmp_path) not in noise.text
         named = server.post("/api/run", {"input": str(tmp_path / "a.wav")})
         assert "takes audio, not str" in message(named, 400)
         text = server.client.post(
@@ -249,7 +253,7 @@ def test_audio_is_uploaded_and_no_file_of_the_server_is_read(tmp_path: Path) -> 
             headers={"Content-Type": "multipart/form-data; boundary=x"},
         )
         assert "incomplete" in message(cut, 400)
-    assert set(Path(os.environ.get("TMPDIR", "/tmp")).glob("transduce-*")) <= before
+    assert list(uploads.iterdir()) == []
 
 
 def test_models_are_found_by_name_and_language_pair() -> None:
