@@ -116,7 +116,7 @@ def test_a_lens_on_a_language_model_has_the_prompt_and_what_follows() -> None:
     model = language_model()
     model.compute_in("float32")
     with model.lens("decoder.*") as lens:
-        outputs = model.run(["tea", "a"], max_length=3, beam=2)
+        outputs = model.run(["tea", "a"], max_length=3, beam=2, unknown=False)
     assert [seen.output.text for seen in lens] == [output.text for output in outputs]
     for seen in lens:
         ids = model.target_tokens.encode(seen.output.text)
