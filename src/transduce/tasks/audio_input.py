@@ -69,7 +69,7 @@ class AudioSegment(str):
         """Samples at any rate, resampled; named by a checksum of their values."""
         if isinstance(samples, Tensor):
             samples = samples.detach().cpu().numpy()
-        name = f"audio {zlib.crc32(np.ascontiguousarray(samples)):08x}"
+        name = f"audio {zlib.crc32(np.ascontiguousarray(samples).data):08x}"
         try:
             audio = audio_from_samples(samples, native, rate, name)
         except DataError as error:
