@@ -68,10 +68,7 @@ class Lives:
 
     def start(self, *arguments: str, death: dict[str, Any] | None = None, **more: Any) -> int:
         """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
-        if self._running is not None:  # of a test that was given up: no other one has to suffer
-            with suppress(ProcessLookupError):
-                os.kill(self._running, signal.SIGKILL)
-            self.end()
+        self._give_up()
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
         for ending in (".go", ".asked"):
@@ -85,6 +82,13 @@ class Lives:
         self.script.stdin.flush()
         self._running = int(self._answer()["process"])
         return self._running
+
+    def _give_up(self) -> None:
+        """End the run of a test that was given up: no other test has to suffer for it."""
+        if self._running is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._running, signal.SIGKILL)
+            self.end()
 
     def start_and_hold(self, lines: int, *arguments: str) -> int:
         """Start a run; the number of its process, once it has written so many lines of the log
@@ -125,8 +129,9 @@ class Lives:
 
     def close(self) -> None:
         assert self.script.stdin is not None
+        self._give_up()
         self.script.stdin.close()
-        self.script.wait(timeout=60)
+        self.script.wait(timeout=200)
 
     @property
     def told(self) -> str:
