@@ -98,7 +98,7 @@ class Browser:
                 self._call("DELETE", self.session)
         finally:
             self.driver.terminate()
-            self.driver.wait(10)
+            self.driver.wait(60)
             self.profile.cleanup()
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
@@ -107,7 +107,7 @@ class Browser:
         request = urllib.request.Request(self.root + path, data, headers, method=method)
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with direct.open(request, timeout=60) as answer:
+            with direct.open(request, timeout=200) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{method} {path}: {error.read().decode()[:600]}") from None
@@ -169,11 +169,11 @@ class Browser:
         chosen = None if selector is None else self.find(selector)
         self._call("POST", f"{self.session}/frame", {"id": chosen})
 
-    def wait(self, script: str, seconds: float = 10.0) -> Any:
+    def wait(self, script: str, seconds: float = 100.0) -> Any:
         """Until a script returns something true."""
         return self.wait_for(lambda: self.run(script), script, seconds)
 
-    def wait_for(self, ask: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+    def wait_for(self, ask: Callable[[], Any], what: str, seconds: float = 100.0) -> Any:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if found := ask():

@@ -50,7 +50,7 @@ def search_in_files(site: Path) -> None:
         browser.open(site / "index.html")
         browser.type("input.md-search__input", "shallow fusion")
         titles = "[...document.querySelectorAll('.md-search-result__article h1')]"
-        found = browser.wait(f"const all = {titles}; return all.map((one) => one.innerText)", 60)
+        found = browser.wait(f"const all = {titles}; return all.map((one) => one.innerText)", 200)
         assert "Decoding" in found
         assert browser.errors() == []
         elsewhere = [one for one in browser.requests() if one.startswith("http")]
