@@ -50,7 +50,7 @@ def serving(
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        with httpx.Client(base_url=url_of(listening), timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=url_of(listening), timeout=200, trust_env=False) as client:
             yield Running(url_of(listening), engine, service, client)
     finally:
         for model in models.values():

@@ -65,7 +65,7 @@ def start(server: Loopback, shelf: Path, *more: str, largest: int = 0) -> subpro
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Its status, and what it said of an error."""
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     return process.returncode, errors
 
 

@@ -239,7 +239,7 @@ def test_interrupted_and_resumed(task: Path, whole: Path, tmp_path: Path) -> Non
     process = torchrun(task, folder, 2, LONG)
     wait_for(process, "step 15/40")
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=200)
     assert "a checkpoint is saved" in told
     finish(task, folder, 2, LONG, "--resume")
     identical(folder, whole)
@@ -265,7 +265,7 @@ def test_a_process_of_torchrun_is_killed(task: Path, whole: Path, tmp_path: Path
     process = torchrun(task, folder, 2, LONG)
     wait_for(process, "step 15/40")
     os.kill(child_of_rank(process.pid, 1), signal.SIGKILL)
-    told, _ = process.communicate(timeout=30)
+    told, _ = process.communicate(timeout=200)
     assert process.returncode != 0
     assert "transduce: another process of this run died at update" in told
     assert "start again with --resume" in told

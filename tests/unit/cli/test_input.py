@@ -33,7 +33,7 @@ def test_two_groups_are_under_way_and_outputs_stay_in_order() -> None:
     both = threading.Barrier(2)  # breaks unless two are there at the same time
 
     def run(asked: dict[str, Any]) -> list[Output]:
-        both.wait(timeout=30)
+        both.wait(timeout=200)
         return [Output(f"{asked['number']} {part}", 0.0) for part in range(2)]
 
     outputs = run_in_order(run, requests(6, []), at_once=2)

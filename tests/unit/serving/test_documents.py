@@ -40,7 +40,7 @@ def test_every_example_works(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=200,
             )
             assert ended.returncode == 0, (command, ended.stdout)
             assert ended.stdout.strip()

@@ -356,7 +356,7 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
         lock = threading.Lock()
 
         def ask() -> None:
-            with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+            with httpx.Client(base_url=url, timeout=200, trust_env=False) as client:
                 while True:
                     try:
                         answer = client.post("/api/run", json={"input": "a cup of tea"})
@@ -381,13 +381,13 @@ def test_sigterm_drains_and_loses_no_request(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         end = time.monotonic() + 60
-        while (ready := httpx.get(f"{url}/ready", trust_env=False, timeout=60)).is_success:
+        while (ready := httpx.get(f"{url}/ready", trust_env=False, timeout=200)).is_success:
             assert time.monotonic() < end
         assert ready.status_code == 503
         assert ready.headers["connection"] == "close"
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=200) == 0
         for client in clients:
-            client.join(timeout=60)
+            client.join(timeout=200)
         assert failures == []
         assert counts["refused"] == 4
     finally:
