@@ -145,6 +145,7 @@ def test_importing_transduce_is_light(heavy: str) -> None:
 
 NOT_FOR_TEXT = ["matplotlib", "tensorboard", "pyarrow", "pandas", "onnx", "onnxruntime"]
 NOT_FOR_TEXT += ["ctranslate2", "soundfile", "soxr", "espeakng_loader", "datasets", "fastapi"]
+NOT_FOR_TEXT += ["torch._dynamo", "sympy"]  # torch's compiler and what it needs: two seconds
 
 
 def test_using_a_model_of_text_loads_nothing_that_it_does_not_need() -> None:
