@@ -23,8 +23,29 @@ import tempfile
 import time
 import traceback
 from fnmatch import fnmatch
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
+
+# What commands import when they need it, so that a fork need not.
+LOADED = [
+    "numpy.ma",
+    "rich.console",
+    "rich.live",
+    "safetensors.torch",
+    "torch._dynamo",  # the optimizer loads it
+    "torch.profiler",
+    "torch.utils.tensorboard",
+    "transduce.cli.commands.evaluate",
+    "transduce.cli.commands.run",
+    "transduce.cli.commands.train",
+    "transduce.cli.main",
+    "transduce.evaluation.evaluate",
+    "transduce.evaluation.metrics",
+    "transduce.interop.engine",
+    "transduce.tasks",
+    "transduce.training.train",
+]
 
 
 class Death:
@@ -225,14 +246,9 @@ def answer(**facts: Any) -> None:
 
 def serve() -> None:
     import torch
-    import torch._dynamo  # the optimizer loads it
-    import torch.utils.tensorboard
 
-    import transduce.cli.main
-    import transduce.evaluation.evaluate
-    import transduce.evaluation.metrics
-    import transduce.tasks
-    import transduce.training.train  # noqa: F401
+    for name in LOADED:
+        import_module(name)
     from transduce.hardware import keep_loaded
 
     torch.set_num_threads(1)  # a fork has no threads but its own

@@ -39,7 +39,8 @@ def project(task: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     shutil.copytree(task, folder)
     text = (folder / "tiny.yaml").read_text()
-    text = text.replace("steps: 400", "steps: 60").replace("every: 100", "every: 30")
+    text = text.replace("steps: 400", "steps: 12").replace("every: 100", "every: 6")
+    text = text.replace("warmup: 40", "warmup: 4")
     (folder / "tiny.yaml").unlink()
     (folder / "recipe.yaml").write_text(f"# my own recipe\n{text}")
     (folder / "README.md").write_text("# My project\n")

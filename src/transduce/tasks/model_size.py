@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError
+from transduce.models.weights import no_weights
 from transduce.recipe import Recipe
 from transduce.recipe import Tokens as TokensSection
 from transduce.tasks.model import Model
@@ -31,7 +30,7 @@ def count_parameters(
             for name, number in layers.items()
         }
         shape = recipe.model_copy(update={"model": recipe.model.model_copy(update=parts)})
-        with torch.device("meta"):
+        with no_weights():
             network = kind.build(shape, source_tokens, target_tokens)
         return sum(parameter.numel() for parameter in network.parameters())
 

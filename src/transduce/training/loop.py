@@ -68,7 +68,7 @@ class Run:
         start: StartModel | None = None,
     ) -> None:
         seed_everything(recipe.seed)
-        self.recipe, self.folder = recipe, folder
+        self.recipe, self.folder, self._recipe_text = recipe, folder, dump_recipe(recipe)
         self.ranks = ranks or Processes()
         self.device = self.ranks.device(recipe.train.device)
         self.precision = pick_precision(recipe.train.precision, self.device, recipe.model.width)
@@ -365,7 +365,7 @@ class Run:
             self.network,
             self.optimizer,
             self.average,
-            dump_recipe(self.recipe),
+            self._recipe_text,
             self.ranks,
         )
         if not self.ranks.first:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from transduce.errors import ModelError
 from transduce.hub.locate import resolve_model
-from transduce.models.weights import fingerprint_of, weights_of
+from transduce.models.weights import fingerprint_of, no_weights, weights_of
 from transduce.recipe import Recipe, Start
 from transduce.recipe.audio import Audio
 from transduce.runtime.int8_file import dequantize_weights
@@ -57,7 +56,7 @@ def open_start(settings: Start) -> StartModel:
         weights = dequantize_weights(read_tensors(path / WEIGHTS)[0])
         check_sums(path, WEIGHTS)
     fingerprint = fingerprint_of(weights)
-    with torch.device("meta"):
+    with no_weights():
         network = kind_of(definition.recipe).build(*definition)
     for name, several in names_of(network).items():
         if name in weights:

@@ -14,7 +14,7 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import TrainingError
 from transduce.models import TrainableNetwork
 from transduce.models.adapters import AdaptedNetwork, AdapterState, adaptable
-from transduce.models.weights import set_weights, weights_of
+from transduce.models.weights import no_weights, set_weights, weights_of
 from transduce.recipe import Recipe
 from transduce.recipe import Tokens as TokensSection
 from transduce.tasks.adapters.folder import base_of, is_adapter, read_adapter, write_adapter
@@ -146,7 +146,7 @@ def check_patterns(recipe: Recipe) -> None:
     The network is built on the meta device, with a vocabulary of bytes: only names matter.
     """
     tokens = Tokens.train(TokensSection(level="byte"), [])
-    with torch.device("meta"):
+    with no_weights():
         network = kind_of(recipe).build(recipe, tokens, tokens)
     names, start, adapter = names_of(network), recipe.train.start, recipe.train.adapter
     if start is not None:
