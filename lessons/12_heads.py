@@ -140,8 +140,8 @@ show(figure, "heads")
 # %% [markdown]
 # **What to see.** Left: for each of the last six letters, how often each network knows it. Eight
 # heads know all six, one head hardly more than one of them, and averaged heads some. Middle and
-# right: where the heads look, averaged over texts. The single head spreads its weight over several
-# steps; of the eight, different heads look at different steps.
+# right: where the heads look, averaged over texts. The single head has one distribution for all six
+# letters; of the eight, different heads look at different steps.
 #
 # ## The claim, asserted
 

@@ -166,7 +166,8 @@ show(figure, "vocabularies")
 # %% [markdown]
 # **What to see.** Left: each point is a vocabulary; to the right they are larger, and further down
 # sequences are shorter. Only words have unknown tokens. Right: the share of numbers written without
-# a mistake. Words can repeat numbers of the training set, but are wrong for every new one.
+# a mistake. Words can repeat numbers of the training set, but are wrong for every new one. (In the
+# reduced size training is short: look at which bars are missing, not at their heights.)
 #
 # Words are an extreme case here: each number is one word, so all new ones are unknown, and a model
 # of words can only repeat what it has seen. In running text the share of unknown words is smaller,
@@ -182,7 +183,7 @@ assert letters.unknown == some.unknown == 0, "a character or a subword is unknow
 assert words.unknown > 0.9, f"only {words.unknown} of the words are unknown"
 assert words.new < 0.05, f"words read {words.new} of numbers that have no token"
 assert some.new > 0.4, f"subwords read only {some.new} of the new numbers"
-assert letters.new > 0.2, f"characters read only {letters.new} of the new numbers"
+assert letters.new > size(0.05, 0.2), f"characters read only {letters.new} of the new numbers"
 print(
     "Vocabulary, tokens per number, new numbers right: "
     + "; ".join(

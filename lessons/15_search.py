@@ -146,7 +146,7 @@ table(
 # ## Variety
 #
 # Translators are formal in 40 % of their sentences. Asking for the best output always gives the
-# same style; only samples are as varied as the training data.
+# same style; only samples have both styles, as the training data have.
 
 
 # %%
