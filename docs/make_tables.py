@@ -76,6 +76,38 @@ def whisper_speed() -> list[str]:
     ]
 
 
+def whisper_speed_on_gpu() -> list[str]:
+    """One row a file: beam sizes, and how transformers was run."""
+    names = sorted(path.stem for path in RESULTS.glob("whisper_speed_cuda*.json"))
+    found = [one for name in names if (one := read(name)) is not None and "bfloat16" in one]
+    if not found:
+        return []
+    rows = []
+    for one in sorted(found, key=lambda one: (one["beam"], one["files"], one["batch"])):
+        taken = [one["bfloat16"][name]["seconds"] for name in (OURS, "transformers")]
+        ratios = [b / a for a, b in zip(*taken, strict=True)]
+        how = f"batches of {one['batch']}" + (", static cache" if one.get("cache") else "")
+        rows.append(
+            [
+                "greedy" if one["beam"] == 1 else f"beam {one['beam']}",
+                f"{one['files']}, {one['audio_seconds']:,.0f} s",
+                *(f"{1000 * statistics.median(times):.2f}" for times in taken[:1]),
+                f"{1000 * statistics.median(taken[1]):.2f} ({how})",
+                f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})",
+                f"{one['bfloat16']['equal_outputs']} of {one['files']}",
+            ]
+        )
+    head = ["search", "files", f"{OURS}, ms", "transformers, ms", "ratio", "same text"]
+    rounds = len(found[0]["bfloat16"][OURS]["seconds"])
+    return [
+        f"Milliseconds for each second of audio, {found[0]['machine']}, bfloat16, Whisper base, "
+        f"language {found[0]['language']}, medians of {rounds} rounds in turns after two calls "
+        f"that do not count; the least and the greatest ratio of a round:",
+        "",
+        *table(head, rows),
+    ]
+
+
 def optimizers() -> list[str]:
     found = read("optimizer_shakespeare_cpu")
     if found is None:
@@ -123,6 +155,7 @@ def checkpointing() -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "error rates": ("whisper.md", whisper_wer),
     "CPU speed": ("whisper.md", whisper_speed),
+    "GPU speed": ("whisper.md", whisper_speed_on_gpu),
     "optimizers": ("training.md", optimizers),
     "checkpointing": ("training.md", checkpointing),
 }
