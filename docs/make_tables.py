@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from result_tables import RESULTS, read, table
 
@@ -76,6 +77,53 @@ def whisper_speed() -> list[str]:
     ]
 
 
+def whisper_speed_on_gpu() -> list[str]:
+    """One row a file: beam sizes, and how transformers was run."""
+    names = sorted(path.stem for path in RESULTS.glob("whisper_speed_cuda*.json"))
+    found = [one for name in names if (one := read(name)) is not None and "bfloat16" in one]
+    if not found:
+        return []
+    rows = []
+    for one in sorted(found, key=lambda one: (one["beam"], one["files"], one["batch"])):
+        taken = [one["bfloat16"][name]["seconds"] for name in (OURS, "transformers")]
+        ratios = [b / a for a, b in zip(*taken, strict=True)]
+        how = f"batches of {one['batch']}" + (", static cache" if one.get("cache") else "")
+        rows.append(
+            [
+                "greedy" if one["beam"] == 1 else f"beam {one['beam']}",
+                f"{one['files']}, {one['audio_seconds']:,.0f} s",
+                *(f"{1000 * statistics.median(times):.2f}" for times in taken[:1]),
+                f"{1000 * statistics.median(taken[1]):.2f} ({how})",
+                f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})",
+                f"{one['bfloat16']['equal_outputs']} of {one['files']}",
+            ]
+        )
+    head = ["search", "files", f"{OURS}, ms", "transformers, ms", "ratio", "same text"]
+    several = sorted({len(one["bfloat16"][OURS]["seconds"]) for one in found})
+    rounds = " or ".join(map(str, several))
+    return [
+        f"Milliseconds for each second of audio, {found[0]['machine']}, bfloat16, Whisper base, "
+        f"language {found[0]['language']}, medians of {rounds} rounds in turns after two calls "
+        f"that do not count; the least and the greatest ratio of a round:",
+        "",
+        *table(head, rows),
+        *_parts(read("whisper_profile_cuda")),
+    ]
+
+
+def _parts(found: dict[str, Any] | None) -> list[str]:
+    """Where the time of greedy search goes."""
+    if found is None:
+        return []
+    most = [f"{name} {one['milliseconds']:.0f} ms" for name, one in found["parts"].items()][:6]
+    return [
+        "",
+        f"Greedy search of these {found['files']} files takes {found['milliseconds']:.0f} ms. "
+        f"Timed one by one, with the device waited for: {', '.join(most)}; others take less. "
+        f"`samples` is the check and conversion of samples on the host, `steps` the decoder's.",
+    ]
+
+
 def optimizers() -> list[str]:
     found = read("optimizer_shakespeare_cpu")
     if found is None:
@@ -123,6 +171,7 @@ def checkpointing() -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "error rates": ("whisper.md", whisper_wer),
     "CPU speed": ("whisper.md", whisper_speed),
+    "GPU speed": ("whisper.md", whisper_speed_on_gpu),
     "optimizers": ("training.md", optimizers),
     "checkpointing": ("training.md", checkpointing),
 }

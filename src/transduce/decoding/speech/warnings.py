@@ -29,6 +29,8 @@ def find_loop(
     A phrase of up to `longest` tokens must occur at least `times` times and cover at least `total`
     tokens: "no, no, no" and "zero zero zero" do occur in speech.
     """
+    if len(tokens) - len(set(tokens)) < total - total // times:  # too few come again
+        return None
     best, covered = None, 0
     for length in range(1, min(longest, len(tokens) // times) + 1):
         start = 0

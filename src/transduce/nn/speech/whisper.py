@@ -121,7 +121,8 @@ class WhisperConvolutions(nn.Module):
         beyond_BT = torch.arange(T, device=x_BDT.device) >= frames_B[:, None]
         x_BDT = x_BDT.masked_fill(beyond_BT[:, None], 0.0)
         x_BDS = F.gelu(self.second(x_BDT))
-        return x_BDS.mT, self.count_frames(frames_B)
+        # In order: else every block would add to a stream that lies across its own numbers.
+        return x_BDS.mT.contiguous(), self.count_frames(frames_B)
 
 
 def slaney_filters(rate: int, window: int, bands: int) -> Tensor:
