@@ -191,7 +191,7 @@ def test_help_answers_at_once() -> None:
     assert "train" in shown
     # Of its own work, not of the clock: that is the same however busy the machine is.
     worked = after.children_user + after.children_system
-    assert worked - before.children_user - before.children_system < 1.0
+    assert worked - before.children_user - before.children_system < 2.0  # a quarter of one is usual
 
 
 def test_pages_say_what_was_measured() -> None:
