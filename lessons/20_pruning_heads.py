@@ -167,11 +167,11 @@ pruning.legend(fontsize=8, frameon=False)
 show(figure, "pruning_heads")
 
 # %% [markdown]
-# **What to see.** Left: for each head, how much the loss rises when it alone is switched off. Most
-# bars are hardly visible, some are not. Right: the loss as heads are removed one after the other,
-# the least important first. It stays flat for a while, then rises. The square and the triangle show
-# the same number of heads removed at random, or the most important first. The star is the model
-# with one head per module after more training: its loss is low again.
+# **What to see.** Left: for each head, how much the loss rises when it alone is switched off; a few
+# bars are much higher than the others. Right: the loss as heads are removed one after the other,
+# the least important first. At first it hardly rises, then steeply. The square and the triangle
+# show the same number of heads removed at random, or the most important first. The star is the
+# model with one head per module after more training: its loss is low again.
 #
 # With 48 heads (the full size) no single head is worth much, because others do nearly the same.
 # Together the most important ones are worth everything. That is why heads must be pruned one after
