@@ -176,7 +176,8 @@ def settings(tree: navigation.Tree, output: Path) -> dict[str, Any]:
         "extra_css": ["website.css"],
         "hooks": [str(DOCS / "website" / "hooks.py")],
         "plugins": [
-            "search",
+            # A * within an indexed word would be taken for a wildcard, and break the search.
+            {"search": {"separator": r'[\s\-*(){}\[\],:;=!"/]+'}},
             "offline",
             {
                 "mkdocstrings": {

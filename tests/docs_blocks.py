@@ -72,7 +72,8 @@ CANNOT_RUN = {
     "tests/unit/corpora has texts of its own",
     r"^transduce train udhr-small$": "needs what the command before it has made",
     r"^transduce .*\b(SOURCE|MODEL)\b": "what is in capitals, the reader puts there",
-    r"^transduce run \S+ --live$": "needs a microphone; tests/unit/cli/test_live.py has one",
+    r"^transduce run \S+ --live( --chunk-ms \d+)?$": "needs a microphone; "
+    "tests/unit/cli/test_live.py has one",
     r"^transduce lessons run .* --full$": "takes minutes; the reduced size is run",
     r"^transduce (publish|run hf://)": "needs the hub; tests/integration/test_publish.py has one",
     r"^transduce (import|run) \S*(gpt2|g2p)": "needs weights that are not here; "
