@@ -20,7 +20,7 @@ from transduce.decoding.cuda.audio_search import (
     has_audio_search,
 )
 from transduce.decoding.cuda.pool import Search
-from transduce.decoding.cuda.slots import Job
+from transduce.decoding.cuda.slots import Job, Shape
 from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.greedy import greedy
 from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
@@ -143,3 +143,35 @@ def _batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_not_on_a_cpu(model: Any) -> None:
     assert not has_audio_search(model.network)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.inference_mode()
+def test_all_that_a_recording_has_moves_to_another_pool(model: Any, beam: int) -> None:
+    search = AudioSearch(model.network.to("cpu"))
+    large, small = (search.pool(Shape(slots, beam, 64, 64, beam), None) for slots in (4, 2))
+    tensors = {name: x for name, x in vars(large).items() if isinstance(x, torch.Tensor)}
+    for number, past in enumerate([*large.own, *large.source]):
+        store = getattr(past, "store_RTE" if number < len(large.own) else "store_BSE")
+        tensors[f"KV cache {number}"] = store
+    for number, x in enumerate(tensors.values()):
+        values = torch.arange(x.numel()).view(x.shape) + 1000 * number
+        x.copy_(values % 2 == 0 if x.dtype == torch.bool else values % 251)
+    large.open_B.fill_(True)
+    before = {name: x.clone() for name, x in tensors.items()}
+    assert isinstance(large, type(small))
+    small.move_from(large, [3, 1])  # type: ignore[arg-type]
+    for number, past in enumerate([*small.own, *small.source]):
+        store = getattr(past, "store_RTE" if number < len(small.own) else "store_BSE")
+        vars(small)[f"KV cache {number}"] = store
+    compared = 0
+    for name, x in before.items():
+        # Rows have other numbers in the other pool; the report is made from the others.
+        if name in ("origin_RT", "report_BNE") or len(x) not in (4, 4 * beam):
+            continue
+        rows = len(x) // 4
+        assert torch.equal(vars(small)[name][:rows], x[3 * rows :][:rows]), name
+        assert torch.equal(vars(small)[name][rows : 2 * rows], x[rows : 2 * rows]), name
+        compared += 1
+    assert compared >= 10
+    assert large.open_B.tolist() == [True, False, True, False]
