@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+import transduce
 from tiny_models import SOURCES, TARGETS, tiny
 from transduce.checksums import is_ours
 from transduce.evaluation.evaluate import evaluate
@@ -79,6 +81,14 @@ def test_a_folder_with_nothing_but_a_model(tmp_path: Path) -> None:
     page = report_page(tiny(), tmp_path)
     assert "Not evaluated yet" in page
     assert "Learning curves" not in page
+
+
+def test_a_checkout_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> importlib.metadata.Distribution:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata.Distribution, "from_name", missing)
+    assert f"transduce {transduce.__version__}" in report_page(tiny(), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"training": 5, "test": {"metrics": 7}}'])
