@@ -133,8 +133,7 @@ class Ours(Engine):
     def _on_gpu(self, wish: Wish) -> Callable[[], Any]:
         """The pool of slots takes all sentences at once, and sees to batches itself."""
         from transduce.decoding.batch.decode import Request
-        from transduce.decoding.cuda.pool import Search
-        from transduce.decoding.cuda.slots import Job
+        from transduce.decoding.search.slots import Job, Search
 
         bounds, least = self._bounds(wish.exact), wish.exact or 0
         jobs = [Job(source, bounds.limit(Request(source), 0)) for source in wish.sources]

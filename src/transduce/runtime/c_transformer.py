@@ -148,9 +148,12 @@ class CTransformerSteps:
         if lengths_B is None or self._is_watched():
             return self.decoder.start(memory)
         if memory.projected is None or memory.projected[0] is not self:
-            layers = [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
-            memory.projected = (self, layers)
-        return CTransformerState(self._shape, lengths_B, memory.projected[1])
+            memory.projected = (self, self.projected(memory))
+        return CTransformerState(self.shape, lengths_B, memory.projected[1])
+
+    def projected(self, memory: Memory) -> list[Tensor]:
+        """Keys and values_BSE of the sources, for each layer."""
+        return [block.project_memory(memory.states_BSD) for block in self.decoder.stack]
 
     def read(self, tokens_BT: Tensor) -> DecoderState:
         """The state of a language model that has read these tokens (prefill), in one pass."""
@@ -159,16 +162,32 @@ class CTransformerSteps:
         if self._is_watched():
             return state
         assert isinstance(state, TransformerState)
-        found = CTransformerState(self._shape, tokens_BT.new_zeros(len(tokens_BT)))
+        found = CTransformerState(self.shape, tokens_BT.new_zeros(len(tokens_BT)))
         if state.caches[0].length:
             found.prefill([cache.stored() for cache in state.caches])
             self._set_addresses(found)
         return found
 
     @property
-    def _shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
         """The number of layers, and the size of keys and values of one position."""
         return len(self.decoder.stack), 2 * self._stack.width
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that it gives log-probabilities of."""
+        return int(self._head.weight.outputs)
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether rows may be at steps of their own: C embeds their tokens, and there is a source
+        that C can read."""
+        return self._stack.embeds and self._encoder is not None and not self._is_watched()
+
+    def room(self, rows: int, places: int) -> int:
+        """The bytes that a step needs beside the KV cache, for so many rows and positions."""
+        wanted: int = self._library.stack_room(self._stack.address, rows, places)
+        return wanted
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Log-probabilities_RV of the token after tokens_R, in float32."""
@@ -179,7 +198,7 @@ class CTransformerSteps:
             state.grow(rows)
             self._set_addresses(state)
         tokens_R = tokens_R.long().contiguous()
-        log_probs_RV = state.room_for(rows, self._head.weight.outputs)
+        log_probs_RV = state.room_for(rows, self.vocabulary)
         call.rows, call.step = rows, t
         call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
         call.origins = state.origins_RT.data_ptr()
@@ -187,21 +206,30 @@ class CTransformerSteps:
         if not self._stack.embeds:
             embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
             call.embedded = embedded_RD.data_ptr()
+        self._run(call, tokens_R)
+        state.length += 1
+        return log_probs_RV, state
+
+    def advance(self, call: Step, tokens_R: Tensor) -> None:
+        """A step of rows that are at steps of their own, in a pool of slots."""
+        length = call.step + 1
+        call.position, call.turns = self._stack.added.at(0, length), self._stack.turns.at(0, length)
+        call.head = self._head.weight
+        self._run(call, tokens_R)
+
+    def _run(self, call: Step, tokens_R: Tensor) -> None:
         self._library.decoder_step(self._stack.address, ctypes.addressof(call))
         if call.refused:
             raise ValueError(
                 f"Token {int(tokens_R[call.refused - 1])} is not among the {self._stack.tokens} of "
                 f"this network."
             )
-        state.length += 1
-        return log_probs_RV, state
 
     def _set_addresses(self, state: CTransformerState) -> None:
         """Set the fields of the C structure that stay the same until the KV cache grows again."""
         T, _, most_rows, _ = state.past_TLRE.shape
         places = max(T, state.memory_length)
-        bytes_wanted = self._library.stack_room(self._stack.address, most_rows, places)
-        state.room = state.past_TLRE.new_empty(bytes_wanted, dtype=torch.uint8)
+        state.room = state.past_TLRE.new_empty(self.room(most_rows, places), dtype=torch.uint8)
         call = state.call
         call.past, call.most_rows, call.most_steps = state.past_TLRE.data_ptr(), most_rows, T
         call.memory, call.memory_length = ctypes.addressof(state.memory), state.memory_length

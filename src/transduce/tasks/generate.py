@@ -19,15 +19,17 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.decoding.cuda.feed import decode_feed
+from transduce.decoding.cpu.slots import CpuSearch
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output
 from transduce.decoding.score.given import ATTENTION_TO_SOURCE
+from transduce.decoding.search.feed import Pools, decode_feed
 from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.recipe.tasks import TASK_RULES
+from transduce.runtime.c_transformer import CTransformerSteps
 from transduce.tasks.compatibility import (
     check_ensemble_member,
     check_finite,
@@ -170,17 +172,23 @@ class GenerativeModel(SearchCopies):
         return outputs
 
     def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
-        """Decode sources as they arrive, until there are none: each as soon as a slot of the GPU is
-        free, while others go on. False, and nothing is done, where these settings or this device
-        have no such search."""
+        """Decode sources as they arrive, until there are none: each as soon as a slot is free, while
+        others go on. False, and nothing is done, where this model or these settings have no such
+        search."""
         if self.engine or self._lenses:
             return False
         task = self._task(self._settings(settings), ())
-        chosen = task.fast_settings
-        if not isinstance(task.fast, CudaSearch) or chosen is None:
+        chosen = task.slot_settings
+        search: Pools | None = None
+        if isinstance(task.fast, CudaSearch):
+            task.fast.copy_weights()
+            search = task.fast
+        elif isinstance(task.model, CTransformerSteps) and task.model.has_slots:
+            search = CpuSearch(task.model)
+        if search is None or chosen is None:
             return False
         with inference(self):
-            decode_feed(task.fast, FeedOfJobs(self, task, feed), chosen)
+            decode_feed(search, FeedOfJobs(self, task, feed), chosen)
         return True
 
     def stream(

@@ -17,10 +17,10 @@ from transduce.data.text.unicode import stable_prefix
 from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.decoding.batch.decode import BatchDecoder, Request
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.decoding.cuda.slots import Job
 from transduce.decoding.output import Output
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.search.observer import ChosenToken, SearchObserver
+from transduce.decoding.search.slots import Job
 
 NO_OUTPUT = "no output was found that satisfies all constraints"
 

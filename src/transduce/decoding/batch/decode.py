@@ -26,11 +26,10 @@ from transduce.decoding.constraints.constraint import (
     WatchableAttention,
 )
 from transduce.decoding.constraints.include import Include
-from transduce.decoding.cuda.pool import Search
-from transduce.decoding.cuda.slots import Job
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
 from transduce.decoding.search.observer import SearchObserver
+from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 
@@ -195,7 +194,7 @@ class BatchDecoder:
         found: list[list[search.Hypothesis]],
     ) -> list[int]:
         """Run the CUDA graph search where it applies; returns the remaining requests."""
-        chosen = self.fast_settings
+        chosen = self.slot_settings
         if self.fast is None or chosen is None:
             return places
         if self.observer is not None and self.observer.wanted:
@@ -211,8 +210,8 @@ class BatchDecoder:
         return [place for place in places if not requests[place].plain]
 
     @property
-    def fast_settings(self) -> Search | None:
-        """The settings of the CUDA graph search; None where it does not apply."""
+    def slot_settings(self) -> Search | None:
+        """The settings of a search by slots; None where it does not apply."""
         settings = self.settings
         shaped = (
             settings.draws
@@ -221,14 +220,14 @@ class BatchDecoder:
             or settings.no_repeat_ngram
             or settings.ctc_weight
         )
-        if self.fast is None or shaped or self.allowed is not None or not settings.unknown:
+        if shaped or self.allowed is not None or not settings.unknown:
             return None
         # The minimum length includes END here.
         power, least = settings.length_penalty or 0.0, settings.min_length + 1
         return Search(settings.hypotheses, settings.nbest, power, least, settings.patience)
 
     def job(self, request: Request) -> Job:
-        """A request without constraints, for the CUDA graph search."""
+        """A request without constraints, for a search by slots."""
         return Job(request.source, self.bounds.limit(request, self.settings.min_length))
 
     def possible(self, requests: Sequence[Request]) -> list[int]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.cuda.audio_slots import TokenRules, ban, read_prompt
-from transduce.decoding.cuda.slots import Shape, Slots, wide
+from transduce.decoding.cuda.slots import Slots, wide
+from transduce.decoding.search.slots import Shape
 from transduce.models import EncoderDecoder
 from transduce.models.memory import Memory
 

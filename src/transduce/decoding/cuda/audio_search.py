@@ -13,10 +13,10 @@ from transduce.data.audio.corpus import Wave
 from transduce.data.tokens.tokenizer import BEGIN
 from transduce.decoding.cuda.audio_beam import AudioBeamSlots
 from transduce.decoding.cuda.audio_slots import AudioSlots, TokenRules
-from transduce.decoding.cuda.pool import Search, positions_of, power_of_2, room
-from transduce.decoding.cuda.slots import Job, Shape
+from transduce.decoding.cuda.pool import power_of_2, room
 from transduce.decoding.search.beam import finished_at_most
 from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.slots import Job, Search, Shape, positions_of
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.hooks import copy_for_search
 from transduce.models.memory import Memory

@@ -19,8 +19,9 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
-from transduce.decoding.cuda.slots import Shape, wide
+from transduce.decoding.cuda.slots import wide
 from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.slots import Shape
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.memory import Memory

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from transduce.decoding.cuda.slots import Job, Shape, Slots
-from transduce.decoding.search.beam import finished_at_most
+from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.slots import Job, Search, Shape, positions_of, round_up, shape_of
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
 from transduce.models.hooks import copy_for_search
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.embedding.tokens import TokenEmbedding
-from transduce.nn.positions import Learned
 from transduce.nn.torch_private import copy_all
 
 MAX_PLACES = 2**20  # rows x positions of one pool
@@ -37,18 +34,6 @@ def has_cuda_search(network: EncoderDecoder) -> bool:
         return False  # pruned: places of layers are not alike
     transformers = (TransformerEncoder, TransformerDecoder)
     return all(isinstance(part, transformers) for part in (network.encoder, network.decoder))
-
-
-@dataclass(frozen=True)
-class Search:
-    """Settings of a search by slots."""
-
-    beam: int = 1
-    nbest: int = 1
-    length_penalty: float = 1.0
-    least: int = 0
-    """The minimum length, END included."""
-    patience: float | None = None
 
 
 @dataclass
@@ -102,13 +87,10 @@ class CudaSearch:
 
         Busy ones are not freed to make room for it.
         """
-        rows = max(settings.beam, settings.nbest)
         wanted = next((count for count in (1, 8, 64) if jobs <= count), 512)
-        penalty, least = settings.length_penalty, settings.least
-        ended = None if rows == 1 else finished_at_most(settings.patience, rows)
-        shape = Shape(wanted, rows, size[0], size[1], settings.nbest, penalty, least, ended)
+        shape = shape_of(settings, wanted, size)
         if shape not in self._pools:
-            most = power_of_2(room(self._copy) // (rows * size[1] + size[0]))
+            most = power_of_2(room(self._copy) // (shape.beam * size[1] + size[0]))
             shape = replace(shape, slots=min(wanted, most))
         if any(pool.shape == shape for pool in busy):
             return None
@@ -170,17 +152,6 @@ def room(network: EncoderDecoder) -> int:
     bytes_of_place = 2 * width * len(network.decoder.stack) * weight.itemsize
     free, _ = torch.cuda.mem_get_info(weight.device)
     return min(MAX_PLACES, free // SHARE // bytes_of_place)
-
-
-def round_up(length: int, most: int) -> int:
-    """Round a length up to a power of two from 32 on, at most `most`, so that pools are reused."""
-    return min(max(32, 1 << (length - 1).bit_length()), most)
-
-
-def positions_of(embedding: TokenEmbedding) -> int:
-    """The number of learned positions; other kinds have no limit."""
-    table = None if embedding.positions is None else embedding.positions.positions
-    return table.max_length if isinstance(table, Learned) else sys.maxsize
 
 
 def power_of_2(count: int) -> int:

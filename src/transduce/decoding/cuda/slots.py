@@ -9,18 +9,18 @@ are those of search/greedy.py and search/beam.py, which also handle constraints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda.recorded import Recorded
-from transduce.decoding.search.greedy import Hypothesis, penalty
+from transduce.decoding.search.slots import Job, Shape, SlotSearch
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
@@ -37,45 +37,17 @@ MANY_ROWS = {"ROWS": 128, "COLUMNS": 128, "BLOCK": 64, "num_warps": 8, "num_stag
 STEPS = 8  # between two checks by the host
 
 
-@dataclass(frozen=True)
-class Job:
-    """A source and the maximum length of its output, including END."""
-
-    source: Sequence[int]
-    limit: int
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The shape of a pool of slots: sentences, hypotheses of each, lengths."""
-
-    slots: int
-    beam: int
-    source: int
-    target: int
-    nbest: int = 1
-    length_penalty: float = 1.0
-    least: int = 0
-    most: int | None = None
-    """Finished hypotheses after which beam search stops; None: not by their number."""
-
-
-class Slots:
+class Slots(SlotSearch):
     """A pool of slots, and the step that advances all of them."""
 
     def __init__(self, network: EncoderDecoder, shape: Shape) -> None:
         decoder = network.decoder
         assert isinstance(decoder, TransformerDecoder)
-        self.network, self.decoder, self.shape = network, decoder, shape
         weight = network.head.weight
-        self.device = device = weight.device
+        super().__init__(shape, weight.device)
+        self.network, self.decoder = network, decoder
         B, N, S, T = shape.slots, shape.beam, shape.source, shape.target
         E = 2 * decoder.stack[0].self_attention.width
-        self.steps_R = torch.zeros(B * N, dtype=torch.int32, device=device)
-        self.source_lengths_B = torch.zeros(B, dtype=torch.int32, device=device)
-        self.limits_B = torch.ones(B, dtype=torch.int32, device=device)
-        rows_R = torch.arange(B * N, dtype=torch.int32, device=device)
-        self.origin_RT = rows_R[:, None].repeat(1, T) if N > 1 else None
         self.own = [
             SelfAttentionSlots(weight.new_zeros(B * N, T, E), self.steps_R, self.origin_RT)
             for _ in decoder.blocks
@@ -84,18 +56,8 @@ class Slots:
             CrossAttentionSlots(weight.new_zeros(B, S, E), self.source_lengths_B, N)
             for _ in decoder.blocks
         ]
-        self.tokens_R = torch.full((B * N,), PAD, device=device)
-        self.open_B = torch.zeros(B, dtype=torch.bool, device=device)
-        self.written_BNT = torch.full((B, N, T), PAD, device=device)
-        self.reached_BN = torch.full((B, N), NEVER, device=device)
-        self.ended_BN = torch.full((B, shape.nbest), NEVER, device=device)
-        # Greedy search has one text, open or ended.
-        self.ended_BNT = torch.full((B, shape.nbest, T), PAD, device=device)
-        self.ended_BNT = self.ended_BNT if N > 1 else self.written_BNT
-        self.total_BN = torch.full((B, shape.nbest), NEVER, device=device)
-        self.count_B = torch.zeros(B, dtype=torch.int32, device=device)  # of finished hypotheses
         self.report_BNE = torch.zeros(
-            B, shape.nbest, 3 + T, dtype=torch.float64, device=device
+            B, shape.nbest, 3 + T, dtype=torch.float64, device=self.device
         )  # each slot's hypotheses: whether it is open, score, log-probability, tokens
         self._last_report = np.zeros(self.report_BNE.shape)
         self._advance = Recorded(self._steps, network)
@@ -145,19 +107,6 @@ class Slots:
             wide(past.store_BSE).index_copy_(0, slots_B, wide(memory_BSE))
         self._reset(slots_B, lengths_B, limits_B.squeeze(1), BEGIN)
 
-    def _reset(self, slots_B: Tensor, lengths_B: Tensor, limits_B: Tensor, token: int) -> None:
-        """Slots whose outputs begin after this token."""
-        beam = self.shape.beam
-        self.source_lengths_B.index_copy_(0, slots_B, lengths_B.int())
-        self.limits_B.index_copy_(0, slots_B, limits_B.int())
-        self.open_B.index_fill_(0, slots_B, value=True)
-        self.steps_R.view(-1, beam).index_fill_(0, slots_B, 0)
-        self.tokens_R.view(-1, beam).index_fill_(0, slots_B, token)
-        self.reached_BN.index_fill_(0, slots_B, NEVER)
-        self.reached_BN[:, :1].index_fill_(0, slots_B, 0.0)
-        self.ended_BN.index_fill_(0, slots_B, NEVER)
-        self.count_B.index_fill_(0, slots_B, 0)
-
     def _encode(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """The encoder's states; those after a source's end are not used."""
         B, S = source_BS.shape
@@ -181,24 +130,8 @@ class Slots:
         working: list[bool] = (self._last_report[:, 0, 0] != 0).tolist()
         return working
 
-    def take(self, slots: list[int]) -> list[list[Hypothesis]]:
-        """The hypotheses of the sentences in these slots, best first."""
-        seen = self._last_report[slots]
-        tokens = seen[:, :, 3:].astype(np.int64)
-        sizes = (tokens == END).argmax(axis=2)
-        texts = tokens.reshape(-1, tokens.shape[2])
-        # As lists: iterating over numpy values takes several times as long.
-        columns = (texts, sizes.ravel(), seen[:, :, 1].ravel(), seen[:, :, 2].ravel())
-        each = [
-            Hypothesis(ids[:end], score, total)
-            for ids, end, score, total in zip(*(x.tolist() for x in columns), strict=True)
-        ]
-        nbest = self.shape.nbest
-        # NaN is no score either: there is nothing where weights are no numbers.
-        return [
-            [hypothesis for hypothesis in each[start : start + nbest] if hypothesis.score > NEVER]
-            for start in range(0, len(each), nbest)
-        ]
+    def _report(self, slots: list[int]) -> NDArray[np.float64]:
+        return self._last_report[slots]
 
     # ------------------------------------------------------------------------------- one step
 
@@ -214,12 +147,13 @@ class Slots:
     def _step(self) -> None:
         features_RD = self.decoder.advance(self.tokens_R, self.own, self.source)
         if self.shape.beam == 1:
-            self._greedy(features_RD)
+            self._choose(features_RD)
         else:
-            self._beam(features_RD)
+            scores_RC, token_RC, masses_RC = self._top(features_RD, 2 * self.shape.beam)
+            self._beam(scores_RC - masses_RC.logsumexp(dim=-1, keepdim=True), token_RC)
 
-    def _greedy(self, features_RD: Tensor) -> None:
-        """The best token of each row; rows that have ended do not change."""
+    def _choose(self, features_RD: Tensor) -> None:
+        """Greedy search: the best token of each row."""
         found = self._top(features_RD, 1)
         if self.device.type == "cuda":
             self._settle(*found)
@@ -227,17 +161,7 @@ class Slots:
         scores_BC, tokens_BC, masses_BC = found
         best_B1 = scores_BC.argmax(dim=-1, keepdim=True)
         scores_B = scores_BC.gather(1, best_B1).squeeze(1) - masses_BC.logsumexp(dim=-1)
-        tokens_B, reached_B = tokens_BC.gather(1, best_B1).squeeze(1), self.reached_BN[:, 0]
-        reached_B += torch.where(self.open_B, scores_B, 0.0)
-        open_B = self.open_B.nonzero().squeeze(1)
-        self.written_BNT[open_B, 0, self.steps_R[open_B].long()] = tokens_B[open_B]
-        self.tokens_R[open_B] = tokens_B[open_B]
-        ends_B = self.open_B & (tokens_B == END)
-        score_B = reached_B / penalty(self.steps_R + 1, self.shape.length_penalty)
-        self.ended_BN[ends_B, 0] = score_B[ends_B].to(self.ended_BN)
-        self.total_BN[ends_B, 0] = reached_B[ends_B]
-        self.open_B &= ~ends_B
-        self._count()
+        self._greedy(scores_B, tokens_BC.gather(1, best_B1).squeeze(1))
 
     def _settle(self, scores_BC: Tensor, tokens_BC: Tensor, masses_BC: Tensor) -> None:
         """The rest of a greedy step in one kernel."""
@@ -309,78 +233,7 @@ class Slots:
         )  # fmt: skip
         return values_RC, tokens_RC, masses_RC
 
-    def _count(self) -> None:
-        """Increment the step of open rows; others stay, so that nothing overflows."""
-        self.steps_R += self.open_B.repeat_interleave(
-            self.shape.beam, output_size=len(self.steps_R)
-        )
-
-    def _beam(self, features_RD: Tensor) -> None:
-        """As in search.beam, each row at its own step."""
-        shape = self.shape
-        B, N = shape.slots, shape.beam
-        step_B = self.steps_R.view(B, N)[:, 0].long()
-        last_B = step_B + 1 >= self.limits_B
-        # The 2N best of a sentence are among the 2N best of each hypothesis.
-        scores_RC, token_RC, masses_RC = self._top(features_RD, 2 * N)
-        scores_RC = scores_RC - masses_RC.logsumexp(dim=-1, keepdim=True)
-        count = scores_RC.shape[1]
-        scores_BNC = scores_RC.view(B, N, count) + self.reached_BN[:, :, None]
-        candidate_BC, index_BC = scores_BNC.flatten(1).topk(2 * N, dim=1)
-        token_BC = token_RC.view(B, -1).gather(1, index_BC)
-        parent_BC = index_BC // count
-        ends_BC = token_BC == END
-
-        last_BN = candidate_BC[:, :N].masked_fill(~ends_BC[:, :N], NEVER)
-        score_BN = last_BN / penalty(step_B + 1, shape.length_penalty)[:, None]
-        at_B11 = step_B[:, None, None]
-        whole_BNT = _take(self.written_BNT, parent_BC[:, :N])
-        whole_BNT.scatter_(2, at_B11.expand(-1, N, 1), END)
-        open_B1 = self.open_B[:, None]
-        ended_BN, best_BN = torch.cat([self.ended_BN, score_BN], dim=1).topk(shape.nbest, dim=1)
-        ended_BNT = _take(torch.cat([self.ended_BNT, whole_BNT], dim=1), best_BN)
-        total_BN = torch.cat([self.total_BN, last_BN], dim=1).gather(1, best_BN)
-        self.ended_BN.copy_(torch.where(open_B1, ended_BN, self.ended_BN))
-        self.ended_BNT.copy_(torch.where(open_B1[:, :, None], ended_BNT, self.ended_BNT))
-        self.total_BN.copy_(torch.where(open_B1, total_BN, self.total_BN))
-
-        place_C = torch.arange(ends_BC.shape[1], device=self.device)
-        kept_BN = (place_C + len(place_C) * ends_BC).topk(N, dim=1, largest=False).indices
-        reached_BN = candidate_BC.gather(1, kept_BN)
-        tokens_BN, parent_BN = token_BC.gather(1, kept_BN), parent_BC.gather(1, kept_BN)
-        written_BNT = _take(self.written_BNT, parent_BN)
-        written_BNT.scatter_(2, at_B11.expand(-1, N, 1), tokens_BN[:, :, None])
-        mildest_B = torch.maximum(
-            penalty(self.limits_B, shape.length_penalty),
-            penalty(step_B + 2, shape.length_penalty),
-        )
-        hope_B = reached_BN.amax(dim=1) / mildest_B
-        done_B = (self.ended_BN[:, -1] >= hope_B) | last_B
-        if shape.most is not None:
-            self.count_B += (last_BN > NEVER).sum(dim=1)
-            done_B |= self.count_B >= shape.most
-        self.reached_BN.copy_(reached_BN)
-        self.written_BNT.copy_(written_BNT)
-        self.tokens_R.copy_(tokens_BN.flatten())
-        self._move(parent_BN, step_B)
-        self.open_B &= ~done_B
-        self._count()
-
-    def _move(self, parent_BN: Tensor, step_B: Tensor) -> None:
-        """Reorder the KV cache by table: it says in which row each step of a hypothesis is."""
-        assert self.origin_RT is not None
-        B, N = parent_BN.shape
-        rows_R = torch.arange(B * N, device=self.device)
-        parent_R = (parent_BN + torch.arange(0, B * N, N, device=self.device)[:, None]).flatten()
-        at_R1 = step_B.repeat_interleave(N, output_size=B * N)[:, None]
-        written_RT = self.origin_RT.scatter(1, at_R1, rows_R.int()[:, None])
-        self.origin_RT.copy_(written_RT[parent_R])
-
 
 def wide(x: Tensor) -> Tensor:
     """A view as int64: torch copies rows element by element."""
     return x.view(torch.int64) if x.shape[-1] * x.itemsize % 8 == 0 else x
-
-
-def _take(items_BNT: Tensor, index_BC: Tensor) -> Tensor:
-    return items_BNT.gather(1, index_BC[:, :, None].expand(-1, -1, items_BNT.shape[2]))

@@ -122,16 +122,20 @@ static void embed(Work *work, int64_t row, int64_t token, const float *position)
 
 typedef struct {
     int64_t rows, step;
+    /* NULL: all rows are at `step`, and row r has place r in the cache. Or the step of each row, of
+     * which `step` is the largest, and its place: rows come and go while others stay. */
+    const int64_t *steps, *slots;
     const int64_t *tokens;
     const float *embedded; /* where the stack has no embedding table */
-    const float *position; /* positional encoding of this step, or NULL */
-    const float *turns;    /* cosines and sines of rotary positions, or NULL */
+    /* Positional encodings, and cosines and sines of rotary positions, or NULL: of `step`, or where
+     * rows have steps of their own, of all steps from 0 on. */
+    const float *position, *turns;
     /* KV cache [steps][layers][maximum rows][2 width]: keys and values stay where they were
      * written when beam search reorders its hypotheses. */
     float *past;
     int64_t most_rows;
-    /* [rows][1 + maximum steps]: the source of each row, then the row in which each past step
-     * was written. */
+    /* [maximum rows][1 + maximum steps]: the source of each row, then the row in which each past
+     * step was written. */
     int32_t *origins;
     int64_t most_steps;
     const float *const *memory; /* of each layer: keys, values [sources][length][2 width] */
@@ -143,6 +147,24 @@ typedef struct {
     int64_t refused; /* set to 1 + the first row whose token is not in the vocabulary, else to 0 */
 } Step;
 
+static int64_t step_of(const Step *step, int64_t row) {
+    return step->steps ? step->steps[row] : step->step;
+}
+
+/* The place of a row in the cache, and in the table of origins. */
+static int64_t place_of(const Step *step, int64_t row) {
+    return step->slots ? step->slots[row] : row;
+}
+
+static int32_t *origins_of(const Step *step, int64_t row) {
+    return step->origins + place_of(step, row) * (1 + step->most_steps);
+}
+
+/* What belongs to the step of a row in a table with so many numbers for each step. */
+static const float *at_step_of(const Step *step, int64_t row, const float *table, int64_t size) {
+    return table && step->steps ? table + step->steps[row] * size : table;
+}
+
 static void attend_to_self(Work *work, const Step *step, const Sublayer *sublayer) {
     const Stack *stack = work->stack;
     const int64_t width = stack->width, slot = step->most_rows * 2 * width;
@@ -152,12 +174,14 @@ static void attend_to_self(Work *work, const Step *step, const Sublayer *sublaye
     enter(work, sublayer, NOTHING);
     for (int64_t r = 0; r < work->rows; r++) {
         float *query = work->wide + r * 3 * inner;
-        const int32_t *origins = step->origins + r * (1 + step->most_steps) + 1;
-        if (step->turns) turn(query, 2 * inner, step->turns, size);
-        for (int64_t t = 0; t <= step->step; t++)
+        const int32_t *origins = origins_of(step, r) + 1;
+        const float *turns = at_step_of(step, r, step->turns, size);
+        const int64_t now = step_of(step, r);
+        if (turns) turn(query, 2 * inner, turns, size);
+        for (int64_t t = 0; t <= now; t++)
             work->places[t] = past + t * all_layers + origins[t] * 2 * width;
-        memcpy((float *)work->places[step->step], query + inner, sizeof(float) * 2 * (size_t)inner);
-        attend(query, 1, 0, work->places, step->step + 1, inner, inner / size, work->scores,
+        memcpy((float *)work->places[now], query + inner, sizeof(float) * 2 * (size_t)inner);
+        attend(query, 1, 0, work->places, now + 1, inner, inner / size, work->scores,
                work->normed + r * inner);
     }
     leave(work, sublayer, work->normed);
@@ -169,9 +193,9 @@ static void attend_to_source(Work *work, const Step *step, const Sublayer *subla
     enter(work, sublayer, NOTHING);
     /* Rows of one source are neighbours in beam search, and read it together. */
     for (int64_t r = 0, some; r < work->rows; r += some) {
-        const int64_t source = step->origins[r * (1 + step->most_steps)];
+        const int64_t source = origins_of(step, r)[0];
         for (some = 1; some < TOGETHER && r + some < work->rows; some++)
-            if (step->origins[(r + some) * (1 + step->most_steps)] != source) break;
+            if (origins_of(step, r + some)[0] != source) break;
         const float *first = step->memory[sublayer->layer] + source * step->memory_length * 2 * inner;
         const int64_t length = step->lengths[source];
         for (int64_t s = 0; s < length; s++) work->places[s] = first + s * 2 * inner;
@@ -193,8 +217,9 @@ void decoder_step(const Stack *stack, Step *step) {
         step->step + 1 > step->memory_length ? step->step + 1 : step->memory_length;
     lay_out(&work, stack, rows, places, step->room);
     for (int64_t r = 0; r < rows; r++) {
-        step->origins[r * (1 + step->most_steps) + 1 + step->step] = (int32_t)r;
-        if (stack->table) embed(&work, r, step->tokens[r], step->position);
+        origins_of(step, r)[1 + step_of(step, r)] = (int32_t)place_of(step, r);
+        if (stack->table)
+            embed(&work, r, step->tokens[r], at_step_of(step, r, step->position, width));
     }
     if (!stack->table) memcpy(work.x, step->embedded, sizeof(float) * (size_t)(rows * width));
     for (int64_t i = 0; i < stack->sublayers; i++) {
@@ -309,10 +334,10 @@ const int64_t layout[] = {
     sizeof(Stack), AT(Stack, sublayer), AT(Stack, sublayers), AT(Stack, layers), AT(Stack,
     width), AT(Stack, head_width), AT(Stack, last), AT(Stack, table), AT(Stack, tokens), AT(Stack,
     table_scale), AT(Stack, kernel),
-    sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, tokens), AT(Step, embedded), AT(Step,
-    position), AT(Step, turns), AT(Step, past), AT(Step, most_rows), AT(Step, origins), AT(Step,
-    most_steps), AT(Step, memory), AT(Step, memory_length), AT(Step, lengths), AT(Step, head),
-    AT(Step, log_probs), AT(Step, room), AT(Step, refused),
+    sizeof(Step), AT(Step, rows), AT(Step, step), AT(Step, steps), AT(Step, slots), AT(Step,
+    tokens), AT(Step, embedded), AT(Step, position), AT(Step, turns), AT(Step, past), AT(Step,
+    most_rows), AT(Step, origins), AT(Step, most_steps), AT(Step, memory), AT(Step, memory_length),
+    AT(Step, lengths), AT(Step, head), AT(Step, log_probs), AT(Step, room), AT(Step, refused),
     sizeof(Sources), AT(Sources, sources), AT(Sources, longest), AT(Sources, tokens),
     AT(Sources, lengths), AT(Sources, embedded), AT(Sources, positions), AT(Sources, turns),
     AT(Sources, states), AT(Sources, room), AT(Sources, refused),

@@ -48,6 +48,8 @@ class Step(ctypes.Structure):
     _fields_ = (
         ("rows", c_int64),
         ("step", c_int64),
+        ("steps", Address),
+        ("slots", Address),
         ("tokens", Address),
         ("embedded", Address),
         ("position", Address),

@@ -15,9 +15,8 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import END
 from transduce.decoding.batch import decode
 from transduce.decoding.batch.decode import BatchDecoder, Bounds, Request, pack, pack_evenly
-from transduce.decoding.cuda.pool import Search
-from transduce.decoding.cuda.slots import Job
 from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.settings import Settings
 
 

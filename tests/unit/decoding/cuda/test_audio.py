@@ -19,10 +19,9 @@ from transduce.decoding.cuda.audio_search import (
     EncodeWaves,
     has_audio_search,
 )
-from transduce.decoding.cuda.pool import Search
-from transduce.decoding.cuda.slots import Job, Shape
 from transduce.decoding.search.beam import beam as beam_search
 from transduce.decoding.search.greedy import greedy
+from transduce.decoding.search.slots import Job, Search, Shape
 from transduce.decoding.whisper.steps import PromptedSteps, RecordedRules, Rules
 
 ON_GPU = pytest.param(

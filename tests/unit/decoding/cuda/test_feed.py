@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from transduce import recipe
-from transduce.decoding.cuda.feed import decode_feed
-from transduce.decoding.cuda.pool import CudaSearch, Search
-from transduce.decoding.cuda.slots import Job
+from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.search.feed import decode_feed
 from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.slots import Job, Search
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 

@@ -11,10 +11,11 @@ from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.constraints.constraint import NEVER
 from transduce.decoding.cuda import pool as fast
-from transduce.decoding.cuda.pool import CudaSearch, Search
-from transduce.decoding.cuda.slots import Job, Shape, Slots
+from transduce.decoding.cuda.pool import CudaSearch
+from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam as beam_search
+from transduce.decoding.search.slots import Job, Search, Shape
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
 from transduce.nn.masks import padding

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
-from transduce.decoding.cuda.pool import CudaSearch, Search
-from transduce.decoding.cuda.slots import Job, Slots
 from transduce.decoding.search.greedy import Hypothesis
+from transduce.decoding.search.slots import Job, Search, Shape
 
 # Slots hold at least so many tokens of source and target, and a pool so many slots: sizes that few
 # requests have in common would each need a pool, and CUDA graphs, of their own.
@@ -32,11 +31,48 @@ class JobFeed(Protocol):
         ...
 
 
+class Pool(Protocol):
+    """Slots of one size; see search/slots.py."""
+
+    shape: Shape
+
+    def fill(self, slots: list[int], jobs: Sequence[Job]) -> None:
+        """Put new sentences into these slots."""
+
+    def go(self) -> list[bool]:
+        """Some steps; whether each slot still has work."""
+        ...
+
+    def take(self, slots: list[int]) -> list[list[Hypothesis]]:
+        """The hypotheses of the sentences in these slots, best first."""
+        ...
+
+    def close(self, slots: list[int]) -> None:
+        """What is in these slots is no longer needed."""
+
+
+class Pools(Protocol):
+    """Pools of slots of all sizes."""
+
+    def size_of(self, job: Job) -> tuple[int, int]:
+        """The lengths of source and target of the slots that a job takes."""
+        ...
+
+    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The same where there are as many positions."""
+        ...
+
+    def pool_for(
+        self, jobs: int, size: tuple[int, int], settings: Search, busy: Sequence[Any] = ()
+    ) -> Pool | None:
+        """A pool for so many jobs of a size; None where that is one of the busy ones."""
+
+
 @dataclass
 class _Running:
     """A pool of slots at work."""
 
-    pool: Slots
+    pool: Pool
     free: list[int]
     held: dict[int, int] = field(default_factory=dict)
     """The number of the job in each slot."""
@@ -52,7 +88,9 @@ class _Running:
 
     def drop(self, gone: Collection[int]) -> None:
         slots = [slot for slot, number in self.held.items() if number in gone]
-        self.free += slots  # what is in them goes on until something else takes their place
+        if slots:
+            self.pool.close(slots)
+        self.free += slots
         for slot in slots:
             del self.held[slot]
 
@@ -65,12 +103,11 @@ class _Running:
         return [(self.held.pop(slot), found) for slot, found in zip(ended, taken, strict=True)]
 
 
-def decode_feed(search: CudaSearch, feed: JobFeed, settings: Search) -> None:
+def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
     """Decode jobs as they arrive, until there are none.
 
     A job takes a slot as soon as there is a free one of its size, while its neighbours go on.
     """
-    search.copy_weights()
     waiting: dict[tuple[int, int], list[tuple[int, Job]]] = {}
     running: dict[tuple[int, int], list[_Running]] = {}
     while True:
