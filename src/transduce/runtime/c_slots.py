@@ -60,13 +60,11 @@ class CTransformerSlots:
         call.memory, call.memory_length = ctypes.addressof(self._addresses), self.source
         call.room = room.data_ptr()
 
-    def step(self, tokens_R: Tensor, rows_R: Tensor, steps_R: Tensor) -> Tensor:
-        """Log-probabilities_RV of the token after tokens_R, in these rows at these steps.
-
-        The next step overwrites them.
-        """
+    def step(self, tokens_R: Tensor, rows_R: Tensor, steps_R: Tensor, longest: int) -> Tensor:
+        """Log-probabilities_RV of the token after tokens_R, in these rows at these steps, the
+        largest of which is `longest`. The next step overwrites them."""
         call, log_probs_RV = self._call, self._buffers[1][: len(tokens_R)]
-        call.rows, call.step = len(tokens_R), int(steps_R.max())
+        call.rows, call.step = len(tokens_R), longest
         call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
         call.slots, call.steps = rows_R.data_ptr(), steps_R.data_ptr()
         self.steps.advance(call, tokens_R)

@@ -110,10 +110,15 @@ class CTransformerSteps:
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
         """The same as network.encode, with zeros in padding."""
-        encoder = self._encoder
-        if encoder is None or self._is_watched():
+        if self._encoder is None or self._is_watched():
             assert isinstance(self.network, EncoderDecoder)
             return self.network.encode(source_BS, lengths_B)
+        return self.encode_in_c(source_BS, lengths_B)
+
+    def encode_in_c(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+        """The same, where it is known that C can do it and that nobody watches."""
+        encoder = self._encoder
+        assert encoder is not None
         B, S = source_BS.shape
         assert isinstance(self.network, EncoderDecoder)
         lengths_B = self.network.lengths_read(lengths_B)

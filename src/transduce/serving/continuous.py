@@ -1,4 +1,4 @@
-"""Continuous batching: on a GPU new requests enter while others are being decoded."""
+"""Continuous batching: new requests enter while others are being decoded."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 
 from transduce.decoding.output import Output
 from transduce.serving.batch import Batch
-from transduce.serving.jobs import RUN, Job, Plan
+from transduce.serving.jobs import Job, Plan
 from transduce.tasks.generate import GenerativeModel
 
 Entry = tuple[Job, int]
-# Settings of a run that need all of its hypotheses, or another pass over them.
-WHOLE = ("attention", "ensemble", "rerank", "language_model", "mbr")
-
-
 MOST = 10_000  # entries of one batch, after which it comes to its end and another one begins
 
 
@@ -22,15 +18,31 @@ class ContinuousBatch(Batch):
 
     def __init__(
         self,
-        batch: Batch,
-        take: Callable[[Plan, float], list[Entry]],
-        deliver: Callable[[list[tuple[Entry, Output]]], None],
+        plan: Plan,
+        entries: list[Entry],
+        take: Callable[[ContinuousBatch], list[Entry]],
+        deliver: Callable[[ContinuousBatch, list[tuple[Entry, Output]]], None],
     ) -> None:
-        """take: more entries of a plan, where there are some, given the work that is under way."""
-        super().__init__(batch.plan, list(batch.entries))
+        """take: more entries, where there are some; deliver: outputs of some."""
+        super().__init__(plan, entries)
         self._take, self._deliver = take, deliver
         self._new = list(enumerate(self.entries))
         self._open = set(range(len(self.entries)))
+
+    @property
+    def count(self) -> int:
+        """The entries without an output."""
+        return len(self._open)
+
+    @property
+    def open_cost(self) -> float:
+        """The work of the entries without an output."""
+        open_entries = (self.entries[place] for place in list(self._open))
+        return sum(job.costs[number] for job, number in open_entries)
+
+    @property
+    def cost(self) -> float:
+        return self.open_cost
 
     @property
     def unfinished(self) -> Batch:
@@ -46,10 +58,8 @@ class ContinuousBatch(Batch):
 
     def more(self) -> Sequence[tuple[int, str]]:
         if not self._new and len(self.entries) < MOST:
-            open_entries = (self.entries[place] for place in self._open)
-            under_way = sum(job.costs[number] for job, number in open_entries)
             start = len(self.entries)
-            self.entries += self._take(self.plan, under_way)
+            self.entries += self._take(self)
             self._new = list(enumerate(self.entries))[start:]
             self._open |= {place for place, _ in self._new}
         arrived, self._new = self._new, []
@@ -62,20 +72,10 @@ class ContinuousBatch(Batch):
 
     def done(self, found: list[tuple[int, Output]]) -> None:
         self._open -= {place for place, _ in found}
-        self._deliver([(self.entries[place], output) for place, output in found])
-
-
-def is_plain(batch: Batch) -> bool:
-    """Whether its entries can be decoded one by one, with others beside them."""
-    plan = batch.plan
-    return (
-        plan.call == RUN
-        and not batch.watched
-        and not any(plan.settings.get(name) for name in WHOLE)
-        and not any(job.constraints for job, _ in batch.entries)
-    )
+        self._deliver(self, [(self.entries[place], output) for place, output in found])
 
 
 def joins(job: Job) -> bool:
-    """Whether a request may enter a continuous batch of its plan."""
-    return job.watched is None and not job.constraints
+    """Whether a request may be decoded in a continuous batch: its inputs one by one, with others
+    beside them."""
+    return job.plan.continuous and job.watched is None and not job.constraints

@@ -1,6 +1,5 @@
-"""The engine: requests wait in a queue and are decoded in batches, by one worker thread.
+"""The engine: requests are admitted, wait for the scheduler to decode them, and are answered.
 
-A batch is all that is waiting with the same model and settings, up to a bound; there is no timer.
 Outputs are those of `model.run`, whoever the neighbours in a batch are.
 """
 
@@ -8,21 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from transduce.decoding.output import Output, Score
 from transduce.serving.batch import Batch
-from transduce.serving.continuous import ContinuousBatch, is_plain, joins
 from transduce.serving.errors import (
     BadRequest,
     Overloaded,
     Timeout,
     TooLarge,
     Unready,
-    as_service_error,
 )
 from transduce.serving.jobs import (
     CONSTRAINTS,
@@ -31,7 +27,6 @@ from transduce.serving.jobs import (
     RUN,
     SCORE,
     Job,
-    Plan,
     Plans,
     PromptScore,
     Result,
@@ -42,7 +37,8 @@ from transduce.serving.limits import Limits
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
-from transduce.serving.work import Admission, WorkEstimate
+from transduce.serving.scheduler import Scheduler
+from transduce.serving.work import WorkEstimate
 
 
 class Engine:
@@ -62,14 +58,13 @@ class Engine:
         self.draining = False
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
-        self._admission = Admission(self.limits)
         self._plans = Plans(catalogue)
-        self._condition = threading.Condition()
-        self._waiting: list[Job] = []
+        self._scheduler = Scheduler(
+            catalogue, self.limits, self.live.turns, self._finish, self._fail
+        )
+        self._admission = self._scheduler.admission
         self._open: set[Job] = set()
-        self._batch: Batch | None = None
         self._stopped = False
-        self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # ------------------------------------------------------------------------------ state
@@ -189,15 +184,11 @@ class Engine:
 
     def stop(self) -> None:
         """Finish what is being decoded and end the worker thread; refuse what is waiting."""
-        with self._condition:
-            self._stopped = True
-            refused, self._waiting = self._waiting, []
-            self._condition.notify_all()
-        for job in refused:
+        self._stopped = True
+        for job in self._scheduler.stop():
             job.fail(Unready("the server is stopping"))
         self.live.stop()
-        if self._thread is not None:
-            self._thread.join()
+        self._scheduler.join()
 
     # -------------------------------------------------------------------------- admission
 
@@ -222,17 +213,10 @@ class Engine:
         plan = self._plans.find(served, plain, watched, call)
         job = Job(served, list(inputs), plan, constraints, watched, self._now_loop())
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
-        cost = sum(job.costs)
-        if over := self._admission.excess(cost):
+        if over := self._admission.excess(sum(job.costs)):
             self._reject(served, over)
-        with self._condition:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="decode", daemon=True)
-                self._thread.start()
-            self._admission.queued += cost
-            self._waiting.append(job)
-            self._open.add(job)
-            self._condition.notify()
+        self._open.add(job)
+        self._scheduler.submit(job)
         return job
 
     def _reject(self, served: Served, over: float) -> None:
@@ -254,116 +238,17 @@ class Engine:
         self._open.discard(job)
         if not job.finished:
             job.cancelled = True
-            with self._condition:
-                self._admission.queued -= sum(job.costs[job.next :])
-                job.next = len(job.costs)
-                if job in self._waiting:
-                    self._waiting.remove(job)
-                if self._batch is not None:
-                    self._batch.drop(job)
+            self._scheduler.drop(job)
         self.metrics.closed(job)
 
-    # ----------------------------------------------------------------------------- worker
+    # --------------------------------------------------------- called by the scheduler's threads
 
-    def _serve(self) -> None:
-        while True:
-            with self._condition:
-                self._batch = None
-                self._admission.decodes(0.0)
-                while not self._waiting and not self._stopped:
-                    self._condition.wait()
-                if not self._waiting:
-                    return
-                self._batch = batch = self._take()
-                self._admission.decodes(batch.cost)
-            if batch.plan.served.takes_audio:
-                with self.live.turns[batch.plan.served.name]:
-                    self._decode(batch)
-            elif not self._decode_continuously(batch):
-                self._decode(batch)
-
-    def _take(self) -> Batch:
-        """The next batch, of the request that has waited longest and others like it."""
-        plan = self._waiting[0].plan
-        return Batch(plan, self._entries(plan, self._room(plan)))
-
-    def _room(self, plan: Plan) -> float:
-        return self._admission.room(_is_gpu(plan))
-
-    def _entries(
-        self, plan: Plan, room: float, wanted: Callable[[Job], bool] | None = None
-    ) -> list[tuple[Job, int]]:
-        """Inputs that wait: one of each request in turn, so that a long one holds up none."""
-        turn = [job for job in self._waiting if job.plan is plan and (not wanted or wanted(job))]
-        taken: list[tuple[Job, int]] = []
-        now = time.monotonic()
-        while turn:
-            job = turn.pop(0)
-            cost = job.costs[job.next]
-            if taken and cost > room:
-                break
-            room -= cost
-            self._admission.queued -= cost
-            taken.append((job, job.next))
-            job.next += 1
-            job.started = job.started or now
-            if job.next < len(job.costs):
-                turn.append(job)
-        self._waiting = [job for job in self._waiting if job.next < len(job.costs)]
-        return taken
-
-    def _more(self, plan: Plan, under_way: float) -> list[tuple[Job, int]]:
-        """What may join a continuous batch; nothing where another kind of request is next."""
-        with self._condition:
-            room = self._room(plan) - under_way
-            first = self._waiting[0] if self._waiting else None
-            if first is None or first.plan is not plan or not joins(first) or room <= 0:
-                return []
-            return self._entries(plan, room, joins)
-
-    def _decode_continuously(self, batch: Batch) -> bool:
-        """On a GPU, with new requests as they arrive; False where that is not possible."""
-        if not _is_gpu(batch.plan) or not is_plain(batch):
-            return False
-        begun = time.monotonic()
-
-        def deliver(found: list[tuple[tuple[Job, int], Output]]) -> None:
-            nonlocal begun
-            part, outputs = Batch(batch.plan, [one for one, _ in found]), [o for _, o in found]
-            now = time.monotonic()
-            self._finish(part, outputs, now - begun)
-            begun = now
-
-        growing = ContinuousBatch(batch, self._more, deliver)
-        with self._condition:
-            self._batch = growing
-        try:
-            return growing.decode()
-        except Exception:  # which request it is shows when they are decoded as batches
-            with self._condition:
-                self._batch = rest = growing.unfinished
-            if rest.entries:
-                self._decode(rest)
-            return True
-
-    def _decode(self, batch: Batch) -> None:
-        start = time.monotonic()
-        try:
-            outputs = batch.run()
-        except Exception as error:
-            if len(jobs := batch.jobs) > 1:  # find out whose it is: the others are not harmed
-                for job in jobs:
-                    self._batch = batch.of(job)
-                    self._decode(self._batch)
-            else:
-                self._post(jobs[0].fail, as_service_error(error))
-            return
-        self._finish(batch, outputs, time.monotonic() - start)
-
-    def _finish(self, batch: Batch, outputs: Sequence[Result], seconds: float) -> None:
-        self._admission.speed.add(batch.cost, seconds)
+    def _finish(self, batch: Batch, outputs: Sequence[Result]) -> None:
         self._work[batch.plan.served.name].learn(batch, outputs)
         self._post(self._deliver, batch, outputs)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        self._post(job.fail, error)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Result]) -> None:
         now = time.monotonic()
@@ -375,7 +260,3 @@ class Engine:
         # The loop may be closed: then nobody waits any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *values)
-
-
-def _is_gpu(plan: Plan) -> bool:
-    return plan.served.model.device.type != "cpu"

@@ -67,6 +67,10 @@ class StepEvent:
     output: Output | None = None
 
 
+# Settings of a run that need all of its hypotheses, or another pass over them.
+WHOLE = ("attention", "ensemble", "rerank", "language_model", "mbr")
+
+
 @dataclass(eq=False)
 class Plan:
     """A model with settings; requests with the same plan are decoded together."""
@@ -78,6 +82,12 @@ class Plan:
     hypotheses: int = 1
     call: str = RUN
     """What is called: RUN, SCORE for given targets, INSPECT, or PROMPT for given prompts."""
+    continuous: bool = False
+    """Whether requests may enter a batch while it is decoded, as far as is known."""
+
+    def __post_init__(self) -> None:
+        whole = any(self.settings.get(name) for name in WHOLE)
+        self.continuous = self.call == RUN and not whole and not self.served.takes_audio
 
     def check(self, stream: bool) -> None:
         """Raise BadRequest for settings that the model does not take."""

@@ -35,6 +35,7 @@ from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
 from transduce.tasks import SpeechModel
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
+from transduce.tasks.search_copies import MAKING
 from transduce.tasks.whisper import WhisperModel
 
 
@@ -191,10 +192,11 @@ class Transducer(GenerativeModel, task="transduce"):
         assert isinstance(network, EncoderDecoder)
         if self._packed is None or network is not self._packed.network:
             return network
-        if self._steps is None:
-            self._steps = steps_of(network)
-            tell_of_torch_steps(network)
-        return self._steps
+        with MAKING:
+            if self._steps is None:
+                self._steps = steps_of(network)
+                tell_of_torch_steps(network)
+            return self._steps
 
     def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
         decode = self.recipe.decode

@@ -172,9 +172,9 @@ class GenerativeModel(SearchCopies):
         return outputs
 
     def run_feed(self, feed: SourceFeed, **settings: Any) -> bool:
-        """Decode sources as they arrive, until there are none: each as soon as a slot is free, while
-        others go on. False, and nothing is done, where this model or these settings have no such
-        search."""
+        """Decode sources as they arrive, until there are none: each as soon as a slot is free,
+        while others go on. False, and nothing is done, where this model or these settings have no
+        such search."""
         if self.engine or self._lenses:
             return False
         task = self._task(self._settings(settings), ())

@@ -20,7 +20,9 @@ from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
+from transduce.models.hooks import is_watched
 from transduce.models.lens import Gates, Part, parts_of
+from transduce.models.trainable import modules_of
 from transduce.models.weights import set_weights, weights_of
 from transduce.recipe import Data, Recipe
 from transduce.recipe.tasks import TASK_RULES
@@ -183,6 +185,11 @@ class Model:
         """
         self._refuse_engine("take gates")
         return Gates(self.network)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a lens, a gate or a forward hook is on it now."""
+        return bool(self._lenses) or is_watched(modules_of(self.network))
 
     def _refuse_engine(self, what: str) -> None:
         if self.engine:

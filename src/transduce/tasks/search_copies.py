@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 from typing import Self
@@ -19,6 +20,8 @@ from transduce.runtime.c_transformer import has_steps
 from transduce.runtime.packed_copy import PackedCopy
 from transduce.runtime.packed_weight import KINDS
 from transduce.tasks.model import Model
+
+MAKING = threading.RLock()  # held while a copy is made: threads may use a model at the same time
 
 
 class SearchCopies(Model):
@@ -79,9 +82,10 @@ class SearchCopies(Model):
                 f"{kind} needs a network as the recipe builds it, and this one was changed; use "
                 f"float32"
             )
-        if self._packed is None:
-            self._packed = PackedCopy(self.network, kind)
-        return self._packed.network
+        with MAKING:
+            if self._packed is None:
+                self._packed = PackedCopy(self.network, kind)
+            return self._packed.network
 
     def _check_packed(self) -> None:
         """Drop the packed copy if the weights have changed; once per search: it reads them all."""

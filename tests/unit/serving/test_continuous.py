@@ -10,12 +10,11 @@ import pytest
 from tiny_models import tiny
 from transduce.decoding.output import Output
 from transduce.serving import continuous
-from transduce.serving.batch import Batch
 from transduce.serving.continuous import ContinuousBatch
-from transduce.serving.engine import Engine
 from transduce.serving.jobs import RUN, Plan
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
+from transduce.serving.scheduler import Scheduler
 
 DONE = Output("", 0.0)
 
@@ -34,14 +33,14 @@ def job(plan: Any, *costs: float, watched: Any = None, constraints: Any = None) 
     )
 
 
-def growing(asked: list[float], *entries: Any) -> ContinuousBatch:
+def growing(asked: list[float], *entries: Any, plan: Any = None) -> ContinuousBatch:
     """A batch that notes the work under way whenever it asks for more."""
 
-    def take(plan: Any, under_way: float) -> list[Any]:
-        asked.append(under_way)
+    def take(batch: ContinuousBatch) -> list[Any]:
+        asked.append(batch.cost)
         return []
 
-    return ContinuousBatch(Batch(entries[0][0].plan, list(entries)), take, lambda found: None)
+    return ContinuousBatch(plan, list(entries), take, lambda batch, found: None)
 
 
 def test_what_is_under_way_is_what_has_no_output_and_a_client() -> None:
@@ -76,17 +75,27 @@ def test_a_batch_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == []
 
 
+def scheduler(served: Served, threads: int) -> Scheduler:
+    """A scheduler whose threads are not started."""
+    limits = Limits(batch_tokens=100)  # a CPU's room
+    made = Scheduler(Catalogue([served]), limits, {}, lambda *_: None, lambda *_: None)
+    made.most_threads = threads
+    return made
+
+
 def test_who_may_join() -> None:
     served = Served.of("tiny", tiny())
-    engine = Engine(Catalogue([served]), Limits(batch_tokens=100))  # a CPU's room here
+    made = scheduler(served, 1)
     plan, another = Plan(served, 1, {}, call=RUN), Plan(served, 2, {}, call=RUN)
     small = [job(plan, 40.0) for _ in range(4)]
 
     def joined(under_way: float, *waiting: Any) -> list[Any]:
         for one in waiting:
             one.next = 0
-        engine._waiting = list(waiting)
-        return [one for one, _ in engine._more(plan, under_way)]
+        batch = growing([], *([(job(plan, under_way), 0)] if under_way else []), plan=plan)
+        made._batches = [batch]
+        made._waiting = list(waiting)
+        return [one for one, _ in made._more(batch)]
 
     assert joined(0.0) == []
     assert joined(0.0, *small) == small[:2]  # as many as there is room for
@@ -96,4 +105,37 @@ def test_who_may_join() -> None:
     assert joined(0.0, job(plan, 1.0, watched=(0, False)), *small) == []
     stream, phrase = job(plan, 1.0, watched=(0, False)), job(plan, 1.0, constraints={"prefix": 1})
     assert joined(0.0, small[0], stream, phrase, small[1]) == small[:2]
-    assert engine._waiting == [stream, phrase]
+    assert made._waiting == [stream, phrase]
+
+
+def test_threads_have_equal_shares() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 2)
+    plan = Plan(served, 1, {}, call=RUN)
+    made._waiting = [job(plan, 1.0, 1.0, 1.0) for _ in range(3)]
+    first = made._begin(made._waiting[0])
+    assert len(first.entries) == 5  # of nine, half and one more
+    second = made._begin(made._waiting[0])
+    assert len(second.entries) == 4
+    assert isinstance(second, ContinuousBatch)
+    second.done([(0, DONE), (1, DONE)])
+    made._waiting = [job(plan, 1.0)]
+    assert made._more(first) == []  # the other has fewer
+    assert [one.plan for one, _ in made._more(second)] == [plan]
+
+
+def test_one_batch_is_decoded_as_a_whole_at_a_time() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 2)
+    plan = Plan(served, 1, {}, call=RUN)
+    whole, other = (job(plan, 1.0, watched=(0, False)) for _ in range(2))
+    made._waiting = [whole, other]
+    batch = made._begin(whole)
+    made._waiting = [other]
+    assert made._next() is None
+    made._waiting.append(plain := job(plan, 1.0))
+    assert made._next() is plain
+    assert made._share(0) == 1  # one thread is left
+    with made._condition:
+        made._replace(batch)
+    assert made._next() is other

@@ -18,7 +18,7 @@ from served import Held, Running, serving, until
 from tiny_models import SOURCES, tiny
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
-from transduce.serving import engine
+from transduce.serving import scheduler
 from transduce.serving.continuous import ContinuousBatch
 from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
@@ -330,7 +330,7 @@ def test_a_slow_model_has_small_batches() -> None:
         engine = server.engine
         cost = engine._work["tiny"].costs(["a cup of tea"], 1, engine.catalogue["tiny"], limits)[0]
         engine._admission.speed.add(1e6 * cost, 1e6 * 3.0)  # a sentence takes three seconds
-        server.run(inputs=["a cup of tea"] * 10, beam=1)
+        server.run(inputs=["a cup of tea"] * 10, beam=1, attention=True)
     assert sizes == [3, 3, 3, 1]
 
 
@@ -411,7 +411,7 @@ def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.Mo
         one.network.double()
     search = CudaSearch(model.network, torch.float64)
     monkeypatch.setattr(model, "_fast_search", lambda: search)
-    monkeypatch.setattr(engine, "_is_gpu", lambda _: True)
+    monkeypatch.setattr(scheduler, "MOST_THREADS", 1)  # as on a GPU
     batches: list[int] = []
     monkeypatch.setattr(model, "run", lambda texts, **_: batches.append(len(texts)))
     joined: list[tuple[ContinuousBatch, int]] = []
@@ -459,7 +459,6 @@ def test_a_failure_among_slots_harms_its_own_request_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny()
-    monkeypatch.setattr(engine, "_is_gpu", lambda _: True)
 
     def fails(feed: Any, **_: Any) -> bool:
         feed.more()

@@ -4,8 +4,8 @@ The C sources of this folder are compiled by the machine's own compiler when the
 Where that is not possible, torch does the work: no compiler is required.
 """
 
-from transduce.runtime.c.compile import library, why_not
+from transduce.runtime.c.compile import library, share_threads, why_not
 from transduce.runtime.c.product import Product
 from transduce.runtime.c.top_k import top_k_scores
 
-__all__ = ["Product", "library", "top_k_scores", "why_not"]
+__all__ = ["Product", "library", "share_threads", "top_k_scores", "why_not"]

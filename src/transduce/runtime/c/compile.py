@@ -81,6 +81,14 @@ def library() -> ctypes.CDLL | None:
     return LIBRARY.load()
 
 
+def share_threads(callers: int) -> None:
+    """So many threads of this process compute side by side from now on: each has its share of the
+    cores. Nothing where the library is not in use."""
+    made = LIBRARY.loaded
+    if made is not None:
+        made.share_threads(callers)
+
+
 def why_not() -> str | None:
     """Why there is no C library here, in a few words; None where there is one."""
     return LIBRARY.why_not
@@ -205,6 +213,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.product_room.restype = number
     made.multiply.argtypes = [Address, Address, number, kind, Address, Address, Address, kind]
     made.multiply.restype = None
+    made.share_threads.argtypes, made.share_threads.restype = [number], None
     made.stack_room.argtypes = [Address, number, number]
     made.stack_room.restype = number
     made.find_best.argtypes = [Address, number, number, number, Address, Address]

@@ -37,6 +37,7 @@ static int64_t started;          /* threads of the pool, the caller not counted 
 static _Atomic uint64_t claims;  /* number of the job << 32 | next item << 16 | items */
 static _Atomic int64_t done;     /* items of the job */
 static _Atomic int64_t sleepers; /* threads that wait for `wake` */
+static _Atomic int64_t callers = 1; /* that share the cores */
 
 static int has_items(uint64_t claim) { return ((claim >> 16) & MOST_ITEMS) < (claim & MOST_ITEMS); }
 
@@ -93,7 +94,10 @@ static void start(int64_t wanted) {
     pthread_attr_destroy(&detached);
 }
 
+void share_threads(int64_t count) { atomic_store(&callers, count > 0 ? count : 1); }
+
 void divide(Share *share, const void *context, int64_t count, int64_t threads) {
+    threads /= atomic_load(&callers);
     const int alone = threads < 2 || count < 2 || count > MOST_ITEMS;
     if (alone || pthread_mutex_trylock(&busy)) {
         share(context, 0, count);

@@ -13,4 +13,8 @@ typedef void Share(const void *context, int64_t first, int64_t last);
  * start its threads, this thread does everything: the result is the same. */
 void divide(Share *share, const void *context, int64_t count, int64_t threads);
 
+/* So many callers work side by side from now on: each divides its work among its share of the
+ * threads. */
+void share_threads(int64_t callers);
+
 #endif
