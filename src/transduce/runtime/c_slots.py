@@ -1,4 +1,4 @@
-"""KV caches of a pool of slots, for decoding steps in C: each row is at a step of its own."""
+"""Continuous batching on a CPU in C: each sentence is at a step of its own, in a slot."""
 
 from __future__ import annotations
 
@@ -8,64 +8,128 @@ import torch
 from torch import Tensor
 
 from transduce.models.memory import Memory, lengths_seen
+from transduce.runtime.c.slots import Slots
 from transduce.runtime.c.stack import Step
 from transduce.runtime.c_transformer import CTransformerSteps
 
 
 class CTransformerSlots:
-    """Slots hold a sentence each, with `beam` rows for its hypotheses. Rows that a step leaves out
-    cost nothing; memory is taken as it is first written."""
+    """The KV caches and the search of a pool of slots, each with `beam` hypotheses of a sentence.
+
+    Slots without work cost nothing; memory is taken as it is first written.
+    """
 
     def __init__(
-        self, steps: CTransformerSteps, slots: int, beam: int, source: int, target: int
+        self,
+        steps: CTransformerSteps,
+        slots: int,
+        beam: int,
+        nbest: int,
+        source: int,
+        penalties_T: Tensor,
+        special: tuple[int, int, int],
+        least: int = 0,
+        most: int | None = None,
     ) -> None:
-        """source and target: the largest numbers of encoder states and of steps."""
+        """source: the largest number of encoder states. penalties_T: the length penalty of each
+        length, from 0 to one more than the largest. special: PAD, BEGIN and END. least: the
+        minimum length, END included; most: finished hypotheses after which a search stops."""
         self.steps, self.beam, self.source = steps, beam, source
         layers, E = steps.shape
-        rows = slots * beam
-        self.past_TLRE = torch.empty(target, layers, rows, E)
+        rows, T = slots * beam, len(penalties_T) - 2
+        self.past_TLRE = torch.empty(T, layers, rows, E)
         # The first column is the slot of the row, the others where each past step was written.
-        self.origins_RT = torch.zeros(rows, 1 + target, dtype=torch.int32)
+        self.origins_RT = torch.zeros(rows, 1 + T, dtype=torch.int32)
         self.origins_RT[:, 0] = torch.arange(rows) // beam
         self.lengths_B = torch.zeros(slots, dtype=torch.int64)
+        self.open_B = torch.zeros(slots, dtype=torch.int32)
+        self.limits_B, self.steps_B, self.finished_B = torch.zeros(3, slots, dtype=torch.int64)
+        self.reached_BN = torch.full((slots, beam), -torch.inf)
+        self.scores_BN, self.totals_BN = torch.full((2, slots, nbest), -torch.inf)
+        self.found_BNT = torch.zeros(slots, nbest, T, dtype=torch.int32)
+        last_BN, row_R, row_step_R, row_token_R = torch.zeros(4, rows, dtype=torch.int64)
+        self._last_BN = last_BN.view(slots, beam)
         self._memory: list[Tensor] = []
-        self._call = Step()
-        self._buffers = (self.past_TLRE.new_empty(0), self.past_TLRE.new_empty(0, 0))
+        V = steps.vocabulary
+        self._log_probs_RV = self.past_TLRE.new_empty(rows, V)
+        arrays = {
+            "penalties": penalties_T,
+            "open": self.open_B,
+            "steps": self.steps_B,
+            "limits": self.limits_B,
+            "finished": self.finished_B,
+            "reached": self.reached_BN,
+            "last": self._last_BN,
+            "written": torch.zeros(rows, T, dtype=torch.int32),
+            "scores": self.scores_BN,
+            "totals": self.totals_BN,
+            "found": self.found_BNT,
+            "row": row_R,
+            "row_step": row_step_R,
+            "row_token": row_token_R,
+            "best": torch.empty(rows, 2 * beam),
+            "best_token": torch.empty(rows, 2 * beam, dtype=torch.int64),
+            "old": torch.empty(2, beam, T + 1, dtype=torch.int32),
+        }
+        self._arrays = {name: array.contiguous() for name, array in arrays.items()}
+        pad, begin, self._end = special
+        self._begin = begin
+        numbers = {"slots": slots, "beam": beam, "nbest": nbest, "target": T, "vocabulary": V}
+        numbers |= {"pad": pad, "begin": begin, "end": self._end}
+        numbers |= {"least": least, "most": most or 0}
+        addresses = {name: array.data_ptr() for name, array in self._arrays.items()}
+        self._search = Slots(**numbers, **addresses)
+        self._call = Step(
+            past=self.past_TLRE.data_ptr(),
+            most_rows=rows,
+            most_steps=T,
+            origins=self.origins_RT.data_ptr(),
+            lengths=self.lengths_B.data_ptr(),
+            memory_length=source,
+            log_probs=self._log_probs_RV.data_ptr(),
+        )
+        self._room = torch.empty(steps.room(rows, max(T, source)), dtype=torch.uint8)
+        self._call.room = self._room.data_ptr()
 
-    def fill(self, slots_B: Tensor, memory: Memory) -> None:
-        """Put the encoder outputs of sentences into these slots."""
+    def fill(self, slots_B: Tensor, memory: Memory, limits_B: Tensor) -> None:
+        """Begin with new sentences in these slots, given encoder outputs and maximum lengths."""
         lengths_B = lengths_seen(memory)
         assert lengths_B is not None
-        S, slots = memory.states_BSD.shape[1], len(self.lengths_B)
+        S = memory.states_BSD.shape[1]
         layers = self.steps.projected(memory)
         if not self._memory:
-            self._memory = [
-                torch.empty(slots, self.source, layer_BSE.shape[-1]) for layer_BSE in layers
-            ]
-            self._set_addresses()
+            slots = len(self.lengths_B)
+            self._memory = [torch.empty(slots, self.source, one.shape[-1]) for one in layers]
+            addresses = [kept.data_ptr() for kept in self._memory]
+            self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
+            self._call.memory = ctypes.addressof(self._addresses)
         for kept_BSE, layer_BSE in zip(self._memory, layers, strict=True):
             kept_BSE[slots_B, :S] = layer_BSE.float()
         self.lengths_B[slots_B] = lengths_B.long()
+        self.limits_B[slots_B] = limits_B
+        self.steps_B[slots_B] = 0
+        self.finished_B[slots_B] = 0
+        self.scores_BN[slots_B] = -torch.inf
+        self.reached_BN[slots_B] = -torch.inf
+        self.reached_BN[slots_B, 0] = 0.0
+        self._last_BN[slots_B, 0] = self._begin
+        self.open_B[slots_B] = 1
 
-    def _set_addresses(self) -> None:
-        T, _, rows, _ = self.past_TLRE.shape
-        addresses = [kept.data_ptr() for kept in self._memory]
-        self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
-        places = max(T, self.source)
-        room = self.past_TLRE.new_empty(self.steps.room(rows, places), dtype=torch.uint8)
-        self._buffers = (room, self.past_TLRE.new_empty(rows, self.steps.vocabulary))
-        call = self._call
-        call.past, call.most_rows, call.most_steps = self.past_TLRE.data_ptr(), rows, T
-        call.origins, call.lengths = self.origins_RT.data_ptr(), self.lengths_B.data_ptr()
-        call.memory, call.memory_length = ctypes.addressof(self._addresses), self.source
-        call.room = room.data_ptr()
+    def advance(self, seconds: float) -> list[bool]:
+        """Steps of all slots for about that long; whether each slot still has work."""
+        self.steps.advance(self._call, self._search, seconds, self.past_TLRE.shape[0])
+        return self.open_B.bool().tolist()
 
-    def step(self, tokens_R: Tensor, rows_R: Tensor, steps_R: Tensor, longest: int) -> Tensor:
-        """Log-probabilities_RV of the token after tokens_R, in these rows at these steps, the
-        largest of which is `longest`. The next step overwrites them."""
-        call, log_probs_RV = self._call, self._buffers[1][: len(tokens_R)]
-        call.rows, call.step = len(tokens_R), longest
-        call.tokens, call.log_probs = tokens_R.data_ptr(), log_probs_RV.data_ptr()
-        call.slots, call.steps = rows_R.data_ptr(), steps_R.data_ptr()
-        self.steps.advance(call, tokens_R)
-        return log_probs_RV
+    def found(self, slots: list[int]) -> list[list[tuple[list[int], float, float]]]:
+        """The hypotheses of these slots, best first: tokens, score and log-probability."""
+        every = []
+        for slot in slots:
+            scores, totals = self.scores_BN[slot].tolist(), self.totals_BN[slot].tolist()
+            length = int(self.steps_B[slot])
+            texts = self.found_BNT[slot, :, :length].tolist()
+            each = zip(texts, scores, totals, strict=True)
+            kept = [one for one in each if one[1] > -torch.inf]
+            every.append(
+                [(ids[: ids.index(self._end)], score, total) for ids, score, total in kept]
+            )
+        return every

@@ -23,6 +23,7 @@ from transduce.models.memory import Memory, lengths_seen, padding_mask
 from transduce.models.trainable import TrainableNetwork, modules_of
 from transduce.runtime.c import library
 from transduce.runtime.c.product import Kernel
+from transduce.runtime.c.slots import Slots
 from transduce.runtime.c.stack import Sources, Step
 from transduce.runtime.c_recurrent import CRecurrentSteps, has_c_recurrent_steps
 from transduce.runtime.c_structures import Compiled, is_native, is_packed, product_of
@@ -211,24 +212,23 @@ class CTransformerSteps:
         if not self._stack.embeds:
             embedded_RD = self._stack.embedding(tokens_R[:, None], start=t)
             call.embedded = embedded_RD.data_ptr()
-        self._run(call, tokens_R)
-        state.length += 1
-        return log_probs_RV, state
-
-    def advance(self, call: Step, tokens_R: Tensor) -> None:
-        """A step of rows that are at steps of their own, in a pool of slots."""
-        length = call.step + 1
-        call.position, call.turns = self._stack.added.at(0, length), self._stack.turns.at(0, length)
-        call.head = self._head.weight
-        self._run(call, tokens_R)
-
-    def _run(self, call: Step, tokens_R: Tensor) -> None:
         self._library.decoder_step(self._stack.address, ctypes.addressof(call))
         if call.refused:
             raise ValueError(
                 f"Token {int(tokens_R[call.refused - 1])} is not among the {self._stack.tokens} of "
                 f"this network."
             )
+        state.length += 1
+        return log_probs_RV, state
+
+    def advance(self, call: Step, search: Slots, seconds: float, positions: int) -> None:
+        """Steps of a search over slots for about that long, at most at so many positions."""
+        added, turns = self._stack.added, self._stack.turns
+        call.position, call.turns = added.at(0, positions), turns.at(0, positions)
+        call.head = self._head.weight
+        addresses = (ctypes.addressof(one) for one in (call, search))
+        self._library.advance_slots(self._stack.address, *addresses, seconds)
+        assert not call.refused  # search has chosen the tokens itself
 
     def _set_addresses(self, state: CTransformerState) -> None:
         """Set the fields of the C structure that stay the same until the KV cache grows again."""

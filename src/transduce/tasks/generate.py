@@ -185,7 +185,7 @@ class GenerativeModel(SearchCopies):
             search = task.fast
         elif isinstance(task.model, CTransformerSteps) and task.model.has_slots:
             search = CpuSearch(task.model)
-        if search is None or chosen is None:
+        if search is None or chosen is None or not search.takes(chosen):
             return False
         with inference(self):
             decode_feed(search, FeedOfJobs(self, task, feed), chosen)

@@ -69,6 +69,10 @@ class CudaSearch:
             _work(pool, jobs, places, found)
         return found
 
+    def takes(self, settings: Search) -> bool:
+        """Whether it has a search with these settings: with all."""
+        return True
+
     def size_of(self, job: Job) -> tuple[int, int]:
         """The lengths of source and target of the slots that a job takes."""
         return (

@@ -54,6 +54,10 @@ class Pool(Protocol):
 class Pools(Protocol):
     """Pools of slots of all sizes."""
 
+    def takes(self, settings: Search) -> bool:
+        """Whether it has a search with these settings."""
+        ...
+
     def size_of(self, job: Job) -> tuple[int, int]:
         """The lengths of source and target of the slots that a job takes."""
         ...

@@ -171,7 +171,7 @@ class SlotSearch:
         last_B = step_B + 1 >= self.limits_B
         count = scores_RC.shape[1]
         scores_BNC = scores_RC.view(B, N, count) + self.reached_BN[:, :, None]
-        candidate_BC, index_BC = self._highest(scores_BNC.flatten(1), 2 * N)
+        candidate_BC, index_BC = scores_BNC.flatten(1).topk(2 * N, dim=1)
         token_BC = token_RC.view(B, -1).gather(1, index_BC)
         parent_BC = index_BC // count
         ends_BC = token_BC == END
@@ -204,20 +204,12 @@ class SlotSearch:
         if shape.most is not None:
             self.count_B += (last_BN > NEVER).sum(dim=1)
             done_B |= self.count_B >= shape.most
-        self.reached_BN.copy_(self._promising(reached_BN, mildest_B))
+        self.reached_BN.copy_(reached_BN)
         self.written_BNT.copy_(written_BNT)
         self.tokens_R.copy_(tokens_BN.flatten())
         self._move(parent_BN, step_B)
         self.open_B &= ~done_B
         self._count()
-
-    def _promising(self, reached_BN: Tensor, mildest_B: Tensor) -> Tensor:
-        """The scores of open hypotheses, given the largest length penalty ahead."""
-        return reached_BN
-
-    def _highest(self, scores_BX: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        found = scores_BX.topk(count, dim=1)
-        return found.values, found.indices
 
     def _move(self, parent_BN: Tensor, step_B: Tensor) -> None:
         """Reorder the KV cache by table: it says in which row each step of a hypothesis is."""

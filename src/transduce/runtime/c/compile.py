@@ -22,11 +22,20 @@ from transduce.runtime.c.compiler import find_compiler, run_compiler
 from transduce.runtime.c.private_folder import is_private_file, make_private
 from transduce.runtime.c.product import Address
 from transduce.runtime.c.recurrent import RECURRENT_STRUCTURES
+from transduce.runtime.c.slots import Slots
 from transduce.runtime.c.stack import STRUCTURES, layout
 from transduce.storage import default_cache_folder
 
-SOURCES = ("threads.c", "products.c", "parts.c", "stack.c", "recurrent.c", "best.c")
-HEADERS = ("native.h", "threads.h", "kernels.h", "neon_float32.h", "vectors.h", "parts.h")
+SOURCES = ("threads.c", "products.c", "parts.c", "stack.c", "recurrent.c", "best.c", "slots.c")
+HEADERS = (
+    "native.h",
+    "threads.h",
+    "kernels.h",
+    "neon_float32.h",
+    "vectors.h",
+    "parts.h",
+    "stack.h",
+)
 FLAGS = (
     "-O3",
     "-std=gnu11",
@@ -153,6 +162,7 @@ def _load(path: Path) -> ctypes.CDLL | None:
         made = _declared(ctypes.CDLL(str(path)))
         same = _has_layout(made, "layout", layout(STRUCTURES))
         same = same and _has_layout(made, "recurrent_layout", layout(RECURRENT_STRUCTURES))
+        same = same and _has_layout(made, "slots_layout", layout([Slots]))
         return made if same else None
     except (OSError, AttributeError, ValueError):  # the last two: a symbol is missing
         return None
@@ -213,6 +223,8 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.product_room.restype = number
     made.multiply.argtypes = [Address, Address, number, kind, Address, Address, Address, kind]
     made.multiply.restype = None
+    made.advance_slots.argtypes = [Address, Address, Address, ctypes.c_double]
+    made.advance_slots.restype = None
     made.share_threads.argtypes, made.share_threads.restype = [number], None
     made.stack_room.argtypes = [Address, number, number]
     made.stack_room.restype = number
