@@ -47,8 +47,13 @@ class Hypothesis:
 
 
 def penalty(length: Tensor | int, power: float) -> Tensor:
-    """((5 + length) / 6) ** power."""
-    return torch.as_tensor((5.0 + length) / 6.0).pow(power)
+    """((5 + length) / 6) ** power.
+
+    In float64: torch's power in float32 depends on where in a tensor a number stands.
+    """
+    base = torch.as_tensor((5.0 + length) / 6.0)
+    exact = base if base.device.type == "mps" else base.double()  # which has no float64
+    return exact.pow(power).to(base.dtype)
 
 
 # ------------------------------------------------------------------------- greedy and sampling

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
 
 import pytest
 import torch
@@ -11,10 +10,10 @@ import torch
 from transduce import recipe
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search.feed import decode_feed
-from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.search.slots import Job, Search
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary, build
+from trickle import Trickle
 
 V = 13
 
@@ -35,36 +34,6 @@ def jobs(count: int) -> list[Job]:
         Job([draw.randrange(4, V) for _ in range(draw.randrange(1, 40))], draw.randrange(1, 40))
         for _ in range(count)
     ]
-
-
-class Trickle:
-    """Some jobs at each look, none at others; some are cancelled after a while."""
-
-    def __init__(self, every: list[Job], counts: list[int], cancelled: dict[int, int]) -> None:
-        self.every, self.counts, self.leave = every, counts, cancelled
-        self.next = self.looks = 0
-        self.found: dict[int, list[Hypothesis]] = {}
-        self.under_way = 0
-        self.most_beside = 0
-
-    def more(self) -> list[tuple[int, Job]]:
-        count = self.counts[self.looks] if self.looks < len(self.counts) else len(self.every)
-        self.looks += 1
-        some = list(enumerate(self.every))[self.next : self.next + count]
-        if some and self.under_way:
-            self.most_beside = max(self.most_beside, self.under_way)
-        self.next += len(some)
-        self.under_way += len(some)
-        return some
-
-    def cancelled(self) -> Collection[int]:
-        return [number for number, look in self.leave.items() if self.looks > look]
-
-    def done(self, found: list[tuple[int, list[Hypothesis]]]) -> None:
-        for number, hypotheses in found:
-            assert number not in self.found
-            self.found[number] = hypotheses
-            self.under_way -= 1
 
 
 @pytest.mark.parametrize(("beam", "nbest"), [(1, 1), (3, 2)])
