@@ -115,9 +115,10 @@ class CTransformerSlots:
         self._last_BN[slots_B, 0] = self._begin
         self.open_B[slots_B] = 1
 
-    def advance(self, seconds: float) -> list[bool]:
-        """Steps of all slots for about that long; whether each slot still has work."""
-        self.steps.advance(self._call, self._search, seconds, self.past_TLRE.shape[0])
+    def advance(self, steps: int, seconds: float) -> list[bool]:
+        """Steps of all slots, so many at least and for about that long; whether each still has
+        work."""
+        self.steps.advance(self._call, self._search, len(self.past_TLRE), steps, seconds)
         return self.open_B.bool().tolist()
 
     def found(self, slots: list[int]) -> list[list[tuple[list[int], float, float]]]:

@@ -221,13 +221,15 @@ class CTransformerSteps:
         state.length += 1
         return log_probs_RV, state
 
-    def advance(self, call: Step, search: Slots, seconds: float, positions: int) -> None:
-        """Steps of a search over slots for about that long, at most at so many positions."""
+    def advance(
+        self, call: Step, search: Slots, positions: int, steps: int, seconds: float
+    ) -> None:
+        """Steps of a search over slots, so many at least and for about that long."""
         added, turns = self._stack.added, self._stack.turns
         call.position, call.turns = added.at(0, positions), turns.at(0, positions)
         call.head = self._head.weight
         addresses = (ctypes.addressof(one) for one in (call, search))
-        self._library.advance_slots(self._stack.address, *addresses, seconds)
+        self._library.advance_slots(self._stack.address, *addresses, steps, seconds)
         assert not call.refused  # search has chosen the tokens itself
 
     def _set_addresses(self, state: CTransformerState) -> None:

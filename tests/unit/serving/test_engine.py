@@ -18,6 +18,7 @@ from served import Held, Running, serving, until
 from tiny_models import SOURCES, tiny
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
+from transduce.runtime.c import library, why_not
 from transduce.serving import scheduler
 from transduce.serving.continuous import ContinuousBatch
 from transduce.serving.limits import Limits
@@ -472,3 +473,73 @@ def test_a_failure_among_slots_harms_its_own_request_alone(
     assert [one["text"] for one in answer.json()["outputs"]] == [
         one.text for one in tiny().run(TEXTS[:2])
     ]
+
+
+def fed(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call of run_feed did the work."""
+    calls: list[bool] = []
+    run_feed = model.run_feed
+
+    def counted(feed: Any, **settings: Any) -> bool:
+        calls.append(run_feed(feed, **settings))
+        return calls[-1]
+
+    monkeypatch.setattr(model, "run_feed", counted)
+    return calls
+
+
+def test_a_lens_ends_continuous_batches_for_as_long_as_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny()
+    calls = fed(model, monkeypatch)
+    with serving({"tiny": model}) as server:
+        with model.lens("decoder.*.cross") as seen:
+            watched = server.run(input=TEXTS[0], beam=2)
+        assert len(seen) == 1
+        assert calls == [False]
+        assert server.run(input=TEXTS[0], beam=2) == watched
+    assert calls == [False, library() is not None]
+
+
+def test_what_has_no_continuous_batches_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny({"kind": "recurrent"}, {"kind": "recurrent"})
+    calls = fed(model, monkeypatch)
+    with serving({"tiny": model}) as server:
+        outputs = server.run(inputs=TEXTS, beam=2) + server.run(inputs=TEXTS, beam=2)
+    assert calls == [False]
+    expected = [json.loads(json.dumps(one.to_json())) for one in model.run(TEXTS, beam=2)]
+    for found, wanted in zip(outputs, expected * 2, strict=True):
+        same(found, wanted)
+
+
+@pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
+@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 3, "nbest": 2}])
+def test_threads_decode_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
+) -> None:
+    """Many clients at once, two threads: each gets what model.run gives."""
+    model = tiny()
+    monkeypatch.setattr(scheduler.torch, "get_num_threads", lambda: 2)
+    names: set[str | None] = set()
+    more = ContinuousBatch.more
+
+    def noted(self: ContinuousBatch) -> Any:
+        names.add(str(threading.get_ident()))
+        return more(self)
+
+    monkeypatch.setattr(ContinuousBatch, "more", noted)
+    texts = [" ".join(TEXTS[: 1 + number % len(TEXTS)]) for number in range(60)]
+
+    async def ask(running: Running) -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=running.url, timeout=200, trust_env=False) as client:
+            posts = (client.post("/api/run", json={"input": text, **settings}) for text in texts)
+            return await asyncio.gather(*posts)
+
+    with serving({"tiny": model}) as running:
+        answers = asyncio.run(ask(running))
+    for answer, output in zip(answers, model.run(texts, **settings), strict=True):
+        same(answer.json()["outputs"][0], json.loads(json.dumps(output.to_json())))
+    assert len(names) == 2

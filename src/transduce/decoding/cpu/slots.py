@@ -18,7 +18,9 @@ from transduce.runtime.c.slots import MOST_BEAM
 from transduce.runtime.c_slots import CTransformerSlots
 from transduce.runtime.c_transformer import CTransformerSteps
 
-AT_ONCE = 0.008  # seconds of steps between two looks at what has arrived: each entry costs time
+# Between two looks at what has arrived, so many steps and seconds at least: the encoder takes more
+# time for few sentences at once.
+AT_ONCE = (4, 0.008)
 SIZES = (8, 64)  # slots of a pool
 PLACES = 1 << 16  # rows x positions of one pool, about: its KV cache takes memory
 
@@ -49,7 +51,7 @@ class CpuSlots:
 
     def go(self) -> list[bool]:
         """Advance by some steps; whether each slot still has work."""
-        return self._slots.advance(AT_ONCE)
+        return self._slots.advance(*AT_ONCE)
 
     def take(self, slots: list[int]) -> list[list[Hypothesis]]:
         """The hypotheses of the sentences in these slots, best first."""

@@ -223,7 +223,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.product_room.restype = number
     made.multiply.argtypes = [Address, Address, number, kind, Address, Address, Address, kind]
     made.multiply.restype = None
-    made.advance_slots.argtypes = [Address, Address, Address, ctypes.c_double]
+    made.advance_slots.argtypes = [Address, Address, Address, number, ctypes.c_double]
     made.advance_slots.restype = None
     made.share_threads.argtypes, made.share_threads.restype = [number], None
     made.stack_room.argtypes = [Address, number, number]

@@ -167,9 +167,9 @@ static double seconds_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Steps of all slots with work, until so much time has passed or none is left. The caller has set
- * what does not change from step to step. */
-void advance_slots(const Stack *stack, Step *step, const Slots *s, double seconds) {
+/* Steps of all slots with work, until so many are done and so much time has passed, or none is left.
+ * The caller has set what does not change from step to step. */
+void advance_slots(const Stack *stack, Step *step, const Slots *s, int64_t steps, double seconds) {
     const double until = seconds_now() + seconds;
     const int64_t each = 2 * s->beam < s->vocabulary ? 2 * s->beam : s->vocabulary;
     do {
@@ -181,7 +181,7 @@ void advance_slots(const Stack *stack, Step *step, const Slots *s, double second
         find_best(step->log_probs, rows, s->vocabulary, each, s->best, s->best_token);
         for (int64_t b = 0, row = 0; b < s->slots; b++)
             if (s->open[b]) choose(s, step, b, &row, each);
-    } while (seconds_now() < until);
+    } while (--steps > 0 || seconds_now() < until);
 }
 
 #define AT(field) (int64_t)offsetof(Slots, field)

@@ -75,7 +75,7 @@ def check(made: CTransformerSteps, settings: Search, tokens: int = V) -> None:
 
 @pytest.fixture(autouse=True)
 def a_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "AT_ONCE", 0.0)
+    monkeypatch.setattr(slots, "AT_ONCE", (1, 0.0))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -119,7 +119,7 @@ def test_a_pool_without_room_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @torch.inference_mode()
 def test_many_steps_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "AT_ONCE", 100.0)
+    monkeypatch.setattr(slots, "AT_ONCE", (1000, 0.0))
     every, made, settings = jobs(12), steps(), Search(3, 1, 1.0, patience=1.0)
     feed = Trickle(every, [12], {})
     decode_feed(CpuSearch(made), feed, settings)
