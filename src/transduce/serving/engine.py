@@ -38,7 +38,7 @@ from transduce.serving.jobs import (
     StepEvent,
     constraints_of,
 )
-from transduce.serving.limits import Limits
+from transduce.serving.limits import Deadlines, Limits
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
@@ -64,6 +64,7 @@ class Engine:
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
         self._admission = Admission(self.limits)
         self._plans = Plans(catalogue)
+        self._late = Deadlines(self.limits.seconds)
         self._condition = threading.Condition()
         self._waiting: list[Job] = []
         self._open: set[Job] = set()
@@ -131,14 +132,15 @@ class Engine:
         return page
 
     async def _whole(self, job: Job) -> list[Any]:
-        late = Timeout(
-            f"the request was not done within {self.limits.seconds:g} s; send less at once"
-        )
-        timer = job.loop.call_later(self.limits.seconds, job.expire, late)
+        self._late.add(job.expire)
         try:
             return await job.future
+        except TimeoutError:
+            raise Timeout(
+                f"the request was not done within {self.limits.seconds:g} s; send less at once"
+            ) from None
         finally:
-            timer.cancel()
+            self._late.discard(job.expire)
             self._close(job)
 
     def stream(

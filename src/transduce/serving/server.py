@@ -9,12 +9,13 @@ import logging
 import socket
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
 from transduce.errors import DataError
-from transduce.serving.app import Service
+from transduce.serving.app import WHEN_LEFT, Service
 from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
@@ -30,7 +31,8 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
-    """uvicorn's connections, closed where no whole request head arrives within some seconds."""
+    """uvicorn's connections, closed where no whole request head arrives within some seconds; they
+    tell the application at once when the client goes away."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:  # httptools is not there: without this protection
@@ -40,6 +42,16 @@ def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.loop.call_later(seconds, self._close_silent)
+            self._when_left: set[Callable[[], None]] = set()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope["extensions"] = {WHEN_LEFT: self._when_left}  # type: ignore[dict-item]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            for call in tuple(self._when_left):
+                call()
 
         def _close_silent(self) -> None:
             # One that has become a WebSocket is no longer among the connections.
