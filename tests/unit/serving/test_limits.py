@@ -8,7 +8,7 @@ from operator import itemgetter
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transduce import recipe
@@ -102,6 +102,7 @@ def test_another_event_loop_has_a_timer_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(parts=st.lists(PARTS))
+@example(parts=["<s>", "<pad>"])
 def test_a_text_taken_for_short_has_no_more_tokens(kind: str, parts: list[str]) -> None:
     tokens, text = TOKENS[kind], "".join(parts)
     count = len(tokens.encode(text))

@@ -214,11 +214,9 @@ def fitting(served: Served, text: str) -> list[str]:
 def is_short(tokens: Tokens, text: str, longest: int) -> bool:
     """Whether a text has at most so many tokens, as far as that is known without tokenization.
 
-    In ASCII no character is more than one token. One space may be put before the text, and one
-    character after each < that might begin a special token.
+    In ASCII no character is more than one token; one space may be put before the text.
     """
-    most = len(tokens.prefix) + 1 + len(text) + text.count("<")
-    return most <= longest and text.isascii()
+    return len(tokens.prefix) + 1 + len(text) <= longest and text.isascii()
 
 
 def cut_after(text: str, end: re.Pattern[str]) -> list[str]:
