@@ -255,7 +255,7 @@ class _Exchange:
         self.received = self.sent = 0
         self.left = False
         """Whether the client went away before the end of its answer."""
-        scope["state"] = {**scope.get("state", {}), "request_id": self.id}
+        scope.setdefault("state", {})["request_id"] = self.id  # a copy for each request
         self._service, self._receive, self._send = service, receive, send
         limits = service.settings.limits
         headers: dict[bytes, bytes] = dict(scope["headers"])

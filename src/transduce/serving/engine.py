@@ -214,10 +214,10 @@ class Engine:
     ) -> Job:
         if self._stopped:
             raise Unready("the server is stopping")
-        constraints = constraints_of(served, settings, len(inputs), self.limits)
+        plain, constraints = settings, constraints_of(served, settings, len(inputs), self.limits)
         if served.takes_audio:
-            plain, constraints = settings, {}
-        else:
+            constraints = {}
+        elif not plain.keys().isdisjoint(CONSTRAINTS):
             plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
         if targets is not None:
             constraints, call = {"target": list(targets)}, SCORE

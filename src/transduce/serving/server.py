@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import socket
@@ -19,6 +20,7 @@ from transduce.serving.app import WHEN_LEFT, Service
 from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
+NEW_OBJECTS = 20_000  # between two looks of the garbage collector; requests leave few cycles
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
@@ -181,9 +183,11 @@ def is_loopback(host: str) -> bool:
 
 def serve_until_stopped(service: Service, listening: socket.socket) -> None:
     """Serve on a socket until SIGTERM or Ctrl-C."""
-    before = sys.getswitchinterval()
+    interval, (new, *others) = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(NEW_OBJECTS, *others)
     try:
         Server(service).run([listening])
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(new, *others)

@@ -311,6 +311,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
         held.free.set()
         for client in clients:
             client.join(timeout=200)
+        until(lambda: server.engine._admission.wait == 0, "the second should be done by now")
         assert server.run(input="tea", beam=1)
 
 
