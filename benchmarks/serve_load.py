@@ -3,9 +3,9 @@
 Throughput with many clients against model.run on the same sources, all of them in one call, which
 can sort them by length, and as many at a time as there are clients, which is all that a server can
 know; latency of a single client against model.run; CPU time of the event loop for each request (all
-that is not the engine); twice the capacity; memory over many requests; SIGTERM under load. With
---cores model.run and the server have these cores and the clients the others; without it they share
-the machine.
+that is not the engine) and of the clients, which are one process; twice the capacity; memory over
+many requests; SIGTERM under load. With --cores model.run and the server have these cores and the
+clients the others; without it they share the machine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ import torch
 from systems import facts
 
 import transduce
-
-TICKS = 100.0  # of /proc/PID/stat in a second
 
 
 @dataclass
@@ -117,10 +115,15 @@ class Serving:
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
     def loop_seconds(self) -> float:
-        """CPU time of the main thread: the event loop, which is all but the engine."""
+        """CPU time of the main thread: the event loop, which is all but the engine.
+
+        The kernel counts it in nanoseconds while the thread runs on a core: its Python code and its
+        system calls, of which sending on loopback includes most of receiving. Waiting for the
+        interpreter lock, the engine or the clients is not in it; that others use the caches and the
+        core's clock is.
+        """
         pid = self.process.pid
-        fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
     def memory(self) -> float:
         """Resident memory in MB."""
@@ -168,15 +171,16 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     answers, _ = await closed_loop(served.port, bodies[: options.single], 1)
     found["p50 offline ms"] = median_ms(single)
     found["p50 one client ms"] = median_ms([one.seconds for one in answers])
-    before = served.loop_seconds()
+    before, of_clients = served.loop_seconds(), time.process_time()
     answers, seconds = await closed_loop(served.port, bodies, options.clients)
     assert all(one.status == 200 for one in answers)
-    spent = served.loop_seconds() - before
+    spent, of_clients = served.loop_seconds() - before, time.process_time() - of_clients
     rate = len(bodies) / seconds
     found[f"sentences/s, {options.clients} clients"] = round(rate, 1)
     found["share of offline"] = round(rate / offline, 3)
     found[f"share of offline, {options.clients} at a time"] = round(rate / as_many, 3)
     found["event loop µs/request"] = round(1e6 * spent / len(bodies))
+    found["clients µs/request"] = round(1e6 * of_clients / len(bodies))
 
     answers = await open_loop(served.port, bodies, 2 * rate, options.seconds)
     rejected = [one.seconds for one in answers if one.status == 429]

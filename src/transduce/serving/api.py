@@ -16,7 +16,7 @@ from transduce.serving.jobs import StepEvent
 from transduce.serving.live.engine import can_be_live
 from transduce.serving.models import Served
 from transduce.serving.protocols.answers import json_response, to_json
-from transduce.serving.request import parse_align, parse_run, read_body
+from transduce.serving.request import content_type, parse_align, parse_run, read_body
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.uploads import receive_form
 from transduce.tasks import AudioInputModel
@@ -79,7 +79,7 @@ def routes(engine: Engine, settings: ServiceSettings) -> list[BaseRoute]:
 async def _answer(
     engine: Engine, settings: ServiceSettings, request: Request, task: str | None
 ) -> Response:
-    if request.headers.get("content-type", "").startswith("multipart/"):
+    if content_type(request).startswith("multipart/"):
         return await _answer_upload(engine, settings, request, task)
     asked = parse_run(await read_body(request))
     served = find(engine, asked.model, task)
@@ -112,7 +112,7 @@ async def _align(engine: Engine, request: Request) -> Response:
 
 async def _look(engine: Engine, settings: ServiceSettings, request: Request) -> Response:
     """What the page of `transduce look` shows of one input, as JSON."""
-    if not request.headers.get("content-type", "").startswith("multipart/"):
+    if not content_type(request).startswith("multipart/"):
         asked = parse_run(await read_body(request))
         served = find(engine, asked.model)
         request.scope["state"]["model"] = served.name
@@ -171,8 +171,10 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 def find(engine: Engine, name: str | None, task: str | None = None) -> Served:
     """The model of a name; without one, the first of the task. Raises NotFound and BadRequest."""
     catalogue = engine.catalogue
+    if name is None and task is None:
+        return catalogue.first
     if name is None:
-        fitting = [one for one in catalogue.values() if task in (None, one.task)]
+        fitting = [one for one in catalogue.values() if one.task == task]
         if not fitting:
             raise NotFound(f"no model of task {task} is served", "model_not_found")
         return fitting[0]

@@ -37,11 +37,14 @@ from transduce.serving.errors import (
     Timeout,
     TooLarge,
 )
+from transduce.serving.limits import Deadlines
 from transduce.serving.live.websocket import serve_websocket
 from transduce.serving.settings import ServiceSettings
 from transduce.serving.web import page
 
-# A request that is answered sooner is not watched for a client that leaves: that costs a task.
+WHEN_LEFT = "transduce.when_left"
+"""The ASGI extension by which our server makes calls when the client goes away: a set of them."""
+# With other servers a task has to wait for that; not for requests that are answered sooner.
 WATCH_AFTER = 0.01
 PROTOCOLS = ("libretranslate", "openai", "deepl", "vosk", "live")
 """Modules of serving/protocols; those that are there are served."""
@@ -97,6 +100,8 @@ class Service:
             if inspect.iscoroutinefunction(route.endpoint)
         }
         self._ids = Random()
+        self.silent = Deadlines(settings.limits.idle_seconds)
+        """Of requests whose next part has not arrived."""
         self._prefixes = sorted(
             ((prefix, protocol) for protocol in protocols for prefix in protocol.PREFIXES),
             key=lambda pair: -len(pair[0]),
@@ -115,10 +120,10 @@ class Service:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http":
+        if scope["type"] == "http":
             await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
             await serve_websocket(self, scope, receive, send)
 
@@ -250,7 +255,7 @@ class _Exchange:
         self.received = self.sent = 0
         self.left = False
         """Whether the client went away before the end of its answer."""
-        scope["state"] = {**scope.get("state", {}), "request_id": self.id}
+        scope.setdefault("state", {})["request_id"] = self.id  # a copy for each request
         self._service, self._receive, self._send = service, receive, send
         limits = service.settings.limits
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -259,15 +264,15 @@ class _Exchange:
         length = headers.get(b"content-length", b"")
         self.length = int(length) if length.isdigit() else 0
         """The length of the body, as far as it is announced."""
-        self._idle = limits.idle_seconds
         self._task = asyncio.current_task()
-        self._loop = asyncio.get_running_loop()
+        self._when_left = scope.get("extensions", {}).get(WHEN_LEFT)
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._whole = self._slow = False
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        allowed = service.settings.cors
-        self._origin = "*" if "*" in allowed else origin if origin and origin in allowed else ""
+        self._origin = ""
+        if allowed := service.settings.cors:
+            origin = headers.get(b"origin", b"").decode("latin-1")
+            self._origin = "*" if "*" in allowed else origin if origin in allowed else ""
         self.preflight = bool(
             self._origin
             and scope["method"] == "OPTIONS"
@@ -277,7 +282,8 @@ class _Exchange:
     async def receive(self) -> Message:
         if self._whole:  # a response that streams waits for the client to leave
             return await self._receive()
-        timer = self._loop.call_later(self._idle, self._give_up)
+        silent = self._service.silent
+        silent.add(self._give_up)
         try:
             message = await self._receive()
         except asyncio.CancelledError:
@@ -286,17 +292,21 @@ class _Exchange:
             assert self._task is not None
             self._task.uncancel()
             raise Timeout(
-                f"no part of the body arrived within {self._idle:g} s", status=408
+                f"no part of the body arrived within {silent.seconds:g} s", status=408
             ) from None
         finally:
-            timer.cancel()
+            silent.discard(self._give_up)
         if message["type"] == "http.request":
             self.received += len(message.get("body", b""))
             if self.received > self.limit:
                 raise TooLarge(f"the body is larger than {self.limit:,} bytes")
             if not message.get("more_body"):
                 self._whole = True
-                self._timer = self._loop.call_later(WATCH_AFTER, self._begin_watch)
+                if self._when_left is not None:
+                    self._when_left.add(self._leave)
+                else:
+                    loop = asyncio.get_running_loop()
+                    self._timer = loop.call_later(WATCH_AFTER, self._begin_watch)
         return message
 
     def _give_up(self) -> None:
@@ -308,14 +318,15 @@ class _Exchange:
         self._watcher = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
-        """Cancel the handler as soon as the client goes away."""
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self.left = True
-                if self._task is not None:
-                    self._task.cancel()
-                return
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+
+    def _leave(self) -> None:
+        """The client has gone away: cancel the handler."""
+        self.left = True
+        if self._task is not None:
+            self._task.cancel()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -340,6 +351,8 @@ class _Exchange:
         await self._send(message)
 
     def close(self) -> None:
+        if self._when_left is not None:
+            self._when_left.discard(self._leave)
         if self._timer is not None:
             self._timer.cancel()
         if self._watcher is not None and not self._watcher.done():

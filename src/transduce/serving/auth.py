@@ -21,6 +21,7 @@ class Keys:
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         self._keys = [key.encode() for key in keys]
+        self.required = bool(keys)
 
     @classmethod
     def read(cls, path: Path) -> Keys:
@@ -34,10 +35,6 @@ class Keys:
         if not keys:
             raise DataError(f"{path} has no API key; write one key a line, or omit --api-keys")
         return cls(keys)
-
-    @property
-    def required(self) -> bool:
-        return bool(self._keys)
 
     def allow(self, key: str | None) -> bool:
         """Whether a key is one of ours. Takes the same time for any key of a given length."""

@@ -33,7 +33,7 @@ from transduce.serving.jobs import (
     StepEvent,
     constraints_of,
 )
-from transduce.serving.limits import Limits
+from transduce.serving.limits import Deadlines, Limits
 from transduce.serving.live.engine import LiveEngine
 from transduce.serving.models import Catalogue, Served
 from transduce.serving.monitoring.metrics import Metrics
@@ -59,6 +59,7 @@ class Engine:
         """Whether the server is about to stop; what comes in is still decoded."""
         self._work = {name: WorkEstimate.of(one.model) for name, one in catalogue.items()}
         self._plans = Plans(catalogue)
+        self._late = Deadlines(self.limits.seconds)
         self._scheduler = Scheduler(
             catalogue, self.limits, self.live.turns, self._finish, self._fail
         )
@@ -126,14 +127,15 @@ class Engine:
         return page
 
     async def _whole(self, job: Job) -> list[Any]:
-        late = Timeout(
-            f"the request was not done within {self.limits.seconds:g} s; send less at once"
-        )
-        timer = job.loop.call_later(self.limits.seconds, job.expire, late)
+        self._late.add(job.expire)
         try:
             return await job.future
+        except TimeoutError:
+            raise Timeout(
+                f"the request was not done within {self.limits.seconds:g} s; send less at once"
+            ) from None
         finally:
-            timer.cancel()
+            self._late.discard(job.expire)
             self._close(job)
 
     def stream(
@@ -203,10 +205,10 @@ class Engine:
     ) -> Job:
         if self._stopped:
             raise Unready("the server is stopping")
-        constraints = constraints_of(served, settings, len(inputs), self.limits)
+        plain, constraints = settings, constraints_of(served, settings, len(inputs), self.limits)
         if served.takes_audio:
-            plain, constraints = settings, {}
-        else:
+            constraints = {}
+        elif not plain.keys().isdisjoint(CONSTRAINTS):
             plain = {name: value for name, value in settings.items() if name not in CONSTRAINTS}
         if targets is not None:
             constraints, call = {"target": list(targets)}, SCORE
@@ -215,8 +217,8 @@ class Engine:
         job.costs = self._work[served.name].costs(inputs, plan.hypotheses, served, self.limits)
         if over := self._admission.excess(sum(job.costs)):
             self._reject(served, over)
-        self._open.add(job)
         self._scheduler.submit(job)
+        self._open.add(job)
         return job
 
     def _reject(self, served: Served, over: float) -> None:

@@ -106,7 +106,7 @@ class Plan:
             raise BadRequest("a stream has a single hypothesis; set beam, nbest and groups to 1")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Job:
     """One request, from its arrival to its answer."""
 
@@ -128,13 +128,16 @@ class Job:
     ended: float | None = None
     cancelled: bool = False
     error: ServiceError | None = None
+    future: asyncio.Future[list[Any]] = field(init=False)
+    events: asyncio.Queue[StepEvent | Exception] | None = field(init=False, default=None)
+    outputs: list[Result | None] = field(init=False)
+    missing: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.future: asyncio.Future[list[Any]] = self.loop.create_future()
-        self.events: asyncio.Queue[StepEvent | Exception] | None = None
+        self.future = self.loop.create_future()
         if self.watched is not None:
             self.events = asyncio.Queue()
-        self.outputs: list[Result | None] = [None] * len(self.inputs)
+        self.outputs = [None] * len(self.inputs)
         self.missing = len(self.inputs)
 
     @property
@@ -161,10 +164,10 @@ class Job:
         if self.events is not None and not self.finished:
             self.events.put_nowait(event)
 
-    def expire(self, error: ServiceError) -> None:
+    def expire(self) -> None:
         """It has taken too long; what is being decoded for it is dropped when it is closed."""
         if not self.future.done():
-            self.future.set_exception(error)
+            self.future.set_exception(TimeoutError)
 
     def fail(self, error: ServiceError) -> None:
         if self.cancelled or self.finished:
@@ -234,6 +237,8 @@ def constraints_of(
     For audio they are the same for all inputs, and stay in the settings. Raises BadRequest.
     """
     found: dict[str, list[Any]] = {}
+    if settings.keys().isdisjoint(CONSTRAINTS):
+        return found
     for name in CONSTRAINTS:
         value = settings.get(name)
         if not value:

@@ -53,6 +53,9 @@ class Catalogue(Mapping[str, Served]):
                     f"two models are called {one.name}; give one another name: NAME=FOLDER"
                 )
             self._served[one.name] = one
+        texts = [one for one in reversed(served) if not one.takes_audio]  # the first one counts
+        self._by_pair = {_codes(*one.pair): one for one in texts if one.pair}
+        self._by_short_pair = {_codes(*one.pair, True): one for one in texts if one.pair}
 
     def __getitem__(self, name: str) -> Served:
         return self._served[name]
@@ -73,15 +76,8 @@ class Catalogue(Mapping[str, Served]):
 
         A code without a region finds one with a region, and the other way round: pt finds pt_BR.
         """
-        candidates = [one for one in self._served.values() if one.pair and not one.takes_audio]
-        wanted = (_code(source), _code(target))
-        for shorten in (False, True):
-            for one in candidates:
-                assert one.pair is not None
-                found = tuple(_code(code, shorten) for code in one.pair)
-                if found == tuple(_code(code, shorten) for code in wanted):
-                    return one
-        return None
+        whole = self._by_pair.get(_codes(source, target))
+        return whole or self._by_short_pair.get(_codes(source, target, True))
 
     def pairs(self) -> list[tuple[str, str]]:
         """All language pairs of text models, in order, each once."""
@@ -89,9 +85,9 @@ class Catalogue(Mapping[str, Served]):
         return list(dict.fromkeys(found))
 
 
-def _code(code: str, shorten: bool = False) -> str:
-    plain = code.lower().replace("-", "_")
-    return plain.partition("_")[0] if shorten else plain
+def _codes(source: str, target: str, shorten: bool = False) -> tuple[str, str]:
+    source, target = (code.lower().replace("-", "_") for code in (source, target))
+    return (source.partition("_")[0], target.partition("_")[0]) if shorten else (source, target)
 
 
 def open_models(

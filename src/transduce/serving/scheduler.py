@@ -19,7 +19,7 @@ from transduce.decoding.output import Output
 from transduce.runtime.c import share_threads
 from transduce.serving.batch import Batch
 from transduce.serving.continuous import ContinuousBatch, joins
-from transduce.serving.errors import as_service_error
+from transduce.serving.errors import Unready, as_service_error
 from transduce.serving.jobs import Job, Plan, Result
 from transduce.serving.limits import Limits
 from transduce.serving.live.turns import Turns
@@ -59,8 +59,10 @@ class Scheduler:
     # ------------------------------------------------------------ called by the event loop
 
     def submit(self, job: Job) -> None:
-        """A request that was admitted."""
+        """A request that was admitted. Raises Unready where the threads are about to end."""
         with self._condition:
+            if self._stopped:
+                raise Unready("the server is stopping")
             if len(self._threads) < self.most_threads:
                 thread = threading.Thread(target=self._serve, name="decode", daemon=True)
                 self._threads.append(thread)

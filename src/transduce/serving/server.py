@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import socket
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
 from transduce.errors import DataError
-from transduce.serving.app import Service
+from transduce.serving.app import WHEN_LEFT, Service
 from transduce.serving.settings import ServiceSettings
 
 SWITCH_SECONDS = 0.0005  # the event loop waits for the decoding thread at most this long
+NEW_OBJECTS = 20_000  # between two looks of the garbage collector; requests leave few cycles
 BACKLOG = 2048
 LAST_SECONDS = 0.5  # for requests on connections that were made last
 LIVE_SECONDS = 25.0  # for the last transcripts of live sessions
@@ -30,7 +33,8 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 
 
 def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
-    """uvicorn's connections, closed where no whole request head arrives within some seconds."""
+    """uvicorn's connections, closed where no whole request head arrives within some seconds; they
+    tell the application at once when the client goes away."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:  # httptools is not there: without this protection
@@ -40,6 +44,16 @@ def connection_class(seconds: float) -> type[asyncio.Protocol] | str:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.loop.call_later(seconds, self._close_silent)
+            self._when_left: set[Callable[[], None]] = set()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope["extensions"] = {WHEN_LEFT: self._when_left}  # type: ignore[dict-item]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            for call in tuple(self._when_left):
+                call()
 
         def _close_silent(self) -> None:
             # One that has become a WebSocket is no longer among the connections.
@@ -169,9 +183,11 @@ def is_loopback(host: str) -> bool:
 
 def serve_until_stopped(service: Service, listening: socket.socket) -> None:
     """Serve on a socket until SIGTERM or Ctrl-C."""
-    before = sys.getswitchinterval()
+    interval, (new, *others) = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(NEW_OBJECTS, *others)
     try:
         Server(service).run([listening])
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(new, *others)

@@ -11,6 +11,7 @@ from tiny_models import tiny
 from transduce.decoding.output import Output
 from transduce.serving import continuous
 from transduce.serving.continuous import ContinuousBatch
+from transduce.serving.errors import Unready
 from transduce.serving.jobs import RUN, Plan
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
@@ -139,3 +140,13 @@ def test_one_batch_is_decoded_as_a_whole_at_a_time() -> None:
     with made._condition:
         made._replace(batch)
     assert made._next() is other
+
+
+def test_nothing_is_submitted_to_threads_that_end() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 1)
+    waiting = job(Plan(served, 1, {}, call=RUN), 1.0)
+    made._waiting = [waiting]
+    assert made.stop() == [waiting]
+    with pytest.raises(Unready, match="stopping"):
+        made.submit(job(waiting.plan, 1.0))

@@ -178,8 +178,15 @@ def test_tokens_of_a_stream_arrive_before_its_end() -> None:
             assert "event: output" in list(lines)
 
 
-@pytest.mark.parametrize("settings", [{"beam": 1}, {"beam": 3}, {"sample": True}])
-def test_a_client_that_leaves_frees_its_place_within_a_step(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "connection"),
+    [({"beam": 1}, None), ({"beam": 3}, None), ({"sample": True}, None), ({"beam": 1}, "h11")],
+)
+def test_a_client_that_leaves_frees_its_place_within_a_step(
+    settings: dict[str, Any], connection: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if connection is not None:  # other connections than ours do not tell when a client leaves
+        monkeypatch.setattr("transduce.serving.server.connection_class", lambda _: connection)
     model, own = tiny(), tiny()
     held = Held(model)
     # Both would take many steps; min_length keeps them from ending early.
@@ -209,6 +216,17 @@ def test_a_client_that_leaves_frees_its_place_within_a_step(settings: dict[str, 
     (expected,) = own.run(["iroh made tea"], **settings)
     assert stays[0]["text"] == expected.text
     assert 'vllm:request_success_total{finished_reason="abort",model_name="tiny"} 1.0' in metrics
+
+
+def test_a_request_that_takes_too_long_is_answered_and_frees_its_place() -> None:
+    model = tiny()
+    held = Held(model)
+    with serving({"tiny": model}, ServiceSettings(limits=Limits(seconds=0.3))) as server:
+        answer = server.post("/api/run", {"input": "zuko", "beam": 1})
+        assert answer.status_code == 504
+        assert answer.json()["error"]["message"].startswith("the request was not done within 0.3 s")
+        assert server.engine.running == 0
+        held.free.set()
 
 
 def test_a_neighbour_in_the_same_batch_is_not_harmed_by_one_that_leaves() -> None:
@@ -294,6 +312,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
         held.free.set()
         for client in clients:
             client.join(timeout=200)
+        until(lambda: server.engine._admission.wait == 0, "the second should be done by now")
         assert server.run(input="tea", beam=1)
 
 

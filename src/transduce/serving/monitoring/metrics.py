@@ -115,9 +115,11 @@ class Metrics:
         if job.ended is None or job.error is not None:
             return
         self._whole.histogram(name).observe(job.ended - job.arrived)
-        outputs = [output for output in job.outputs if output is not None]
-        generated = sum(len(output.tokens) for output in outputs)
-        self._prompt.counts[name,] += sum(len(output.source_tokens) for output in outputs)
+        generated = 0
+        for output in job.outputs:
+            if output is not None:
+                generated += len(output.tokens)
+                self._prompt.counts[name,] += len(output.source_tokens)
         self._generated.counts[name,] += generated
         if job.first_token is not None and job.last_token is not None:
             self._first.histogram(name).observe(job.first_token - job.arrived)

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from transduce.serving.errors import BadRequest
-from transduce.serving.request import read_body
+from transduce.serving.request import content_type, read_body
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -116,10 +116,6 @@ class Parameters(Mapping[str, Any]):
         return ParameterError(f"{name} is {self._values[name]!r:.60}; it must be {wanted}", name)
 
 
-def content_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 def parse_json(body: bytes) -> dict[str, Any]:
     """The object of a JSON body. Raises ParameterError."""
     try:
@@ -149,7 +145,7 @@ async def read_json(request: Request) -> Parameters:
 
 async def read_any(request: Request, repeated: Collection[str] = ()) -> Parameters:
     """The parameters of a JSON body; or of a form and the query string together."""
-    kind = content_type(request)
+    kind = content_type(request).partition(";")[0].strip().lower()
     if kind == JSON or kind.endswith("+json"):
         return Parameters(parse_json(await read_body(request)))
     fields = parse_form(request.url.query, repeated)

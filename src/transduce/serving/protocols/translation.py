@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, TypeVar
 
+from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.output import Output
 from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source
@@ -38,6 +39,7 @@ class Translator:
         self.engine, self.catalogue = engine, engine.catalogue
         self.targets = targets_of(self.catalogue)
         self.detector = _detector(self.catalogue)
+        self._attentive = {name for name, one in self.catalogue.items() if has_attention(one)}
 
     @property
     def languages(self) -> list[str]:
@@ -133,8 +135,9 @@ class Translator:
             settings["nbest"] = max(1 + SPARE * (nbest - 1), served.model.recipe.decode.beam)
         found: dict[str, Output] = {}
         unique = dict.fromkeys(part for parts in texts for part in parts)
-        for attention in (False, True) if has_attention(served) else (False,):
-            some = [t for t in unique if (t in marked and has_attention(served)) == attention]
+        attentive = marked if served.name in self._attentive else ()
+        for attention in (False, True):
+            some = [t for t in unique if (t in attentive) == attention]
             for start in range(0, len(some), self.engine.limits.texts):
                 batch = some[start : start + self.engine.limits.texts]
                 asked = {**settings, "attention": True} if attention else settings
@@ -194,7 +197,7 @@ def fitting(served: Served, text: str) -> list[str]:
     A longer one is cut at the ends of sentences, and a longer sentence between words.
     """
     tokens, longest = served.model.source_tokens, served.model.recipe.data.max_length
-    if len(tokens.encode(text)) <= longest:
+    if is_short(tokens, text, longest) or len(tokens.encode(text)) <= longest:
         return [text]
     parts: list[str] = []
     for sentence in cut_after(text, SENTENCE_END):
@@ -206,6 +209,14 @@ def fitting(served: Served, text: str) -> list[str]:
             else:
                 parts.append(piece)
     return parts
+
+
+def is_short(tokens: Tokens, text: str, longest: int) -> bool:
+    """Whether a text has at most so many tokens, as far as that is known without tokenization.
+
+    In ASCII no character is more than one token; one space may be put before the text.
+    """
+    return len(tokens.prefix) + 1 + len(text) <= longest and text.isascii()
 
 
 def cut_after(text: str, end: re.Pattern[str]) -> list[str]:
