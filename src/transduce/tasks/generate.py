@@ -175,7 +175,7 @@ class GenerativeModel(SearchCopies):
         """Decode sources as they arrive, until there are none: each as soon as a slot is free,
         while others go on. False, and nothing is done, where this model or these settings have no
         such search."""
-        if self.engine or self._lenses:
+        if self.engine or self.is_watched:
             return False
         task = self._task(self._settings(settings), ())
         chosen = task.slot_settings
