@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import add_all, copy_all, multiply_all
+
 # The polynomial a x + b x³ + c x⁵ of the Newton-Schulz iteration: steep at 0, about 1 from 0.7 to
 # 1.2. Its authors chose it.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -56,35 +58,39 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        kept = 1.0 if self.found_inf is None else self.found_inf == 0
-        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float]]] = {}
         for group in self.param_groups[: self.own]:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                past = torch.lerp(state["momentum"], parameter.grad, 1 - MOMENTUM)
-                nesterov = torch.lerp(parameter.grad, past, MOMENTUM)
-                if isinstance(kept, Tensor):
-                    past = torch.where(kept, past, state["momentum"])
-                    nesterov = torch.where(kept, nesterov, torch.zeros_like(nesterov))
-                state["momentum"].copy_(past)
-                decay = group["lr"] * group["weight_decay"]
-                parameter.mul_(1 - decay * kept if isinstance(kept, Tensor) else 1 - decay)
-                count = self.blocks[parameter]
-                for own, update in zip(parameter.chunk(count), nesterov.chunk(count), strict=True):
-                    alike = by_shape.setdefault(tuple(own.shape), [])
-                    alike.append((own, update, group["lr"]))
-        # Matrices of the same shape together: a few large products in place of many small ones.
-        for shape, triples in by_shape.items():
-            updates = orthogonalize(torch.stack([update for _, update, _ in triples]))
-            for (own, _, lr), update in zip(triples, updates, strict=True):
-                own.sub_(update.to(own.dtype), alpha=lr * RMS * max(shape) ** 0.5)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
+                self._step(weights, group["lr"], group["weight_decay"])
         if self.found_inf is not None:
             self.others.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.others.step()
+
+    def _step(self, weights: list[nn.Parameter], lr: float, weight_decay: float) -> None:
+        """Matrices of the same shape together: a few large kernels in place of many small ones."""
+        kept = None if self.found_inf is None else self.found_inf == 0
+        decay = lr * weight_decay
+        multiply_all(weights, 1 - decay if kept is None else 1 - decay * kept)
+        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = {}
+        for weight in weights:
+            state = self.state[weight]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(weight)
+            assert weight.grad is not None
+            parts, count = (weight, weight.grad, state["momentum"]), self.blocks[weight]
+            for block in zip(*(part.chunk(count) for part in parts), strict=True):
+                by_shape.setdefault(block[0].shape, []).append(block)
+        for shape, alike in by_shape.items():
+            own, gradients, momenta = zip(*alike, strict=True)
+            gradient, before = torch.stack(gradients), torch.stack(momenta)
+            momentum = torch.lerp(before, gradient, 1 - MOMENTUM)
+            nesterov = torch.lerp(gradient, momentum, MOMENTUM)
+            if kept is not None:
+                momentum = torch.where(kept, momentum, before)
+                nesterov = torch.where(kept, nesterov, 0.0)
+            copy_all(momenta, momentum.unbind())
+            update = orthogonalize(nesterov).to(momentum.dtype)
+            add_all(own, (update * (-lr * RMS * max(shape) ** 0.5)).unbind())
 
 
 def orthogonalize(matrices_NRC: Tensor, iterations: int = ITERATIONS) -> Tensor:
@@ -99,7 +105,7 @@ def orthogonalize(matrices_NRC: Tensor, iterations: int = ITERATIONS) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
         square = x @ x.mT
-        x = a * x + (b * square + c * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     made: Tensor = x.mT if tall else x
     return made
 
