@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--files", type=Path, nargs=2, help="training and validation text instead")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--each", type=float, nargs=2, help="seconds of an update, timed before")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one is not None:
@@ -135,7 +136,9 @@ class Study:
             "corpus": asked.corpus,
             "seconds": asked.seconds,
             "batch_tokens": asked.batch_tokens,
-            "each": self._time_updates(device.type),
+            "each": dict(zip(OPTIMIZERS, asked.each, strict=True))
+            if asked.each
+            else self._time_updates(device.type),
             "runs": [],
         }
         self.place = RESULTS / f"optimizer_{asked.corpus}_{device.type}.json"
@@ -172,10 +175,10 @@ class Study:
             capture_output=True,
             text=True,
         )
-        if done.returncode:
-            raise SystemExit(done.stdout + done.stderr)
-        measured = json.loads(done.stdout.strip().splitlines()[-1])
         facts = {"optimizer": name, "lr": rate, "seed": seed, "times": times, "steps": steps}
+        if done.returncode:
+            return facts | {"failed": (done.stdout + done.stderr)[-500:]}
+        measured = json.loads(done.stdout.strip().splitlines()[-1])
         return facts | {key: measured[key] for key in ("seconds", "valid", "bleu")}
 
     def _best(self, name: str) -> float:
@@ -297,8 +300,9 @@ def command(asked: argparse.Namespace) -> str:
 
 
 def of(runs: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The runs of an optimizer with the usual number of updates."""
-    return [run for run in runs if run["optimizer"] == name and run.get("times", 1.0) == 1.0]
+    """The runs of an optimizer with the usual number of updates that did not fail."""
+    own = [run for run in runs if run["optimizer"] == name and "failed" not in run]
+    return [run for run in own if run.get("times", 1.0) == 1.0]
 
 
 def best_rate(runs: list[dict[str, Any]], name: str) -> float:
@@ -327,7 +331,7 @@ def longer_runs(found: dict[str, Any]) -> list[str]:
     """AdamW with more updates, beside Muon's loss."""
     lines = []
     for run in sorted(found["runs"], key=lambda run: run["steps"]):
-        if run.get("times", 1.0) != 1.0:
+        if run.get("times", 1.0) != 1.0 and "failed" not in run:
             seconds = run["steps"] * found["each"]["adamw"]
             lines.append(
                 f"AdamW with {run['times']:g} times the updates ({run['steps']:,}, "
