@@ -56,7 +56,7 @@ CORPORA: dict[str, dict[str, Any]] = {
     },
     "reviews": {
         "task": "continue",
-        "data": {"tokens": {"both": {"size": 8000}}, "max_length": 256},
+        "data": {"tokens": {"both": {"size": 8000, "sample": 10_000}}, "max_length": 256},
         "model": {
             "width": 512,
             "dropout": 0.1,
