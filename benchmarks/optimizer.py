@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--longer", type=float, nargs="*", default=[], help="times the updates")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--files", type=Path, nargs=2, help="training and validation text instead")
+    parser.add_argument("--tokens", help="vocabulary file; default: one is learnt first")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--each", type=float, nargs=2, help="seconds of an update, timed before")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -188,6 +189,8 @@ class Study:
         """The vocabulary, learnt once for all runs."""
         from transduce.training import train
 
+        if self.asked.tokens:
+            return dict.fromkeys(self.data["tokens"], {"file": self.asked.tokens})
         if any(one.get("level") == "character" for one in self.data["tokens"].values()):
             return dict(self.data["tokens"])  # takes no time
         train(self._recipe("adamw", 1e-3, 1, 1, points=1, decode=False), folder)
