@@ -190,7 +190,7 @@ class Study:
         from transduce.training import train
 
         if self.asked.tokens:
-            return dict.fromkeys(self.data["tokens"], {"file": self.asked.tokens})
+            return {side: {"file": self.asked.tokens} for side in self.data["tokens"]}
         if any(one.get("level") == "character" for one in self.data["tokens"].values()):
             return dict(self.data["tokens"])  # takes no time
         train(self._recipe("adamw", 1e-3, 1, 1, points=1, decode=False), folder)
