@@ -14,7 +14,7 @@ its schedule stretched alike, to see when it reaches Muon's loss.
 
 Time is CPU time on a CPU, so that other work on the machine disturbs it little, and time by the
 clock on a GPU. Corpora: shakespeare (a small language model of letters), reviews (a language model
-of 25 million parameters on the subwords of IMDb's reviews), cmudict (letters to phones), multi30k
+of 29 million parameters on the subwords of IMDb's reviews), cmudict (letters to phones), multi30k
 (en-de, with BLEU of the validation set, greedy). Writes results/optimizer_CORPUS_DEVICE.json after
 every run and prints a table.
 """
@@ -338,7 +338,8 @@ def longer_runs(found: dict[str, Any]) -> list[str]:
             seconds = run["steps"] * found["each"]["adamw"]
             lines.append(
                 f"AdamW with {run['times']:g} times the updates ({run['steps']:,}, "
-                f"{seconds:.0f} s): {run['valid'][-1][1]:.4f}"
+                f"{seconds:.0f} s): loss {run['valid'][-1][1]:.4f}"
+                + ("" if run.get("bleu") is None else f", BLEU {run['bleu']:.1f}")
             )
     return lines
 
