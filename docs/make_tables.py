@@ -125,22 +125,30 @@ def _parts(found: dict[str, Any] | None) -> list[str]:
 
 
 def optimizers() -> list[str]:
-    found = read("optimizer_shakespeare_cpu")
-    if found is None:
-        return []
-    from optimizer import summary
+    from optimizer import longer_runs, summary
 
-    seeds = len({run["seed"] for run in found["runs"]})
-    return [
-        "On a small language model of letters, with the same CPU time and as many learning rates "
-        "tried for each:",
-        "",
-        *summary(found),
-        "",
-        f"`{found['command']}`, {seeds} seeds, {found['device']}, batches of "
-        f"{found['batch_tokens']:,} letters; validation loss in nats a letter, mean and standard "
-        f"deviation.",
-    ]
+    lines: list[str] = []
+    for name, model, unit in (
+        ("reviews_cuda", "A language model of film reviews, 8 layers of width 512", "token"),
+        ("multi30k_cuda", "Multi30k English to German, 3 + 3 layers of width 256", "token"),
+        ("shakespeare_cpu", "A small language model of letters, on a CPU", "letter"),
+    ):
+        found = read(f"optimizer_{name}")
+        if found is None:
+            continue
+        seeds = len({run["seed"] for run in found["runs"]})
+        longer = longer_runs(found)
+        lines += [
+            *([""] if lines else []),
+            f"{model}, {found['seconds']:g} {found['clock']} for each run:",
+            "",
+            *summary(found),
+            "",
+            f"`{found['command']}`, {seeds} seeds, {found['device']}, batches of "
+            f"{found['batch_tokens']:,} {unit}s; validation loss in nats a {unit}, mean and "
+            f"standard deviation." + "".join(f" {one}." for one in longer),
+        ]
+    return lines
 
 
 def checkpointing() -> list[str]:

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+
+from transduce.nn.torch_private import add_all, copy_all, multiply_all
 
 # The polynomial a x + b x³ + c x⁵ of the Newton-Schulz iteration: steep at 0, about 1 from 0.7 to
 # 1.2. Its authors chose it.
@@ -20,6 +23,7 @@ ITERATIONS = 5
 MOMENTUM = 0.95
 RMS = 0.2  # of AdamW's updates, roughly
 OUTPUTS = ("head.", "ctc.")  # output layers
+WARM_UP = 3  # updates before a CUDA graph is captured, which initialise libraries and momentum
 FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
 
 
@@ -28,6 +32,10 @@ class Muon(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
     """1.0 where the gradients are NaN or infinite: nothing is changed, as with AdamW."""
+
+    same_gradients = False
+    """Whether gradients are the same tensors in all updates, on a GPU: matrices are then updated by
+    one CUDA graph, as launching its kernels takes longer than running them."""
 
     def __init__(
         self,
@@ -50,41 +58,69 @@ class Muon(torch.optim.Optimizer):
         ]
         super().__init__(groups, {"weight_decay": weight_decay})
         self.own, self.others = len(groups), others
+        self.rates: list[Tensor] = []
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.updates = 0
         # One list of groups and one state, for the learning rate and for checkpoints.
         self.param_groups += others.param_groups
         others.state = self.state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        kept = 1.0 if self.found_inf is None else self.found_inf == 0
-        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float]]] = {}
-        for group in self.param_groups[: self.own]:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                past = torch.lerp(state["momentum"], parameter.grad, 1 - MOMENTUM)
-                nesterov = torch.lerp(parameter.grad, past, MOMENTUM)
-                if isinstance(kept, Tensor):
-                    past = torch.where(kept, past, state["momentum"])
-                    nesterov = torch.where(kept, nesterov, torch.zeros_like(nesterov))
-                state["momentum"].copy_(past)
-                decay = group["lr"] * group["weight_decay"]
-                parameter.mul_(1 - decay * kept if isinstance(kept, Tensor) else 1 - decay)
-                count = self.blocks[parameter]
-                for own, update in zip(parameter.chunk(count), nesterov.chunk(count), strict=True):
-                    alike = by_shape.setdefault(tuple(own.shape), [])
-                    alike.append((own, update, group["lr"]))
-        # Matrices of the same shape together: a few large products in place of many small ones.
-        for shape, triples in by_shape.items():
-            updates = orthogonalize(torch.stack([update for _, update, _ in triples]))
-            for (own, _, lr), update in zip(triples, updates, strict=True):
-                own.sub_(update.to(own.dtype), alpha=lr * RMS * max(shape) ** 0.5)
+        groups = self.param_groups[: self.own]
+        weights = [weight for group in groups for weight in group["params"]]
+        if weights and weights[0].is_cuda:  # a graph reads learning rates from the device
+            self.rates = self.rates or [weights[0].new_zeros(()) for _ in groups]
+            for rate, group in zip(self.rates, groups, strict=True):
+                rate.fill_(group["lr"])
+        if self.same_gradients and self.graph is None and self.updates >= WARM_UP:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._update_matrices()
+        if self.graph is None:
+            self._update_matrices()
+        else:
+            self.graph.replay()
+            increment_version(weights)  # which a replay does not: others see that weights changed
+        self.updates += 1
         if self.found_inf is not None:
             self.others.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.others.step()
+
+    def _update_matrices(self) -> None:
+        for number, group in enumerate(self.param_groups[: self.own]):
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if weights:
+                lr = self.rates[number] if self.rates else group["lr"]
+                self._update_group(weights, lr, group["weight_decay"])
+
+    def _update_group(
+        self, weights: list[nn.Parameter], lr: Tensor | float, weight_decay: float
+    ) -> None:
+        """Matrices of the same shape together: a few large kernels in place of many small ones."""
+        kept = None if self.found_inf is None else self.found_inf == 0
+        decay = lr * weight_decay
+        multiply_all(weights, 1 - decay if kept is None else 1 - decay * kept)
+        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = {}
+        for weight in weights:
+            state = self.state[weight]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(weight)
+            assert weight.grad is not None
+            parts, count = (weight, weight.grad, state["momentum"]), self.blocks[weight]
+            for block in zip(*(part.chunk(count) for part in parts), strict=True):
+                by_shape.setdefault(block[0].shape, []).append(block)
+        for shape, alike in by_shape.items():
+            own, gradients, momenta = zip(*alike, strict=True)
+            gradient, before = torch.stack(gradients), torch.stack(momenta)
+            momentum = torch.lerp(before, gradient, 1 - MOMENTUM)
+            nesterov = torch.lerp(gradient, momentum, MOMENTUM)
+            if kept is not None:
+                momentum = torch.where(kept, momentum, before)
+                nesterov = torch.where(kept, nesterov, 0.0)
+            copy_all(momenta, momentum.unbind())
+            update = orthogonalize(nesterov).to(momentum.dtype)
+            add_all(own, (update * (-lr * RMS * max(shape) ** 0.5)).unbind())
 
 
 def orthogonalize(matrices_NRC: Tensor, iterations: int = ITERATIONS) -> Tensor:
@@ -99,7 +135,7 @@ def orthogonalize(matrices_NRC: Tensor, iterations: int = ITERATIONS) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
         square = x @ x.mT
-        x = a * x + (b * square + c * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     made: Tensor = x.mT if tall else x
     return made
 

@@ -25,6 +25,7 @@ from transduce.recipe import Recipe, Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
 from transduce.training.memory.out_of_memory import BatchSplitter, out_of_memory
+from transduce.training.muon import Muon
 from transduce.training.nan_guard import nonfinite
 
 MOST_GRAPHS = 256
@@ -179,6 +180,8 @@ class PackedUpdate(Update):
         self._gradients = [torch.zeros_like(weight) for weight in self._weights]
         for weight, gradient in zip(self._weights, self._gradients, strict=True):
             weight.grad = gradient
+        if isinstance(self.optimizer, Muon):
+            self.optimizer.same_gradients = True
         self._empty = True
         """Whether the next pass is the first of its update."""
 
