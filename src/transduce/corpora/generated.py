@@ -59,6 +59,12 @@ def reverse(split: str) -> Iterator[tuple[str, str]]:
 
 def _letters(split: str) -> list[str]:
     """Distinct strings of 1 to 12 letters; no string is in two splits."""
+    start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
+    return _all_letters()[start : start + LETTER_COUNTS[split]]
+
+
+@cache
+def _all_letters() -> list[str]:
     # random() is the only method whose sequence Python guarantees for a seed.
     draw = random.Random(20140910).random
     strings: dict[str, None] = {}
@@ -66,9 +72,7 @@ def _letters(split: str) -> list[str]:
         length = 1 + int(draw() * LONGEST_LETTERS)
         strings["".join(ascii_lowercase[int(draw() * 26)] for _ in range(length))] = None
     # Short strings come early (there are only 26 of one letter), so splits are assigned at random.
-    everything = sorted(strings, key=lambda _: draw())
-    start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
-    return everything[start : start + LETTER_COUNTS[split]]
+    return sorted(strings, key=lambda _: draw())
 
 
 MADE: dict[str, Callable[[str], Iterator[tuple[str, str]]]] = {
