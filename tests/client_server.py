@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
+import optional
 from language import language_model
 from tiny_models import tiny
 from tiny_sounds import audio_model, noise
@@ -23,8 +23,7 @@ NEEDED = ("starlette", "uvicorn", "msgspec", "python_multipart", "prometheus_cli
 
 def skip_without(*packages: str) -> None:
     """Skip a module of tests where the extra serve, or a client, is not installed."""
-    for package in (*NEEDED, *packages):
-        pytest.importorskip(package, reason=f"needs the package {package}")
+    optional.skip_without(*NEEDED, *packages)
 
 
 def english_german() -> Model:

@@ -59,3 +59,5 @@ def pytest_collection() -> Iterator[None]:
         finally:
             gc.enable()
             gc.freeze()
+            # Tests make many objects that live on, and few circles of them.
+            gc.set_threshold(10_000, 10, 10)

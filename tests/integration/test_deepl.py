@@ -9,11 +9,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+import optional
 from client_server import english_german, german_english, served, skip_without
 from transduce.tasks.model import Model
 
 skip_without("deepl")
-deepl: Any = pytest.importorskip("deepl")
+deepl = optional.package("deepl")
 KEY = "leaf"
 
 

@@ -18,12 +18,11 @@ import pytest
 from numpy.typing import NDArray
 
 pytest.importorskip("starlette", reason="needs the extra serve")
-pytest.importorskip("openai", reason="needs the package openai")
 
-import openai
 import soundfile
 import websockets
 
+import optional
 from fixtures.make_models import MODELS, in_noise
 from served import Running, serving, until
 from tones import RATE, tones
@@ -34,6 +33,7 @@ from transduce.serving.limits import Limits
 from transduce.serving.settings import ServiceSettings
 from transduce.tasks.transduce import load
 
+openai = optional.package("openai")
 TEXTS = ["abc de", "cab", "ee dac"]
 PIECE = "conversation.item.input_audio_transcription."
 

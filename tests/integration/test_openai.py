@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+import optional
 from client_server import english_german, served, skip_without, speech, tea_model, write_wave
 
 skip_without("openai", "soundfile")
-openai: Any = pytest.importorskip("openai")
+openai = optional.package("openai")
 
 
 @pytest.fixture(scope="module")

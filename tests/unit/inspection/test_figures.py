@@ -6,21 +6,23 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+import optional
 from transduce.errors import TransduceError
 from transduce.inspection import figures
 from transduce.inspection import fonts as scripts
 from transduce.inspection import save_figure as saving
 from transduce.inspection.figures import attention_grid, attention_map, training_curve
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+mpl = optional.package("matplotlib")
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
@@ -116,6 +118,8 @@ def test_one_label_a_cell_is_drawn(tmp_path: Path) -> None:
 
 def drawn_by(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], None]) -> Figure:
     """The figure that a function draws, in place of its file."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     found: list[Figure] = []
     monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
     draw()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+import optional
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop import optional_packages as packages
@@ -20,7 +21,7 @@ from transduce.interop.ctranslate2_translator import BATCHES, LEAST_TOKENS, MOST
 from transduce.interop.engine import open_model
 from transduce.tasks.transduce import Transducer
 
-pytest.importorskip("ctranslate2")
+optional.skip_without("ctranslate2")
 
 ACTIVATIONS = ["relu", "gelu", "swiglu"]
 POSITIONS = ["sinusoidal", "fourier", "learned", "rotary", "none"]

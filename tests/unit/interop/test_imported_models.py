@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 from command_line import Transduce, sentence
 from hf_models import MODELS, TEXTS, learn_sentencepiece, pieces_of
 from served import serving
@@ -26,8 +27,8 @@ from transduce.interop.imports.registry import import_model
 from transduce.tasks.folder import read_definition
 from transduce.tasks.transduce import Transducer
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sentencepiece")
+transformers = optional.package("transformers")
+optional.skip_without("sentencepiece")
 
 
 def t5(folder: Path) -> None:

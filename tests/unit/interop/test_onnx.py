@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 from slow_params import some_slow
 from tiny_models import SOURCES, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop.engine import open_model
 from transduce.interop.onnx import DECODER, export
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+optional.skip_without("onnx", "onnxruntime")
 
 MODERN = {"norm": "rms", "positions": "rotary", "activation": "swiglu"}
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

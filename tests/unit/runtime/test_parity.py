@@ -6,8 +6,8 @@ steps in torch, the C library, the slots of a GPU's search (here by torch), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from copy import deepcopy
+from collections.abc import Callable
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -108,7 +108,9 @@ def lively(network: torch.nn.Module) -> None:
                 parameter.add_(1.0)
 
 
+@cache
 def transformer(**options: Any) -> EncoderDecoder:
+    """Made once for all tests, which leave it as it is."""
     side = {"layers": 2, "heads": 2, "feed_forward": 20, "max_positions": 16, **options}
     return made({"width": 16, "encoder": side, "decoder": side})
 
@@ -126,37 +128,55 @@ def source() -> tuple[Tensor, Tensor]:
     return source_BS, LENGTHS
 
 
-def walk() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+@cache
+def walk() -> list[tuple[Tensor, Tensor, Tensor | None]]:
     """At each step the tokens_R, all tokens_RT so far with the source of each row before them, and
     how rows change places afterwards."""
     generator = torch.Generator().manual_seed(3)
     history_RT = torch.arange(B)[:, None]
+    steps = []
     for step in range(T):
         tokens_R = torch.randint(4, V, (len(history_RT),), generator=generator)
         history_RT = torch.cat([history_RT, tokens_R[:, None]], dim=1)
         index_R = torch.tensor(REORDERED[step]) if step in REORDERED else None
-        yield tokens_R, history_RT, index_R
+        steps.append((tokens_R, history_RT, index_R))
         if index_R is not None:
             history_RT = history_RT[index_R]
+    return steps
 
 
 @torch.inference_mode()
-def expected(network: EncoderDecoder) -> list[Tensor]:
-    """By teacher forcing in float64, the log-probabilities_RV after each step.
+def teacher_forced(
+    network: torch.nn.Module, read: Callable[[Tensor, Tensor], Tensor]
+) -> list[Tensor]:
+    """In float64, the log-probabilities_RV after each step.
 
-    One pass gives those of all steps between two changes of rows.
+    read: from the sources and tokens of rows to their log-probabilities_RTV. It is called once,
+    with the rows of every stretch between two changes of rows: what comes later in a row has no
+    influence on what was before.
     """
-    exact = deepcopy(network).double()
-    source_BS, lengths_B = source()
+    ends = [step for step in range(T) if step in REORDERED or step == T - 1]
+    rows = [walk()[step][1] for step in ends]
+    whole_RT = torch.cat([torch.nn.functional.pad(one, (0, T + 1 - one.shape[1])) for one in rows])
+    network.double()
+    try:
+        stretches = read(whole_RT[:, 0], whole_RT[:, 1:]).split([len(one) for one in rows])
+    finally:
+        network.float()  # the same weights to the bit
     found: list[Tensor] = []
-    for step, (_, history_RT, index_R) in enumerate(walk()):
-        if index_R is None and step < T - 1:
-            continue
-        rows_R = history_RT[:, 0]
-        features_RTD = exact(source_BS[rows_R], lengths_B[rows_R], history_RT[:, 1:])
-        new_RTV = exact.head(features_RTD[:, len(found) :]).log_softmax(dim=-1)
-        found += new_RTV.unbind(dim=1)
+    for end, log_probs_RTV in zip(ends, stretches, strict=True):
+        found += log_probs_RTV[:, len(found) : end + 1].unbind(dim=1)
     return found
+
+
+def expected(network: EncoderDecoder) -> list[Tensor]:
+    source_BS, lengths_B = source()
+
+    def read(rows_R: Tensor, tokens_RT: Tensor) -> Tensor:
+        features_RTD = network(source_BS[rows_R], lengths_B[rows_R], tokens_RT)
+        return network.head(features_RTD).log_softmax(dim=-1)
+
+    return teacher_forced(network, read)
 
 
 RIGHT: dict[tuple[tuple[str, Any], ...], list[Tensor]] = {}
@@ -267,14 +287,38 @@ def test_recurrent_decoders(options: dict[str, Any]) -> None:
 
 
 @needs_c
-@pytest.mark.parametrize("read", [0, 1, 6])
 @pytest.mark.parametrize(
     "options",
     [*TRANSFORMERS[::5], *({**one, "attention": "none"} for one in RECURRENT[::8])],
     ids=told,
 )
+@pytest.mark.parametrize("read", [0, 1, 6])
 @torch.inference_mode()
 def test_language_models(options: dict[str, Any], read: int) -> None:
+    network = speaker(**options)
+    ours = reader_of(packed(network, "float32"))
+    assert isinstance(
+        ours, LanguageModelNetwork if "combine" in options else CTransformerSteps | CRecurrentSteps
+    )
+    prompt_BT = torch.randint(4, V, (B, read), generator=torch.Generator().manual_seed(5))
+
+    def exact(rows_R: Tensor, tokens_RT: Tensor) -> Tensor:
+        features_RTD = network(torch.cat([prompt_BT[rows_R], tokens_RT], dim=1))
+        return network.head(features_RTD[:, read:]).log_softmax(dim=-1)
+
+    state = ours.read(prompt_BT)
+    right = teacher_forced(network, exact)
+    for (tokens_R, _, index_R), expected_RV in zip(walk(), right, strict=True):
+        found_RV, state = ours.step(tokens_R, state)
+        apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
+        assert apart < NEAR["float32"]
+        if index_R is not None:
+            state.reorder(index_R)
+
+
+@cache
+def speaker(**options: Any) -> LanguageModelNetwork:
+    """A language model, made once for all tests, which leave it as it is."""
     if options.get("kind") == "recurrent":
         options = {"layers": 2, "attention": "none", **options}
     else:
@@ -283,21 +327,7 @@ def test_language_models(options: dict[str, Any], read: int) -> None:
     torch.manual_seed(8)
     network = build_language_model(recipe.Model.model_validate(shape), V).eval()
     lively(network)
-    exact = deepcopy(network).double()
-    ours = reader_of(packed(network, "float32"))
-    assert isinstance(
-        ours, LanguageModelNetwork if "combine" in options else CTransformerSteps | CRecurrentSteps
-    )
-    prompt_BT = torch.randint(4, V, (B, read), generator=torch.Generator().manual_seed(5))
-    state = ours.read(prompt_BT)
-    for tokens_R, history_RT, index_R in walk():
-        found_RV, state = ours.step(tokens_R, state)
-        texts_RT = torch.cat([prompt_BT[history_RT[:, 0]], history_RT[:, 1:]], dim=1)
-        expected_RV = exact.head(exact(texts_RT)[:, -1]).log_softmax(dim=-1)
-        apart = float((found_RV.double() - expected_RV).norm() / expected_RV.norm())
-        assert apart < NEAR["float32"]
-        if index_R is not None:
-            state.reorder(index_R)
+    return network
 
 
 @needs_c

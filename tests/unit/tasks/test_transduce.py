@@ -58,7 +58,7 @@ def make(name: str = "transformer", seed: int = 3, **parts: Any) -> Transducer:
                 **parts.pop("data", {}),
             },
             "model": {"width": 16, **MODELS[name], **parts.pop("model", {})},
-            "decode": {"beam": 3, "max_ratio": 1.5, "max_extra": 3, **parts.pop("decode", {})},
+            "decode": {"beam": 3, "max_ratio": 1.0, "max_extra": 2, **parts.pop("decode", {})},
             **parts,
         }
     )

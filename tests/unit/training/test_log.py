@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from transduce.errors import DataError, TrainingError
 from transduce.training.log import read_log
@@ -24,6 +23,8 @@ def record(step: int, **others: Any) -> dict[str, Any]:
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     events = EventAccumulator(str(folder / "tensorboard"))
     events.Reload()
     return [(event.step, event.value) for event in events.Scalars(tag)]

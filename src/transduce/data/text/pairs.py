@@ -196,22 +196,23 @@ def read_pairs(
         pairs = _numbered(hub_rows(corpus), corpus.hub)
     else:
         pairs = _numbered(MADE[corpus.name](corpus.split), corpus.name)
-    read = 0
+    read, has_sources, running = 0, not isinstance(corpus, Text), is_running(corpus)
     for pair in pairs:
-        if not pair.source.strip() and not isinstance(corpus, Text):
+        if has_sources and not pair.source.strip():
             counts.note("empty_source", pair.file, pair.line)
             continue
-        if not pair.target.strip() and not is_running(corpus):
+        if not running and not pair.target.strip():
             counts.note("empty_target", pair.file, pair.line)
             continue
-        if max(len(pair.source), len(pair.target)) > LONGEST and not is_running(corpus):
+        if not running and max(len(pair.source), len(pair.target)) > LONGEST:
             counts.note("too_long", pair.file, pair.line)
             pair = replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST])
         if ODD_BREAK.search(pair.source) or ODD_BREAK.search(pair.target):
             counts.note("odd_breaks", pair.file, pair.line)
         counts.pairs += 1
         read += 1
-        yield _tagged(replace(pair, tags=()), (*own, *pair.tags))
+        tags = (*own, *pair.tags)
+        yield _tagged(replace(pair, tags=()), tags) if tags else pair
         if read == limit:
             return
 

@@ -61,9 +61,12 @@ class LogMel(nn.Module):
         self.bands = bands
         self.snip_edges = snip_edges
         self.padded = 1 << (self.frame - 1).bit_length()
-        self.register_buffer("window_A", povey_window(self.frame), persistent=False)
-        filters_CM = mel_filters(rate, self.padded, bands, low, high)
-        self.register_buffer("filters_CM", filters_CM, persistent=False)
+        device = torch.empty(0).device
+        with torch.device("cpu"):  # on the meta device torch would load its compiler to compute
+            window_A = povey_window(self.frame)
+            filters_CM = mel_filters(rate, self.padded, bands, low, high)
+        self.register_buffer("window_A", window_A.to(device), persistent=False)
+        self.register_buffer("filters_CM", filters_CM.to(device), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Tables stay in float32 where a network is converted to half precision: the Fourier

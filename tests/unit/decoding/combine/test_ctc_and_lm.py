@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import torch
@@ -66,8 +67,24 @@ def every_sequence() -> list[tuple[int, ...]]:
 def joint_worth(
     network: SpeechEncoderDecoder, row: int, ids: tuple[int, ...], weight: float = WEIGHT
 ) -> float:
+    return weighed(judged(network, row, ids), weight)
+
+
+def judged(network: SpeechEncoderDecoder, row: int, ids: tuple[int, ...]) -> tuple[float, float]:
+    """What the decoder and what CTC finds of a sequence."""
     (written,) = log_probabilities(network, [WAVES[row]], [list(ids)])  # type: ignore[list-item]
-    return (1 - weight) * sum(written) + weight * ctc_worth(network, row, ids)
+    return sum(written), ctc_worth(network, row, ids)
+
+
+def weighed(found: tuple[float, float], weight: float) -> float:
+    return (1 - weight) * found[0] + weight * found[1]
+
+
+@cache
+def all_judged(row: int) -> dict[tuple[int, ...], tuple[float, float]]:
+    """Every sequence there is, by a network of `network_of()`."""
+    network = network_of()
+    return {ids: judged(network, row, ids) for ids in every_sequence()}
 
 
 def searched(model: CtcScorer | ShallowFusion, size: int, nbest: int = 1, power: float = 0.0):  # type: ignore[no-untyped-def]
@@ -84,7 +101,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(flat: bool, weight: float) 
     steps = FlatSteps(network) if flat else network
     found = searched(CtcScorer(network, steps, weight), size=60, nbest=25)
     for row, hypotheses in enumerate(found):
-        worth = {ids: joint_worth(network, row, ids, weight) for ids in every_sequence()}
+        worth = {ids: weighed(both, weight) for ids, both in all_judged(row).items()}
         best = sorted(worth.values(), reverse=True)[:25]
         assert [h.score for h in hypotheses] == pytest.approx(best, abs=2e-4)
         assert len({tuple(h.tokens) for h in hypotheses}) == 25

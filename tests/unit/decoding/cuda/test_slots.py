@@ -66,7 +66,7 @@ def test_the_same_hypotheses(
 ) -> None:
     torch.manual_seed(7)
     made = network(positions, norm_position).double()
-    asked = jobs(11)
+    asked = jobs(8)
     monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)  # few slots: sentences come and go
     found = CudaSearch(made, torch.float64).run(asked, Search(beam, nbest, 0.8))
     for job, mine in zip(asked, found, strict=True):
@@ -86,7 +86,7 @@ def test_patience_stops_it_as_it_stops_beam_search(monkeypatch: pytest.MonkeyPat
     torch.manual_seed(7)
     made = network().double()
     made.head.bias.data[END] += 2.0  # many hypotheses end
-    asked = jobs(11)
+    asked = jobs(8)
     monkeypatch.setattr(fast, "MAX_PLACES", 3 * 100)
     ways = []
     for patience in (None, 0.4, 1.0):

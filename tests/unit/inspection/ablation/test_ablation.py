@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from language import language_model
 from tiny_models import SOURCES, TARGETS, tiny
@@ -43,6 +42,9 @@ from transduce.models.lens import Gates
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.recipe import Recipe
 from transduce.tasks.transduce import Model, Transducer, create, load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 pytestmark = pytest.mark.filterwarnings("ignore:gates are set")
 FULL = [place for place, source in enumerate(SOURCES) if source and TARGETS[place]]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import optional
 from tiny_models import SOURCES, TARGETS, WORDS, tiny
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
@@ -23,7 +24,7 @@ from transduce.recipe import Recipe
 from transduce.tasks.language_model import LanguageModel
 from transduce.tasks.transduce import Transducer, load
 
-transformers = pytest.importorskip("transformers")
+transformers = optional.package("transformers")
 
 LEARNED = {"positions": "learned", "max_positions": 300}
 BART = {**LEARNED, "norm_embeddings": True, "norm_position": "post", "scale_embeddings": False}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 from hf_models import MODELS, TEXTS
 from transduce.data.tokens.tokenizer import END
 from transduce.errors import ModelError
@@ -25,8 +26,8 @@ from transduce.interop.imports.registry import import_model
 from transduce.interop.parity import NotCompared
 from transduce.tasks.transduce import Transducer, load
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sentencepiece")
+transformers = optional.package("transformers")
+optional.skip_without("sentencepiece")
 
 LONGEST = 10
 ODD = ["odd   spaces  here ", "naïve 🙂 café\u00a0x"]

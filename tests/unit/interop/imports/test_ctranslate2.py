@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 import transduce
 from real_weights import real_weights
 from tiny_models import SOURCES, difference, tiny
@@ -23,7 +24,7 @@ from transduce.interop.imports import ctranslate2
 from transduce.interop.imports.registry import find_format, import_model
 from transduce.tasks.transduce import Transducer
 
-package = pytest.importorskip("ctranslate2")
+package = optional.package("ctranslate2")
 
 LONGEST = 40
 SHAPES: list[dict[str, Any]] = [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 import transduce
 from hf_models import TEXTS, byte_level
 from slow_params import some_slow
@@ -24,7 +25,7 @@ from transduce.interop.imports.parts.recipe import imported_recipe
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.language_model import LanguageModel
 
-transformers = pytest.importorskip("transformers")
+transformers = optional.package("transformers")
 
 LLAMA: dict[str, Any] = {
     "hidden_size": 16,

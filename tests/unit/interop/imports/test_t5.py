@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import optional
 import transduce
 from hf_models import TEXTS, learn_sentencepiece, pieces_of
 from slow_params import some_slow
@@ -22,8 +23,8 @@ from transduce.interop.imports import t5
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.transduce import Transducer
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sentencepiece")
+transformers = optional.package("transformers")
+optional.skip_without("sentencepiece")
 
 SIZES: dict[str, Any] = {
     "d_model": 16,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recordings import corpus
 from transduce.data.audio.read import read_audio
@@ -125,3 +126,21 @@ def test_bands_that_cannot_be_are_told() -> None:
         mel_filters(16_000, 512, 80, 20, 9_000)
     with pytest.raises(ValueError, match="200 mel bands are too many"):
         mel_filters(16_000, 512, 200, 20, 0)
+
+
+def test_on_the_meta_device_nothing_is_computed() -> None:
+    """torch would load its compiler for it: two seconds before any model of speech is trained."""
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+            made = func(*args, **(kwargs or {}))
+            if isinstance(made, torch.Tensor) and made.is_meta:
+                called.add(func.overloadpacket.__name__)
+            return made
+
+    called: set[str] = set()
+    with torch.device("meta"), Calls():
+        made = LogMel(8000, 20)
+    assert made.window_A.is_meta
+    assert made.filters_CM.is_meta
+    assert called <= {"empty", "_to_copy"}
