@@ -6,7 +6,8 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Annotated, NoReturn
+from copy import copy
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -87,12 +88,22 @@ def main() -> NoReturn:
         _run()
 
 
+def _parser(asked: str) -> Any:
+    """The parser of the command that is asked for, or else of all: typer takes a while for each."""
+    only = copy(app)
+    only.registered_commands = [one for one in app.registered_commands if one.name == asked]
+    only.registered_groups = [one for one in app.registered_groups if one.name == asked]
+    found = only.registered_commands or only.registered_groups
+    return typer.main.get_command(only if found else app)
+
+
 def _run() -> NoReturn:
     code = 0
     try:
         try:
-            command = typer.main.get_command(app)
-            with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
+            words = sys.argv[1:] or ["--help"]
+            command = _parser(words[0])
+            with command.make_context("transduce", words) as context:
                 command.invoke(context)
         except typer.Exit as end:
             code = end.exit_code

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transduce.nn.torch_private import Uncompiled
+
 # The polynomial a x + b x³ + c x⁵ of the Newton-Schulz iteration: steep at 0, about 1 from 0.7 to
 # 1.2. Its authors chose it.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -23,7 +25,7 @@ OUTPUTS = ("head.", "ctc.")  # output layers
 FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Uncompiled):
     """Muon for hidden matrices, AdamW for embeddings, the output layer, biases and norms."""
 
     found_inf: Tensor | None = None
