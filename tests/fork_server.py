@@ -23,6 +23,7 @@ import sys
 import termios
 import threading
 import traceback
+import weakref
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -177,6 +178,8 @@ def main() -> None:
         with suppress(ImportError):  # of a package that is not installed
             import_module(name)
     sys.path.append(sys.path[0])  # a program has another in its place
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch takes its operators to pieces
     gc.enable()
     gc.freeze()  # a fork that looked through all this would have to copy it
     serve(control)
