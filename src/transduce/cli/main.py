@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
@@ -83,6 +85,10 @@ def main() -> NoReturn:
     # OpenMP threads that busy-wait take cores from each other as soon as anything else runs: on
     # two cores training became several times slower. It must be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # At its end Python looks for garbage in all modules, of which torch has thousands: most of a
+    # second. With everything frozen it does not.
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
     warnings.showwarning = show_warning
     with guarded():
         _run()
