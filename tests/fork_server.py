@@ -53,6 +53,10 @@ def serve(control: socket.socket) -> None:
                 message, streams, *_ = socket.recv_fds(control, 1 << 20, 4)
                 if not message:
                     return
+                request = json.loads(message)
+                if "modules" in request:
+                    load(request["modules"])
+                    continue
                 child = os.fork()
                 if child == 0:
                     signal.set_wakeup_fd(-1)
@@ -60,7 +64,7 @@ def serve(control: socket.socket) -> None:
                     for other in (woken, wake, control.fileno(), *ends.values()):
                         os.close(other)
                     control.detach()
-                    become(json.loads(message), streams)
+                    become(request, streams)
                 ends[child] = streams.pop()
                 os.write(ends[child], f"{child}\n".encode())
                 for stream in streams:
@@ -68,6 +72,17 @@ def serve(control: socket.socket) -> None:
     finally:
         for process in ends:
             os.kill(process, signal.SIGKILL)
+
+
+def load(modules: list[str]) -> None:
+    gc.disable()
+    for name in modules:
+        with suppress(ImportError):  # of a package that is not installed
+            import_module(name)
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch takes its operators to pieces
+    gc.enable()
+    gc.freeze()  # a fork that looked through all this would have to copy it
 
 
 def _drain(pipe: int) -> None:
@@ -173,15 +188,8 @@ def _open_standard_streams() -> None:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    gc.disable()
-    for name in sys.argv[2:]:
-        with suppress(ImportError):  # of a package that is not installed
-            import_module(name)
+    load(sys.argv[2:])
     sys.path.append(sys.path[0])  # a program has another in its place
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False  # torch takes its operators to pieces
-    gc.enable()
-    gc.freeze()  # a fork that looked through all this would have to copy it
     serve(control)
 
 

@@ -159,6 +159,12 @@ def _server() -> socket.socket:
     return ours
 
 
+def load(*modules: str) -> None:
+    """Modules that several programs to come need: each would take its time for them."""
+    if sys.platform == "linux":
+        socket.send_fds(_server(), [json.dumps({"modules": modules}).encode()], [])
+
+
 def run(
     args: list[str], text: bool = True, timeout: float = 200, **others: Any
 ) -> subprocess.CompletedProcess[Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from forked import load
 from process_group import Group
 from transduce.storage import read_tensors
 
@@ -212,6 +213,8 @@ def test_a_state_goes_on_with_any_number(
 ) -> None:
     folder = tmp_path / "run"
     shutil.copytree(half, folder)
+    if more:
+        load("torch._dynamo", "torch.distributed.fsdp")
     same_learning(finish(task, folder, count, [*EXACT, *more], "--resume"), alone)
 
 
