@@ -61,9 +61,12 @@ class LogMel(nn.Module):
         self.bands = bands
         self.snip_edges = snip_edges
         self.padded = 1 << (self.frame - 1).bit_length()
-        self.register_buffer("window_A", povey_window(self.frame), persistent=False)
-        filters_CM = mel_filters(rate, self.padded, bands, low, high)
-        self.register_buffer("filters_CM", filters_CM, persistent=False)
+        place = torch.empty(0).device
+        with torch.device("cpu"):  # on the meta device torch would load its compiler, two seconds
+            window_A = povey_window(self.frame)
+            filters_CM = mel_filters(rate, self.padded, bands, low, high)
+        self.register_buffer("window_A", window_A.to(place), persistent=False)
+        self.register_buffer("filters_CM", filters_CM.to(place), persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Tables stay in float32 where a network is converted to half precision: the Fourier
@@ -163,7 +166,7 @@ def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> 
     rising_CM = (mel_C1 - left_M) / (centre_M - left_M)
     falling_CM = (right_M - mel_C1) / (right_M - centre_M)
     filters_CM = torch.minimum(rising_CM, falling_CM).clamp(min=0.0)
-    if not filters_CM.is_meta and not (filters_CM > 0).any(dim=0).all():
+    if not (filters_CM > 0).any(dim=0).all():
         raise ValueError(
             f"{bands} mel bands are too many for frames of {padded} samples: some lie between two "
             f"frequencies and would always be empty."
