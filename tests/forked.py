@@ -24,6 +24,8 @@ TESTS = Path(__file__).parent
 # Read by Python, by the loader, by OpenMP and by libraries when they are loaded.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
 READ_AT_START += ("ATEN_", "TORCH", "PYTORCH", "CUDA_", "MALLOC_")
+# Modules are found already; torch sets the other one itself when it loads its compiler.
+OTHERS = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
 # Of the server: one thread, since a fork has no others.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -135,7 +137,7 @@ def _settings(environment: dict[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(READ_AT_START) and name != "PYTHONPATH"  # modules are found already
+        if name.startswith(READ_AT_START) and name not in OTHERS
     }
 
 
