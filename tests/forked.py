@@ -9,12 +9,15 @@ program reads while it is loaded, it is a plain subprocess.Popen.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
+import resource
 import select
 import socket
 import subprocess
 import sys
+import termios
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -70,12 +73,14 @@ class Forked(subprocess.Popen[AnyStr], Generic[AnyStr]):
         super().__init__(args, **others)
 
     def _execute_child(self, *given: Any) -> None:
-        asked = signature(subprocess.Popen._execute_child).bind(self, *given).arguments  # type: ignore[attr-defined]
+        bound = signature(subprocess.Popen._execute_child).bind(self, *given)  # type: ignore[attr-defined]
+        asked = bound.arguments
         words = [os.fspath(word) for word in asked["args"]]
         environment = dict(os.environ if asked["env"] is None else asked["env"])
         if not can_fork(words, environment) or asked["preexec_fn"] or asked["pass_fds"]:
-            assert not any(self._special.values()), "only a fork can have these"
-            super()._execute_child(*given)  # type: ignore[misc]
+            if any(self._special.values()):
+                asked["preexec_fn"] = self._prepare
+            super()._execute_child(*bound.args[1:])  # type: ignore[misc]
             return
         request = {
             "words": words[1:],
@@ -93,6 +98,13 @@ class Forked(subprocess.Popen[AnyStr], Generic[AnyStr]):
         self._child_created = True
         pairs = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[name] for name in pairs))  # type: ignore[attr-defined]
+
+    def _prepare(self) -> None:
+        """In a process that is started."""
+        if self._special["terminal"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if largest := self._special["largest"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
     def _read(self) -> bytes:
         line = b""

@@ -122,6 +122,28 @@ def test_signals_timeouts_and_several_at_once() -> None:
         process.communicate()
 
 
+@pytest.mark.parametrize("threads", ["1", "2"])  # of OpenMP: with two it is started, not forked
+def test_a_terminal_and_a_limit(tmp_path: Path, threads: str) -> None:
+    code = "import os, sys; print(sys.stdin.isatty(), os.tcgetpgrp(0) == os.getpid(), flush=True); "
+    code += "open('much', 'wb', buffering=0).write(bytes(2000))"
+    terminal, end = os.openpty()
+    process = Forked[str](
+        [sys.executable, "-c", code],
+        stdin=end,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        terminal=True,
+        largest=1000,
+        text=True,
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "OMP_NUM_THREADS": threads},
+    )
+    os.close(end)
+    assert process.communicate(timeout=100)[0] == "True True\n"
+    os.close(terminal)
+    assert (tmp_path / "much").stat().st_size == 1000
+
+
 def test_settings_that_are_read_at_the_start_need_a_start() -> None:
     words = [sys.executable, "-c", "pass"]
     assert can_fork(words, ENVIRONMENT)
