@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked import Forked
 from transduce.runtime.c.compile import library
 from transduce.storage import read_tensors
 
@@ -45,49 +45,57 @@ CLOCK = ("seconds", "tokens_per_second")
 
 
 class Lives:
-    """Runs in processes of their own, one after the other, started by the script of `mortal.py`."""
+    """Runs in processes of their own, one after the other, by the script of `mortal.py`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        script = Path(__file__).with_name("mortal.py")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment["XDG_CACHE_HOME"] = str(cache_in(folder))
-        self.script = subprocess.Popen(
-            [sys.executable, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self._running: int | None = None
-        self._answer()
+        self._cache = {"XDG_CACHE_HOME": str(cache_in(folder))}
+        self._running: Forked[str] | None = None
 
-    def _answer(self) -> dict[str, Any]:
-        assert self.script.stdout is not None
-        return dict(json.loads(self.script.stdout.readline()))
-
-    def start(self, *arguments: str, death: dict[str, Any] | None = None, **more: Any) -> int:
-        """Start a run; the number of its process. `death` and `more` are told in `mortal.py`."""
+    def start(
+        self,
+        *arguments: str,
+        death: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+        errors: str | Path | None = None,
+        folder: str | Path | None = None,
+        **more: Any,
+    ) -> int:
+        """Start a run in a folder; the number of its process. `death` and `more` are told in
+        `mortal.py`; `errors` is a file for standard error."""
         self._give_up()
         told, report = self.folder / "told", self.folder / "report.json"
         report.unlink(missing_ok=True)
         for ending in (".go", ".asked"):
             report.with_suffix(ending).unlink(missing_ok=True)
-        told.write_text("")  # nothing of the run before may be taken for this one's
         if death is not None:
             death = {**death, "report": str(report)}
-        assert self.script.stdin is not None
-        life = {"arguments": arguments, "told": str(told), "death": death, **more}
-        self.script.stdin.write(json.dumps(life) + "\n")
-        self.script.stdin.flush()
-        self._running = int(self._answer()["process"])
-        return self._running
+        with ExitStack() as files:
+            out = files.enter_context(told.open("wb"))
+            err = files.enter_context(Path(errors).open("wb")) if errors else subprocess.STDOUT
+            self._running = self._forked(
+                {"arguments": arguments, "death": death, **more},
+                {**self._cache, **(environment or {})},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        return self._running.pid
+
+    def _forked(self, life: Any, environment: dict[str, str], **others: Any) -> Forked[str]:
+        own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        return Forked(
+            [sys.executable, "-m", "mortal", json.dumps(life)],
+            text=True,
+            env={**os.environ, **own, **environment},
+            **others,
+        )
 
     def _give_up(self) -> None:
         """End the run of a test that was given up: no other test has to suffer for it."""
         if self._running is not None:
-            with suppress(ProcessLookupError):
-                os.kill(self._running, signal.SIGKILL)
+            self._running.kill()
             self.end()
 
     def start_and_hold(self, lines: int, *arguments: str) -> int:
@@ -109,29 +117,28 @@ class Lives:
 
     def end(self) -> int:
         """Wait for the run's end: its exit status, or minus the signal that killed it."""
-        status = int(self._answer()["end"])
+        assert self._running is not None
+        status = self._running.wait(timeout=500)
         self._running = None
         return status
 
-    def run(
-        self, *arguments: object, text: str = "", **more: Any
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: object, text: str = "") -> subprocess.CompletedProcess[str]:
         """A command from its start to its end, in this folder and environment: as subprocess.run
         would have it, without the seconds that loading takes."""
-        files = {name: self.folder / name for name in ("input", "errors")}
-        files["input"].write_text(text, "utf-8")
+        self._give_up()
         typed = [str(word) for word in arguments]
-        more = {"folder": str(Path.cwd()), "environment": dict(os.environ), **more}
-        self.start(*typed, **{name: str(file) for name, file in files.items()}, **more)
-        status = self.end()
-        errors = files["errors"].read_text("utf-8")
-        return subprocess.CompletedProcess(typed, status, self.told, errors)
+        own = {} if "XDG_CACHE_HOME" in os.environ else self._cache
+        pipe = subprocess.PIPE
+        with self._forked({"arguments": typed}, own, stdin=pipe, stdout=pipe, stderr=pipe) as it:
+            try:
+                out, err = it.communicate(text, timeout=500)
+            except BaseException:
+                it.kill()
+                raise
+        return subprocess.CompletedProcess(typed, it.returncode, out, err)
 
     def close(self) -> None:
-        assert self.script.stdin is not None
         self._give_up()
-        self.script.stdin.close()
-        self.script.wait(timeout=200)
 
     @property
     def told(self) -> str:

@@ -1,51 +1,25 @@
-"""Training processes that die in the middle of writing a file; `lives.py` starts this script.
+"""The command line, with a death in the middle of writing a file; `lives.py` starts this.
 
-Python and torch are loaded once, then each line on standard input starts a run in a fork: a process
-of its own that trains, writes and dies as any other, without the seconds that loading takes. A line
-is a JSON object: `arguments` of the command line; `told`, a file for what it prints; where asked
-for, `errors`, another file for standard error, `input`, a file for standard input, `environment`,
-the `folder` to start in, signals that are `ignored`, the bytes of the `largest` file it may write,
-and `death`: the file in the writing of which it shall kill itself, at which of its writes, and
-where in that write. The answers are the process's number at once, and its end later.
+Its one argument is a JSON object: `arguments` of the command line; where asked for, signals that
+are `ignored`, the bytes of the `largest` file it may write, and `death`: the file in the writing of
+which it shall kill itself, at which of its writes, and where in that write.
 """
 
 from __future__ import annotations
 
-import atexit
 import errno
 import json
 import os
 import random
 import resource
+import runpy
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from fnmatch import fnmatch
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
-
-# What commands import when they need it, so that a fork need not.
-LOADED = [
-    "numpy.ma",
-    "rich.console",
-    "rich.live",
-    "safetensors.torch",
-    "torch._dynamo",  # the optimizer loads it
-    "torch.profiler",
-    "torch.utils.tensorboard",
-    "transduce.cli.commands.evaluate",
-    "transduce.cli.commands.run",
-    "transduce.cli.commands.train",
-    "transduce.cli.main",
-    "transduce.evaluation.evaluate",
-    "transduce.evaluation.metrics",
-    "transduce.interop.engine",
-    "transduce.tasks",
-    "transduce.training.train",
-]
 
 
 class Death:
@@ -207,17 +181,8 @@ def _die_while_logging(death: Death) -> None:
     Path.open = open_  # type: ignore[method-assign, assignment]
 
 
-def live(life: dict[str, Any]) -> NoReturn:
-    """In the fork: be the command line."""
-    from transduce.cli.main import main
-
-    told = os.open(life["told"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    errors = life.get("errors")
-    os.dup2(told, 1)
-    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if errors else told, 2)
-    os.dup2(os.open(life.get("input", os.devnull), os.O_RDONLY), 0)
-    os.environ.update(life.get("environment", {}))
-    os.chdir(life.get("folder", "."))
+def main() -> None:
+    life = json.loads(sys.argv[1])
     for name in life.get("ignored", []):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if "largest" in life:
@@ -225,43 +190,8 @@ def live(life: dict[str, Any]) -> NoReturn:
     if life.get("death"):
         arm(Death(life["death"]))
     sys.argv = ["transduce", *life["arguments"]]
-    try:
-        main()
-        status = 0
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    # As an exit does it, but for taking every module of torch to pieces, which takes a second.
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
-def answer(**facts: Any) -> None:
-    print(json.dumps(facts), flush=True)
-
-
-def serve() -> None:
-    import torch
-
-    for name in LOADED:
-        import_module(name)
-    from transduce.hardware import keep_loaded
-
-    torch.set_num_threads(1)  # a fork has no threads but its own
-    keep_loaded()
-    answer(ready=True)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            live(json.loads(line))
-        answer(process=child)
-        _, status = os.waitpid(child, 0)
-        answer(end=os.waitstatus_to_exitcode(status))
+    runpy.run_module("transduce", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    serve()
+    main()

@@ -5,28 +5,18 @@ It is how torchrun would have started them, only sooner.
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import runpy
 import socket
+import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-FORKS = multiprocessing.get_context("forkserver")
-# What a run imports at once or later: a process that comes from the server imports nothing.
-FORKS.set_forkserver_preload(
-    [
-        "transduce.cli.main",
-        "transduce.training",
-        "torch._dynamo",
-        "torch.distributed.fsdp",
-        "torch.utils.tensorboard",
-        "jiwer",
-        __name__,
-    ]
-)
+from forked import Forked
 
 
 class Group:
@@ -38,20 +28,28 @@ class Group:
             port = free.getsockname()[1]
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.told = [folder.with_name(f"{folder.name}-{rank}.txt") for rank in range(count)]
-        self.processes: list[BaseProcess] = [
-            FORKS.Process(target=work, args=(rank, count, port, arguments, told, seconds))
-            for rank, told in enumerate(self.told)
-        ]
-        for process in self.processes:
-            process.start()
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
+        self.processes: list[Forked[bytes]] = []
+        for rank, told in enumerate(self.told):
+            with told.open("wb") as output:
+                process = Forked[bytes](
+                    [sys.executable, "-m", __name__, str(seconds), json.dumps(arguments)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=environment({**place, "RANK": rank, "LOCAL_RANK": rank}),
+                )
+            self.processes.append(process)
 
     def end(self, seconds: float = 120) -> list[int | None]:
         deadline = time.monotonic() + seconds
         for process in self.processes:
-            process.join(max(deadline - time.monotonic(), 0))
-        codes = [process.exitcode for process in self.processes]
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0))
+        codes = [process.poll() for process in self.processes]
         for process in self.processes:
             process.kill()
+            process.wait()
         return codes
 
     def said(self, rank: int) -> str:
@@ -60,7 +58,7 @@ class Group:
     def wait_for(self, word: str) -> None:
         deadline = time.monotonic() + 120
         while True:
-            alive = self.processes[0].is_alive()  # before what it said last is read
+            alive = self.processes[0].poll() is None  # before what it said last is read
             if word in self.said(0):
                 return
             assert alive, self.said(0)
@@ -68,22 +66,20 @@ class Group:
             time.sleep(0.01)
 
 
-def work(
-    rank: int, count: int, port: int, arguments: list[str], told: Path, seconds: float
-) -> None:
-    """One process, as torchrun would start it."""
-    import torch
+def environment(more: dict[str, object]) -> dict[str, str]:
+    own = {"OMP_NUM_THREADS": 1, "PYTHONPATH": os.pathsep.join(sys.path), **more}
+    return {**os.environ, **{name: str(value) for name, value in own.items()}}
 
-    from transduce.cli import main as cli
+
+def main() -> None:
+    """One process, as torchrun would start it."""
     from transduce.training.distributed import processes as ranks
 
-    torch.set_num_threads(1)
-    output = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": count}
-    for name, value in {**place, "RANK": rank, "LOCAL_RANK": rank}.items():
-        os.environ[name] = str(value)
-    ranks.TIMEOUT = timedelta(seconds=seconds)
-    sys.argv = ["transduce", *arguments]
-    cli.main()
+    seconds, arguments = sys.argv[1:]
+    ranks.TIMEOUT = timedelta(seconds=float(seconds))
+    sys.argv = ["transduce", *json.loads(arguments)]
+    runpy.run_module("transduce", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from forked import Forked
 from loopback import Loopback, cut, serving, slow
 from slow_params import some_slow
 from tiny_corpus import ENGLISH, GERMAN, SERVED
@@ -45,21 +46,21 @@ def server() -> Iterator[Loopback]:
         yield server
 
 
-def start(server: Loopback, shelf: Path, *more: str, largest: int = 0) -> subprocess.Popen[str]:
+def start(
+    server: Loopback,
+    shelf: Path,
+    kind: type[subprocess.Popen[str]] = Forked[str],
+    **more: Any,
+) -> subprocess.Popen[str]:
     """`transduce corpus get tiny`, in a process of its own."""
-
-    def limit() -> None:
-        if largest:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-
     address = server.address("").rstrip("/")
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), address, "corpus", "get", "tiny", *more],
+    return kind(
+        [sys.executable, str(SCRIPT), address, "corpus", "get", "tiny"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TRANSDUCE_DATA": str(shelf)},
-        preexec_fn=limit,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TRANSDUCE_DATA": str(shelf)},
+        **more,
     )
 
 
@@ -128,8 +129,9 @@ def test_killed_again_and_again(server: Loopback, tmp_path: Path) -> None:
 
 
 def test_an_interruption(server: Loopback, tmp_path: Path) -> None:
+    """Of a program that is started, not forked, as a person has it."""
     server.ways["one.en.gz"] = [slow(60, 0.05)]
-    process = start(server, tmp_path)
+    process = start(server, tmp_path, subprocess.Popen)
     wait_for(tmp_path / "tiny.part" / "downloads" / "one.en.gz.part", 2_000)
     process.send_signal(signal.SIGINT)
     status, errors = end(process)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 import yaml
 
 from command_line import Ended, sentence
+from forked import run
 from hub_server import TOKEN, HubServer, Repository, hub_server
 from tiny_models import WORDS
 from transduce import load, recipe
@@ -59,12 +59,9 @@ def transduce(home: Path, server: HubServer, *commands: tuple[object, ...]) -> l
     settings |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     settings |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     environment = {name: v for name, v in os.environ.items() if not name.startswith("HF_")}
-    ended = subprocess.run(
+    ended = run(
         [sys.executable, "-c", COMMANDS, json.dumps([[*map(str, one)] for one in commands])],
         env=environment | settings,
-        capture_output=True,
-        text=True,
-        timeout=200,
     )
     assert ended.returncode == 0, ended.stderr
     return [Ended(*one) for one in json.loads(ended.stdout)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import subprocess
 import sys
-import termios
 import time
 from pathlib import Path
 
+from forked import Forked
 from lives import Lives, check_same, command
 from transduce.storage import read_tensors
 from transduce.storage.locks import held
@@ -81,17 +79,13 @@ def test_a_terminal_that_goes_away(task: Path, tmp_path: Path) -> None:
     """Its window is closed: nothing can be printed any more, and a checkpoint is saved."""
     folder = tmp_path / "run"
     terminal, end = os.openpty()
-
-    def own_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(end, termios.TIOCSCTTY, 0)
-
-    process = subprocess.Popen(
+    process = Forked[bytes](
         [sys.executable, "-m", "transduce", *command(task, folder, "train.steps=100000")],
         stdin=end,
         stdout=end,
         stderr=end,
-        preexec_fn=own_terminal,
+        start_new_session=True,
+        terminal=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"},
     )
     os.close(end)

@@ -23,6 +23,7 @@ from transduce.batch_inference.shards import Shard
 from transduce.batch_inference.worker import ends_with, rotated, work
 from transduce.decoding.batch.workers import forking
 from transduce.errors import ModelError, TransduceError
+from transduce.hardware import keep_loaded
 
 POLL = 0.1  # seconds
 DEATHS = 5  # workers in a row that may die before one finishes a shard
@@ -121,6 +122,7 @@ def _work(
         if decoder is None:
             job.check_model()
             decoder = open_decoder(Path(job.model), job.settings, device)
+            keep_loaded()
         work(job, [job.shards[number] for number in numbers], decoder, ends_with(parent))
     except TransduceError as error:
         connection.send((type(error).__name__, str(error)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import traceback
 import warnings
-from typing import Annotated, NoReturn
+from copy import copy
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -82,17 +85,31 @@ def main() -> NoReturn:
     # OpenMP threads that busy-wait take cores from each other as soon as anything else runs: on
     # two cores training became several times slower. It must be set before torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # At its end Python looks for garbage in all modules, of which torch has thousands: most of a
+    # second. With everything frozen it does not.
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)
     warnings.showwarning = show_warning
     with guarded():
         _run()
+
+
+def _parser(asked: str) -> Any:
+    """The parser of the command that is asked for, or else of all: typer takes a while for each."""
+    only = copy(app)
+    only.registered_commands = [one for one in app.registered_commands if one.name == asked]
+    only.registered_groups = [one for one in app.registered_groups if one.name == asked]
+    found = only.registered_commands or only.registered_groups
+    return typer.main.get_command(only if found else app)
 
 
 def _run() -> NoReturn:
     code = 0
     try:
         try:
-            command = typer.main.get_command(app)
-            with command.make_context("transduce", sys.argv[1:] or ["--help"]) as context:
+            words = sys.argv[1:] or ["--help"]
+            command = _parser(words[0])
+            with command.make_context("transduce", words) as context:
                 command.invoke(context)
         except typer.Exit as end:
             code = end.exit_code

@@ -18,6 +18,7 @@ import torch
 from transduce.data.text.pairs import Pair
 from transduce.decoding.score import given as forced
 from transduce.errors import ModelError
+from transduce.hardware import keep_loaded
 from transduce.interop.engine import open_model
 from transduce.runtime.packed_copy import packed
 from transduce.tasks.transduce import Model, Transducer
@@ -103,6 +104,7 @@ def _log_probabilities(
 
 
 def _main(folder: str, engine: str, request_path: str, result_path: str) -> None:
+    keep_loaded()
     given, targets, sources = json.loads(Path(request_path).read_text("utf-8"))
     sayings = measure_here(Path(folder), engine or None, (given, targets), sources)
     Path(result_path).write_text(json.dumps(asdict(sayings)), "utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -189,3 +190,25 @@ def with_weights(weights: Sequence[tuple[nn.Module, Tensor]]) -> Iterator[None]:
     finally:
         for (module, _), parameter in zip(weights, own, strict=True):
             module._parameters["weight"] = parameter
+
+
+# ------------------------------------------------------------------------------------ optimizers
+
+
+class Uncompiled(torch.optim.Optimizer):
+    """An optimizer that does not load torch's compiler, which takes seconds.
+
+    torch wraps methods of its optimizers to keep the compiler out of them, and each wrapper loads
+    the compiler for that. Nothing here is compiled: the methods are called as they are.
+    """
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class AdamW(Uncompiled, torch.optim.AdamW):
+    """torch's AdamW, without its compiler."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))

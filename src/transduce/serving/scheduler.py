@@ -121,7 +121,7 @@ class Scheduler:
         """The batch of a request and of others like it."""
         plan = first.plan
         if joins(first):
-            entries = self._entries(plan, self._room(plan), self._share(0))
+            entries = self._entries(plan, self._room_beside(plan), self._share(0))
             batch: Batch = ContinuousBatch(plan, entries, self._more, self._some_done)
         else:
             batch = Batch(plan, self._entries(plan, self._room(plan)))
@@ -147,7 +147,12 @@ class Scheduler:
     # --------------------------------------------------------------------- what is decoded
 
     def _room(self, plan: Plan) -> float:
+        """The work that a batch may have."""
         return self.admission.room(plan.served.model.device.type != "cpu")
+
+    def _room_beside(self, plan: Plan) -> float:
+        """The same where threads decode side by side: all of them together have as much."""
+        return self._room(plan) / self.most_threads
 
     def _share(self, own: int) -> int:
         """How many more inputs a thread may take that has `own` already: all have as many."""
@@ -186,7 +191,8 @@ class Scheduler:
             first = self._next()
             if first is None or first.plan is not batch.plan or not joins(first):
                 return []
-            room, share = self._room(batch.plan) - batch.open_cost, self._share(batch.count)
+            room = self._room_beside(batch.plan) - batch.open_cost
+            share = self._share(batch.count)
             return self._entries(batch.plan, room, share) if room > 0 and share > 0 else []
 
     # --------------------------------------------------------------------------- decoding

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from transduce.nn.torch_private import add_all, copy_all, multiply_all
+from transduce.nn.torch_private import Uncompiled, add_all, copy_all, multiply_all
 
 # The polynomial a x + b x³ + c x⁵ of the Newton-Schulz iteration: steep at 0, about 1 from 0.7 to
 # 1.2. Its authors chose it.
@@ -27,7 +27,7 @@ WARM_UP = 3  # updates before a CUDA graph is captured, which initialise librari
 FUSED = "in_projection.weight"  # queries, keys and values in one matrix: each is one of its own
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(Uncompiled):
     """Muon for hidden matrices, AdamW for embeddings, the output layer, biases and norms."""
 
     found_inf: Tensor | None = None

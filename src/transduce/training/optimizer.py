@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from transduce.nn.torch_private import add_all, differences, multiply_all
+from transduce.nn.torch_private import AdamW, add_all, differences, multiply_all
 from transduce.recipe import Train
 from transduce.training.muon import Muon, hidden_matrices
 
@@ -33,7 +33,7 @@ def build_optimizer(
 
 def _adamw(
     parameters: list[tuple[str, nn.Parameter]], settings: Train, factors: Mapping[str, float]
-) -> torch.optim.AdamW:
+) -> AdamW:
     groups = []
     for factor in dict.fromkeys([1.0, *factors.values()]):
         some = [p for n, p in parameters if factors.get(n, 1.0) == factor]
@@ -45,7 +45,7 @@ def _adamw(
             },
             {"params": [p for p in some if p.ndim < 2], "weight_decay": 0.0, "factor": factor},
         ]
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
+    return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
 
 
 def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:

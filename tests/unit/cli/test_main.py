@@ -7,6 +7,7 @@ import re
 import pytest
 
 from command_line import Transduce, sentence
+from transduce.cli import main as cli
 
 COMMANDS = [
     *("demo", "train", "run", "batch", "back-translate", "score", "look", "prompts", "evaluate"),
@@ -36,6 +37,15 @@ def test_help_explains_every_option(transduce: Transduce, command: str) -> None:
     assert options
     for name, about in options:
         assert len(about.split()) >= 2, f"{command} {name} is not explained"
+
+
+def test_the_parser_of_one_command_is_the_one_among_all() -> None:
+    everything = cli._parser("--help").commands
+    assert list(everything) == COMMANDS
+    for name, whole in everything.items():
+        alone = cli._parser(name).commands
+        assert list(alone) == [name]
+        assert [option.name for option in alone[name].params] == [o.name for o in whole.params]
 
 
 def test_help_lists_every_command(transduce: Transduce) -> None:

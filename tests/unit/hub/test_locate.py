@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import Transduce, sentence
+from forked import run
 from hub_cache import COMMIT, offline, put_into_cache
 from transduce.errors import ModelError
 from transduce.hub.locate import HubAddress, hub_problem, parse_address, resolve_model
@@ -66,13 +66,8 @@ def test_models_are_loaded_from_a_cache_without_a_network(tmp_path: Path) -> Non
         "hf://zuko/tea",  # there is no main in the cache
         "hf://azula/tea",
     ]
-    ended = subprocess.run(
-        [sys.executable, "-c", LOAD, str(TRANSLATE), *addresses],
-        env=offline(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = run([sys.executable, "-c", LOAD, str(TRANSLATE), *addresses], env=offline(tmp_path))
+    assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert [found[address] for address in addresses[:3]] == [True, True, True]
     for address in addresses[3:]:

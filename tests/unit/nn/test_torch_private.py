@@ -144,3 +144,30 @@ def test_with_weights() -> None:
     with pytest.raises(RuntimeError), private.with_weights([(module, other)]):
         module(torch.ones(1, 3))
     assert module.weight is own
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_adamw(fused: bool) -> None:
+    """To the bit that of torch: updates, the state, and what goes on from a state."""
+    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
+    theirs.load_state_dict(ours.state_dict())
+    optimizers: list[torch.optim.Optimizer] = [
+        kind(module.parameters(), lr=0.1, weight_decay=0.2, fused=fused)
+        for kind, module in ((private.AdamW, ours), (torch.optim.AdamW, theirs))
+    ]
+    for update in range(4):
+        for module, optimizer in zip((ours, theirs), optimizers, strict=True):
+            module(some(4, 3, seed=update)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            assert module.weight.grad is None
+            assert module.weight.grad_fn is None
+            if update == 1:
+                optimizer.load_state_dict(optimizer.state_dict())
+    assert torch.equal(ours.weight, theirs.weight)
+    own, other = (optimizer.state_dict() for optimizer in optimizers)
+    assert own["param_groups"] == other["param_groups"]
+    for index, state in other["state"].items():
+        assert own["state"][index].keys() == state.keys()
+        for name, value in state.items():
+            assert torch.equal(own["state"][index][name], value)

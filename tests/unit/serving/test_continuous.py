@@ -125,6 +125,19 @@ def test_threads_have_equal_shares() -> None:
     assert [one.plan for one, _ in made._more(second)] == [plan]
 
 
+def test_threads_have_no_more_work_together_than_one_would_have() -> None:
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 2)  # with room for 100
+    plan = Plan(served, 1, {}, call=RUN)
+    made._waiting = [job(plan, 20.0) for _ in range(9)]
+    first = made._begin(made._waiting[0])
+    assert [len(first.entries), len(made._begin(made._waiting[0]).entries)] == [2, 2]
+    assert isinstance(first, ContinuousBatch)
+    assert made._more(first) == []
+    first.done([(0, DONE)])
+    assert len(made._more(first)) == 1
+
+
 def test_one_batch_is_decoded_as_a_whole_at_a_time() -> None:
     served = Served.of("tiny", tiny())
     made = scheduler(served, 2)

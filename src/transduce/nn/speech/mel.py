@@ -166,7 +166,7 @@ def mel_filters(rate: int, padded: int, bands: int, low: float, high: float) -> 
     rising_CM = (mel_C1 - left_M) / (centre_M - left_M)
     falling_CM = (right_M - mel_C1) / (right_M - centre_M)
     filters_CM = torch.minimum(rising_CM, falling_CM).clamp(min=0.0)
-    if not filters_CM.is_meta and not (filters_CM > 0).any(dim=0).all():
+    if not (filters_CM > 0).any(dim=0).all():
         raise ValueError(
             f"{bands} mel bands are too many for frames of {padded} samples: some lie between two "
             f"frequencies and would always be empty."
