@@ -129,7 +129,7 @@ def test_threads_have_no_more_work_together_than_one_would_have() -> None:
     served = Served.of("tiny", tiny())
     made = scheduler(served, 2)  # with room for 100
     plan = Plan(served, 1, {}, call=RUN)
-    made._waiting = [job(plan, 20.0) for _ in range(9)]
+    made._waiting = [job(plan, 25.0) for _ in range(9)]
     first = made._begin(made._waiting[0])
     assert [len(first.entries), len(made._begin(made._waiting[0]).entries)] == [2, 2]
     assert isinstance(first, ContinuousBatch)
