@@ -20,6 +20,7 @@ from transduce.runtime.c.compile import LIBRARY
 CACHED = frozenset(
     {
         "transduce.corpora.entry:_checksums",
+        "transduce.corpora.generated:_all_letters",
         "transduce.corpora.generated:_pronouncing_dictionary",
         "transduce.inspection.fonts:_installed",
         "transduce.inspection.fonts:_letters_of",
