@@ -1,10 +1,11 @@
 """Load on `transduce serve`: python benchmarks/serve_load.py MODEL --sources FILE [--json OUT]
 
-Throughput with many clients against model.run on the same sources, all of them in one call, which
-can sort them by length, and as many at a time as there are clients, which is all that a server can
-know; latency of a single client against model.run; CPU time of the event loop for each request (all
-that is not the engine) and of the clients, which are one process; twice the capacity; memory over
-many requests; SIGTERM under load. With --cores model.run and the server have these cores and the
+Throughput with many clients against model.run on the same sources: all of them in one call, which
+can sort them by length, in this process and on a CPU with a process for each core (as the command
+line does), and as many at a time as there are clients, which is all that a server can know; latency
+of a single client against model.run; CPU time of the event loop for each request (all that is not
+the engine) and of the clients, which are one process; twice the capacity; memory over many
+requests; SIGTERM under load. With --cores model.run and the server have these cores and the
 clients the others; without it they share the machine.
 """
 
@@ -139,6 +140,24 @@ def percentile_ms(seconds: list[float], share: float) -> float:
     return round(1000 * sorted(seconds)[int(share * (len(seconds) - 1))], 2) if seconds else 0.0
 
 
+def offline_in_processes(options: argparse.Namespace, cores: int) -> float:
+    """Sentences a second of model.run with a process of one thread for each core."""
+    here = [sys.executable, __file__, str(options.model), "--sources", str(options.sources)]
+    more = ["--count", str(options.count), "--beam", str(options.beam), "--processes", str(cores)]
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}  # no thread may be there when it forks
+    return float(subprocess.run([*here, *more], env=one, capture_output=True, check=True).stdout)
+
+
+def run_in_processes(options: argparse.Namespace) -> float:
+    sources = options.sources.read_text("utf-8").splitlines()[: options.count]
+    model = transduce.load(options.model).freeze()
+    model.workers = options.processes
+    model.run(sources, beam=options.beam)
+    start = time.perf_counter()
+    model.run(sources, beam=options.beam)
+    return len(sources) / (time.perf_counter() - start)
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     sources = options.sources.read_text("utf-8").splitlines()[: options.count]
     bodies = [json.dumps({"input": one, "beam": options.beam}).encode() for one in sources]
@@ -163,6 +182,10 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         single.append(time.perf_counter() - start)
     found: dict[str, Any] = {"offline sentences/s": round(offline, 1)}
     found[f"offline sentences/s, {options.clients} at a time"] = round(as_many, 1)
+    in_processes = 0.0
+    if options.device == "cpu":
+        in_processes = offline_in_processes(options, torch.get_num_threads())
+        found["offline sentences/s, a process for each core"] = round(in_processes, 1)
 
     served = Serving(options.model, "--max-wait", str(options.wait), "--device", options.device)
     if options.cores:
@@ -179,6 +202,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     found[f"sentences/s, {options.clients} clients"] = round(rate, 1)
     found["share of offline"] = round(rate / offline, 3)
     found[f"share of offline, {options.clients} at a time"] = round(rate / as_many, 3)
+    if in_processes:
+        found["share of offline, a process for each core"] = round(rate / in_processes, 3)
     found["event loop µs/request"] = round(1e6 * spent / len(bodies))
     found["clients µs/request"] = round(1e6 * of_clients / len(bodies))
 
@@ -228,7 +253,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000, help="for memory")
     parser.add_argument("--cores", type=_numbers, default=[], help="cores of the server, as 0,1")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--processes", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.processes:
+        print(run_in_processes(options))
+        return
     found = asyncio.run(measure(options))
     for name, value in found.items():
         print(f"{name:40} {value}")
