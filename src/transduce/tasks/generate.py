@@ -19,17 +19,14 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.decoding.cpu.slots import CpuSearch
-from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output
 from transduce.decoding.score.given import ATTENTION_TO_SOURCE
-from transduce.decoding.search.feed import Pools, decode_feed
+from transduce.decoding.search.feed import decode_feed
 from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
 from transduce.models import Lens
 from transduce.recipe.tasks import TASK_RULES
-from transduce.runtime.c_transformer import CTransformerSteps
 from transduce.tasks.compatibility import (
     check_ensemble_member,
     check_finite,
@@ -178,13 +175,7 @@ class GenerativeModel(SearchCopies):
         if self.engine or self.is_watched:
             return False
         task = self._task(self._settings(settings), ())
-        chosen = task.slot_settings
-        search: Pools | None = None
-        if isinstance(task.fast, CudaSearch):
-            task.fast.copy_weights()
-            search = task.fast
-        elif isinstance(task.model, CTransformerSteps) and task.model.has_slots:
-            search = CpuSearch(task.model)
+        chosen, search = task.slot_settings, task.pools
         if search is None or chosen is None or not search.takes(chosen):
             return False
         with inference(self):

@@ -26,12 +26,16 @@ from transduce.decoding.constraints.constraint import (
     WatchableAttention,
 )
 from transduce.decoding.constraints.include import Include
+from transduce.decoding.cpu.slots import CpuSearch
+from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.search import greedy as search
 from transduce.decoding.search.beam import beam
+from transduce.decoding.search.feed import Pools
 from transduce.decoding.search.observer import SearchObserver
 from transduce.decoding.search.slots import Job, Search
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
+from transduce.runtime.c_transformer import CTransformerSteps
 
 # Batch size in token positions: hypotheses x (source + target). In a Transformer of 6 layers and
 # width 512, the KV cache of each takes about 24 kB in float32.
@@ -225,6 +229,17 @@ class BatchDecoder:
         # The minimum length includes END here.
         power, least = settings.length_penalty or 0.0, settings.min_length + 1
         return Search(settings.hypotheses, settings.nbest, power, least, settings.patience)
+
+    @property
+    def pools(self) -> Pools | None:
+        """Slots that requests may enter while others are decoded; None where there are none."""
+        if isinstance(self.fast, CudaSearch):
+            self.fast.copy_weights()
+            return self.fast
+        steps = self.model
+        return (
+            CpuSearch(steps) if isinstance(steps, CTransformerSteps) and steps.has_slots else None
+        )
 
     def job(self, request: Request) -> Job:
         """A request without constraints, for a search by slots."""
