@@ -35,14 +35,10 @@ class ContinuousBatch(Batch):
         return len(self._open)
 
     @property
-    def open_cost(self) -> float:
+    def cost(self) -> float:
         """The work of the entries without an output."""
         open_entries = (self.entries[place] for place in list(self._open))
         return sum(job.costs[number] for job, number in open_entries)
-
-    @property
-    def cost(self) -> float:
-        return self.open_cost
 
     @property
     def unfinished(self) -> Batch:
@@ -58,9 +54,9 @@ class ContinuousBatch(Batch):
 
     def more(self) -> Sequence[tuple[int, str]]:
         if not self._new and len(self.entries) < MOST:
-            start = len(self.entries)
-            self.entries += self._take(self)
-            self._new = list(enumerate(self.entries))[start:]
+            taken = self._take(self)
+            self._new = list(enumerate(taken, start=len(self.entries)))
+            self.entries += taken
             self._open |= {place for place, _ in self._new}
         arrived, self._new = self._new, []
         self._gone |= {place for place, (job, _) in arrived if job.cancelled}

@@ -13,11 +13,13 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 import torch
 
 from transduce.decoding.output import Output
+from transduce.errors import TransduceWarning
 from transduce.runtime.c import share_threads
 from transduce.serving.batch import Batch
 from transduce.serving.continuous import ContinuousBatch, joins
@@ -30,7 +32,7 @@ from transduce.serving.work import Admission
 
 Entry = tuple[Job, int]
 MOST_THREADS = 4  # that decode side by side
-NICE = 5
+NICE = 5  # how much lower the priority of these threads is than that of the event loop
 
 
 class Scheduler:
@@ -54,6 +56,8 @@ class Scheduler:
         """What is being decoded, by one thread each."""
         self._since = 0.0
         """When something was last finished, or began after a pause."""
+        self._told: set[str] = set()
+        """Models of which it was said that continuous batching failed."""
         self._stopped = False
         self._threads: list[threading.Thread] = []
         on_cpu = all(one.model.device.type == "cpu" for one in catalogue.values())
@@ -169,9 +173,8 @@ class Scheduler:
         """Inputs that wait: one of each request in turn, so that a long one holds up none.
 
         most: so many at most, and only of requests that may enter a continuous batch."""
-        turn = [
-            job for job in self._waiting if job.plan is plan and joins(job) >= (most is not None)
-        ]
+        waiting = [job for job in self._waiting if job.plan is plan]
+        turn = waiting if most is None else [job for job in waiting if joins(job)]
         taken: list[Entry] = []
         now = time.monotonic()
         while turn and (most is None or len(taken) < most):
@@ -195,7 +198,7 @@ class Scheduler:
             first = self._next()
             if first is None or first.plan is not batch.plan or not joins(first):
                 return []
-            room = self._room_beside(batch.plan) - batch.open_cost
+            room = self._room_beside(batch.plan) - batch.cost
             share = self._share(batch.count)
             return self._entries(batch.plan, room, share) if room > 0 and share > 0 else []
 
@@ -208,8 +211,8 @@ class Scheduler:
                 return batch
             # This model, or these settings, have no such search; or a lens watches it just now.
             batch.plan.continuous = batch.plan.served.model.is_watched
-        except Exception:  # which request it is shows when they are decoded as a whole
-            pass
+        except Exception as error:  # which request it is shows when they are decoded as a whole
+            self._tell(batch.plan, error)
         with self._condition:
             while self._whole:
                 self._condition.wait()
@@ -218,6 +221,14 @@ class Scheduler:
         if rest.entries:
             self._decode(rest)
         return rest
+
+    def _tell(self, plan: Plan, error: Exception) -> None:
+        """Say once for each model that continuous batching failed."""
+        name = plan.served.name
+        if name not in self._told:
+            self._told.add(name)
+            message = f"continuous batching of {name} failed; whole batches instead: {error}"
+            warnings.warn(message, TransduceWarning, stacklevel=1)
 
     def _some_done(self, batch: ContinuousBatch, found: list[tuple[Entry, Output]]) -> None:
         part = Batch(batch.plan, [entry for entry, _ in found])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +18,7 @@ from transduce.serving.errors import Unready
 from transduce.serving.jobs import RUN, Plan
 from transduce.serving.limits import Limits
 from transduce.serving.models import Catalogue, Served
-from transduce.serving.scheduler import Scheduler
+from transduce.serving.scheduler import NICE, Scheduler, _yield_to_others
 
 DONE = Output("", 0.0)
 
@@ -163,3 +166,57 @@ def test_nothing_is_submitted_to_threads_that_end() -> None:
     assert made.stop() == [waiting]
     with pytest.raises(Unready, match="stopping"):
         made.submit(job(waiting.plan, 1.0))
+
+
+def test_speed_is_that_of_all_threads_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    own = SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr("transduce.serving.scheduler.time", own)
+    served = Served.of("tiny", tiny())
+    made = scheduler(served, 2)
+    plan = Plan(served, 1, {}, call=RUN)
+    shared: list[int] = []
+    monkeypatch.setattr("transduce.serving.scheduler.share_threads", shared.append)
+    for start in (0.0, 100.0):  # a pause between them does not count
+        clock.now = start
+        made._waiting = [job(plan, 10.0, 10.0)]
+        with made._condition:
+            batches = [made._begin(made._waiting[0]) for _ in range(2)]
+        for batch in batches:  # one second after the other
+            clock.now += 1.0
+            made._done(batch, [DONE])
+            with made._condition:
+                made._replace(batch)
+    assert made.admission.speed.rate == pytest.approx(10.0)
+    assert shared == [1, 2, 1, 1] * 2  # the cores are divided among those at work
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
+def test_threads_that_decode_have_a_lower_priority() -> None:
+    found: list[int] = []
+
+    def look() -> None:
+        _yield_to_others()
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [min(19, own + NICE)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+
+
+def test_a_batch_numbers_what_joins_it() -> None:
+    one, two, three = job(None, 1.0), job(None, 2.0, 3.0), job(None, 4.0)
+    later = [[(two, 0), (two, 1)], [(three, 0)], []]
+    delivered: list[Any] = []
+    batch = ContinuousBatch(
+        None, [(one, 0)], lambda _: later.pop(0), lambda _, found: delivered.extend(found)
+    )
+    assert batch.more() == [(0, "1")]
+    assert batch.more() == [(1, "2"), (2, "3")]
+    assert batch.more() == [(3, "4")]
+    batch.done([(2, DONE), (3, DONE)])
+    assert delivered == [((two, 1), DONE), ((three, 0), DONE)]
+    assert batch.cost == 3.0

@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import threading
+import warnings
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from served import Held, Running, serving, until
 from tiny_models import SOURCES, tiny
 from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.cuda.slots import Slots
+from transduce.errors import TransduceWarning
 from transduce.runtime.c import library, why_not
 from transduce.serving import scheduler
 from transduce.serving.continuous import ContinuousBatch
@@ -297,6 +299,7 @@ def test_what_would_wait_too_long_is_rejected() -> None:
     limits = Limits(queue_seconds=0.0001, batch_tokens=50)
     with serving({"tiny": model}, ServiceSettings(limits=limits)) as server:
         server.run(inputs=["a cup of tea made uncle iroh"] * 5, beam=1)  # the speed is known now
+        until(lambda: not server.engine._scheduler._batches, "nothing else is decoded")
         held = Held(model)
         clients = []
         for _ in range(2):
@@ -486,9 +489,16 @@ def test_a_failure_among_slots_harms_its_own_request_alone(
 
     monkeypatch.setattr(model, "run_feed", fails)
     with serving({"tiny": model}) as running:
-        answer = httpx.post(
-            f"{running.url}/api/run", json={"inputs": TEXTS[:2]}, timeout=200, trust_env=False
-        )
+
+        def ask() -> httpx.Response:
+            body = {"inputs": TEXTS[:2]}
+            return httpx.post(f"{running.url}/api/run", json=body, timeout=200, trust_env=False)
+
+        with pytest.warns(TransduceWarning, match="of tiny failed; .*: the device was lost"):
+            answer = ask()
+        with warnings.catch_warnings(record=True) as told:
+            assert ask().json()["outputs"] == answer.json()["outputs"]
+    assert told == []  # it is said once
     assert [one["text"] for one in answer.json()["outputs"]] == [
         one.text for one in tiny().run(TEXTS[:2])
     ]

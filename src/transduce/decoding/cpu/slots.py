@@ -12,7 +12,7 @@ import torch
 from transduce.data.batches.batch import collate
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
 from transduce.decoding.search.greedy import Hypothesis, penalty
-from transduce.decoding.search.slots import Job, Search, Shape, positions_of, round_up, shape_of
+from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
 from transduce.models import EncoderDecoder
 from transduce.runtime.c.slots import MOST_BEAM
 from transduce.runtime.c_slots import CTransformerSlots
@@ -66,25 +66,12 @@ class CpuSearch:
     """Pools of slots for one feed."""
 
     def __init__(self, steps: CTransformerSteps) -> None:
-        self.steps, network = steps, steps.network
-        assert isinstance(network, EncoderDecoder)
-        self.max_source = positions_of(network.front)
-        self.max_target = positions_of(network.decoder.embedding)
+        assert isinstance(steps.network, EncoderDecoder)
+        self.steps, self.sizes = steps, SlotSizes(steps.network)
 
     def takes(self, settings: Search) -> bool:
         """Whether it has a search with these settings."""
         return max(settings.beam, settings.nbest) <= MOST_BEAM
-
-    def size_of(self, job: Job) -> tuple[int, int]:
-        """The lengths of source and target of the slots that a job takes."""
-        return (
-            round_up(len(job.source) + 1, self.max_source),
-            round_up(job.limit, self.max_target),
-        )
-
-    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The same where there are as many positions."""
-        return min(size[0], self.max_source), min(size[1], self.max_target)
 
     def pool_for(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transduce.decoding.cuda.slots import Slots
 from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape, positions_of, round_up, shape_of
+from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes, shape_of
 from transduce.models import EncoderDecoder
 from transduce.models.decoders import TransformerDecoder
 from transduce.models.encoders import TransformerEncoder
@@ -51,8 +51,7 @@ class CudaSearch:
     def __post_init__(self) -> None:
         self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
         self._copied: list[Tensor] = list(self._copy.parameters())
-        self._max_source = positions_of(self.network.front)
-        self._max_target = positions_of(self.network.decoder.embedding)
+        self.sizes = SlotSizes(self.network)
 
     def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of each job, in order, best first."""
@@ -61,7 +60,7 @@ class CudaSearch:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
-            classes.setdefault(self.size_of(job), []).append(place)
+            classes.setdefault(self.sizes.of(job), []).append(place)
         # The longest first: out of memory shows at once.
         for size, places in sorted(classes.items(), reverse=True):
             pool = self.pool_for(len(places), size, settings)
@@ -72,17 +71,6 @@ class CudaSearch:
     def takes(self, settings: Search) -> bool:
         """Whether it has a search with these settings: with all."""
         return True
-
-    def size_of(self, job: Job) -> tuple[int, int]:
-        """The lengths of source and target of the slots that a job takes."""
-        return (
-            round_up(len(job.source) + 1, self._max_source),
-            round_up(job.limit, self._max_target),
-        )
-
-    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The same where there are as many positions."""
-        return min(size[0], self._max_source), min(size[1], self._max_target)
 
     def pool_for(
         self, jobs: int, size: tuple[int, int], settings: Search, busy: Sequence[Slots] = ()

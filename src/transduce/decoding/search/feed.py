@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from transduce.decoding.search.greedy import Hypothesis
-from transduce.decoding.search.slots import Job, Search, Shape
+from transduce.decoding.search.slots import Job, Search, Shape, SlotSizes
 
 # Slots hold at least so many tokens of source and target, and a pool so many slots: sizes that few
 # requests have in common would each need a pool, and CUDA graphs, of their own.
@@ -54,16 +54,10 @@ class Pool(Protocol):
 class Pools(Protocol):
     """Pools of slots of all sizes."""
 
+    sizes: SlotSizes
+
     def takes(self, settings: Search) -> bool:
         """Whether it has a search with these settings."""
-        ...
-
-    def size_of(self, job: Job) -> tuple[int, int]:
-        """The lengths of source and target of the slots that a job takes."""
-        ...
-
-    def limited(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The same where there are as many positions."""
         ...
 
     def pool_for(
@@ -116,7 +110,7 @@ def decode_feed(search: Pools, feed: JobFeed, settings: Search) -> None:
     running: dict[tuple[int, int], list[_Running]] = {}
     while True:
         for number, job in feed.more():
-            size = tuple(map(max, search.size_of(job), search.limited(COMMON)))
+            size = tuple(map(max, search.sizes.of(job), search.sizes.limited(COMMON)))
             waiting.setdefault((size[0], size[1]), []).append((number, job))
         if gone := feed.cancelled():
             for size in waiting:

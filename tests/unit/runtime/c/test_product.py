@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -157,3 +159,21 @@ def test_a_forked_process_starts_its_own_threads() -> None:
         shared._library.multiply(address, x.data_ptr(), 7, 0, None, y.data_ptr(), None, -1)
         os._exit(0 if y.numpy().tobytes() == expected_RF.numpy().tobytes() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(library() is None, reason=f"no library: {why_not()}")
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_callers_that_share_the_cores_start_no_threads() -> None:
+    """Two threads may share a product; with two callers there is one for each."""
+    code = (
+        "import os, torch; torch.set_num_threads(1); "
+        "from transduce.runtime.c import Product, library, share_threads; "
+        "product = Product.float32(library(), torch.ones(512, 512), None, threads=2); "
+        "count = lambda: len(os.listdir('/proc/self/task')); "
+        "x = torch.ones(256, 512); before = count(); "
+        "share_threads(2); one = product(x); shared = count(); "
+        "share_threads(1); two = product(x); "
+        "print(shared - before, count() - before, torch.equal(one, two))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "0 1 True\n", found.stderr
