@@ -148,7 +148,8 @@ class Lives:
     def report(self) -> dict[str, Any] | None:
         """What it was doing when it killed itself."""
         file = self.folder / "report.json"
-        return json.loads(file.read_text()) if file.exists() else None
+        text = file.read_text() if file.exists() else ""  # empty: it is being written
+        return json.loads(text) if text else None
 
 
 def command(task: Path, folder: Path, *more: str) -> list[str]:
