@@ -26,7 +26,7 @@ ORDER: list[tuple[str, list[str | tuple[str, list[str]]]]] = [
             ("Looking inside", ["looking-inside"]),
             ("Scaling", ["scaling"]),
             ("Deploying", ["deploying", "serving", "serving-protocols", "export", "model-folder"]),
-            ("Python", ["python"]),
+            ("Python", ["python", "extending"]),
         ],
     ),
     ("Lessons", [LESSONS]),

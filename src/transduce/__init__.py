@@ -10,11 +10,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Lens", "Model", "Recipe", "Trained", "Transducer", "build", "load", "train"]
+__all__ = [
+    "Lens",
+    "Model",
+    "Recipe",
+    "Trained",
+    "Transducer",
+    "build",
+    "load",
+    "register",
+    "train",
+]
 
 if TYPE_CHECKING:
     from transduce.models.lens import Lens
     from transduce.recipe import Recipe
+    from transduce.registry import register
     from transduce.tasks.transduce import Model, Transducer, build, load
     from transduce.training.train import Trained, train
 
@@ -26,6 +37,7 @@ _WHERE = {
     "Transducer": "tasks.transduce",
     "build": "tasks.transduce",
     "load": "tasks.transduce",
+    "register": "registry",
     "train": "training",
 }
 

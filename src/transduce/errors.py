@@ -11,6 +11,10 @@ class RecipeError(TransduceError):
     """A recipe, or an override on the command line, is invalid."""
 
 
+class PluginError(RecipeError):
+    """A plugin cannot be loaded, or registers what cannot be."""
+
+
 class DataError(TransduceError):
     """A corpus or one of its lines cannot be used."""
 

@@ -29,6 +29,12 @@ OWN_TESTS = {
     ("decoding", COMMANDS): "integration/test_decoding.py::test_the_examples_of_the_page_run",
     ("decoding", "python"): "integration/test_decoding.py::test_the_examples_of_the_page_run",
     ("distillation", COMMANDS): "integration/test_distillation.py::test_the_commands_of_the_page",
+    ("extending", COMMANDS): (
+        "integration/test_extending.py::test_the_examples_of_extending_train_and_are_used"
+    ),
+    ("extending", "python"): (
+        "integration/test_extending.py::test_the_examples_of_extending_train_and_are_used"
+    ),
     ("fine-tuning", "python"): (
         "integration/test_fine_tuning_page.py::test_the_example_of_the_page"
     ),
@@ -54,7 +60,7 @@ OWN_TESTS = {
     ("words", COMMANDS): "integration/test_words.py::said",
 }
 # Kinds of blocks that are no code of ours: read below, or another program's.
-READ = {"yaml", "json", "ini", "dockerfile"}
+READ = {"yaml", "json", "ini", "toml", "dockerfile"}
 OTHERS = {"nginx": "the configuration of another program"}
 
 
@@ -110,7 +116,9 @@ def test_extras_that_are_to_be_installed_exist() -> None:
     assert set(named) <= set(project["optional-dependencies"])
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "yaml"], ids=lambda b: b.page)
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.kind == "yaml" and b.page != "extending"], ids=lambda b: b.page
+)
 def test_every_recipe_of_a_page_is_valid(block: Block) -> None:
     """A part of one, too, with data added where it has none."""
     shown: dict[str, Any] = yaml.safe_load(block.text)
@@ -127,6 +135,8 @@ def test_every_recipe_of_a_page_is_valid(block: Block) -> None:
 def test_what_other_programs_read_is_well_formed(block: Block) -> None:
     if block.kind == "json":
         assert json.loads(block.text)
+    elif block.kind == "toml":
+        assert tomllib.loads(block.text)
     elif block.kind == "ini":
         assert configparser.ConfigParser(interpolation=None).read_string(block.text) is None
     else:

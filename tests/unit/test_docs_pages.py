@@ -31,7 +31,7 @@ PAGES = [*DOCS, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHAN
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTIONS = ("data", "audio", "model", "train", "validation", "decode")
 # Kinds of blocks: run by a test of the page, read here, or the configuration of another program.
-KINDS = {"", "python", "yaml", "sh", "bash", "json", "dockerfile", "ini", "nginx", "text"}
+KINDS = {"toml", "", "python", "yaml", "sh", "bash", "json", "dockerfile", "ini", "nginx", "text"}
 
 
 def named(pages: list[Path]) -> Any:

@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from copy import copy
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -34,6 +35,7 @@ from transduce.cli.commands.score import score
 from transduce.cli.commands.serve import serve
 from transduce.cli.commands.train import train
 from transduce.cli.messages import WRITE_ERRORS, show_warning, user_message
+from transduce.registry import VARIABLE, load_from_environment, pass_to_children
 from transduce.terminal import guarded
 
 app = typer.Typer(
@@ -74,7 +76,17 @@ app.add_typer(lessons.app, name="lessons", help="Claims about attention, shown b
 @app.callback(invoke_without_command=True)
 def transduce(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A Python file with parts of your own (encoders, metrics, …), which is run first; "
+            "may be repeated. See docs/extending.md."
+        ),
+    ] = None,
 ) -> None:
+    if plugin or os.environ.get(VARIABLE):
+        pass_to_children(plugin or [])
+        load_from_environment()
     if version:
         print(__version__)
         raise typer.Exit
@@ -103,12 +115,23 @@ def _parser(asked: str) -> Any:
     return typer.main.get_command(only if found else app)
 
 
+def _asked(words: list[str]) -> str:
+    """The command among these words: the first after the options that all commands have."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--plugin":
+            next(rest, None)
+        elif not word.startswith("--plugin="):
+            return word
+    return ""
+
+
 def _run() -> NoReturn:
     code = 0
     try:
         try:
             words = sys.argv[1:] or ["--help"]
-            command = _parser(words[0])
+            command = _parser(_asked(words))
             with command.make_context("transduce", words) as context:
                 command.invoke(context)
         except typer.Exit as end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -13,8 +14,9 @@ import numpy as np
 
 from transduce.data.text.unicode import composed
 from transduce.data.tokens.bleu_tokenizer import DEFAULT, make_bleu
-from transduce.errors import DataError, RecipeError
+from transduce.errors import DataError, PluginError, RecipeError
 from transduce.evaluation.bootstrap import Score, Statistics, interval
+from transduce.registry import register
 
 HIGHER_IS_BETTER: dict[str, bool] = {
     "loss": False,
@@ -69,6 +71,18 @@ _BARE_NUMBERS = {
 Details = dict[str, Any]
 
 
+def is_metric(name: str) -> bool:
+    """Whether there is a metric of this name."""
+    return name in HIGHER_IS_BETTER or name in register.metric
+
+
+def higher_is_better(name: str) -> bool:
+    """Whether more of a metric is better; a plugin says so of its own (default: yes)."""
+    if name in register.metric:
+        return bool(register.metric[name].options.get("higher_is_better", True))
+    return HIGHER_IS_BETTER[name]
+
+
 class Measured(NamedTuple):
     """What a metric has counted: rows of which a corpus score is made, and how."""
 
@@ -106,8 +120,8 @@ class Metric:
     details: Details = field(default_factory=dict)
 
     def __str__(self) -> str:
-        bare = self.name in _BARE_NUMBERS
-        decimals, unit = (_BARE_NUMBERS[self.name], "") if bare else (2, " %")
+        bare = self.name in _BARE_NUMBERS or self.name in register.metric
+        decimals, unit = (_BARE_NUMBERS.get(self.name, 2), "") if bare else (2, " %")
         text = f"{TITLES.get(self.name, self.name)} {self.value:.{decimals}f}{unit}"
         if self.low is not None and self.high is not None:
             text += f" [{self.low:.{decimals}f}, {self.high:.{decimals}f}]"
@@ -161,7 +175,7 @@ def rows_of(
     hypotheses = [composed(text) for text in hypotheses]
     references = [[composed(text) for text in accepted] for accepted in references]
     bleu: Measure = partial(_translation_score, tokenizer=bleu_tokenizer)
-    measures = {**_MEASURES, "bleu": bleu}
+    measures = {**_MEASURES, "bleu": bleu, **dict.fromkeys(register.metric, _registered)}
     found = {}
     for name in dict.fromkeys(names):
         found[name] = measures[name](name, hypotheses, references)
@@ -173,16 +187,17 @@ def metric_of(name: str, rows: Measured, bootstrap: int = 1000, seed: int = 1) -
     """The metric of a corpus, and its interval."""
     low, high = interval(rows.statistics, rows.score, bootstrap, seed)
     value = rows.score(rows.statistics.sum(axis=0))
-    return Metric(name, value, low, high, HIGHER_IS_BETTER[name], rows.details)
+    return Metric(name, value, low, high, higher_is_better(name), rows.details)
 
 
 def _check(
     names: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> None:
+    known = [*_MEASURES, *register.metric]
     for name in names:
-        if name not in _MEASURES:
-            nearest = difflib.get_close_matches(name, _MEASURES, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else f": {', '.join(_MEASURES)}."
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else f": {', '.join(known)}."
             raise RecipeError(f"{name} is not one of the metrics{hint}")
     if len(hypotheses) != len(references):
         raise DataError(
@@ -333,6 +348,30 @@ def _accuracy(
     statistics = np.array(rows, dtype=np.float64)
     correct, positions = (int(count) for count in statistics.sum(axis=0))
     return Measured(statistics, share, {"correct": correct, "positions": positions})
+
+
+def _registered(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Measured:
+    """A metric of a plugin: the mean of what it says of each item."""
+    function, origin = register.metric[name].part, register.metric[name].origin
+    rows = []
+    for number, (hypothesis, accepted) in enumerate(zip(hypotheses, references, strict=True), 1):
+        try:
+            value = float(function(hypothesis, list(accepted)))
+        except Exception as error:
+            raise PluginError(
+                f"the metric {name} of {origin} failed at item {number}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not math.isfinite(value):
+            raise PluginError(f"the metric {name} of {origin} gave {value} for item {number}")
+        rows.append([value, 1.0])
+    return Measured(np.array(rows, dtype=np.float64), _mean, {"items": len(rows)})
+
+
+def _mean(total: Statistics) -> float:
+    return float(total[0] / total[1])
 
 
 def share(total: Statistics) -> float:

@@ -19,7 +19,7 @@ from transduce.data.text.tags import with_tags
 from transduce.errors import DataError
 from transduce.evaluation.bootstrap import RESAMPLES, Gap, slice_gap
 from transduce.evaluation.items import Item
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, Measured, Metric, metric_of
+from transduce.evaluation.metrics import Measured, Metric, higher_is_better, metric_of
 from transduce.recipe import Columns, Corpus, Mixture, Recordings
 from transduce.recipe.tasks import TASK_RULES
 from transduce.tasks import LanguageModel
@@ -132,7 +132,7 @@ def judge_slices(
             measured.statistics,
             measured.score,
             slices.of_items,
-            HIGHER_IS_BETTER[metric],
+            higher_is_better(metric),
             bootstrap,
         )
         if gap is not None and all(metric in found for found in scores.metrics.values()):

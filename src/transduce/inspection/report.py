@@ -15,7 +15,7 @@ from transduce.checksums import is_ours, write_listed
 from transduce.data.text.pairs import corpus_name
 from transduce.errors import TransduceError
 from transduce.evaluation.item_results import item_scores
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, TITLES, decimals
+from transduce.evaluation.metrics import TITLES, decimals, higher_is_better, is_metric
 from transduce.evaluation.result import Evaluation
 from transduce.evaluation.slices import SliceScores, plain_source
 from transduce.inspection.compare_page import attention_drawing, marked
@@ -154,7 +154,7 @@ def _curves(log: Sequence[dict[str, Any]]) -> list[Markup]:
         for record in log
         if record.get("kind") == "valid"
         for key in record
-        if key in HIGHER_IS_BETTER and key != "loss"
+        if is_metric(key) and key != "loss"
     }
     figures = [
         curves(
@@ -187,7 +187,7 @@ def _examples(model: Model, evaluation: Evaluation | None) -> list[Markup]:
     metric = next(iter(scores), None)
     if metric is None:
         return []
-    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    sign = 1 if higher_is_better(metric) else -1
     values = scores[metric]
     order = sorted(range(len(values)), key=lambda place: -sign * values[place])
     count = min(EXAMPLES, (len(order) + 1) // 2)

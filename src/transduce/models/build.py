@@ -6,6 +6,7 @@ order would give other weights for the same seed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import SPECIALS
-from transduce.errors import ModelError
+from transduce.errors import ModelError, PluginError
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import (
     Decoder,
@@ -32,6 +33,7 @@ from transduce.models.encoders import (
 from transduce.models.labeller import Labeller, assemble_labeller
 from transduce.models.language_model import LanguageModelNetwork, assemble_language_model
 from transduce.models.pooling import build_pool
+from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.speech import SpeechEncoderDecoder, SpeechFrontEnd
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.models.word_embedding import WordEmbedding
@@ -44,6 +46,7 @@ from transduce.nn.speech.mel import LogMel
 from transduce.nn.speech.spec_augment import SpecAugment
 from transduce.nn.speech.whisper import WhisperMel
 from transduce.nn.transformer import build_norm
+from transduce.registry import Registry, register
 
 BLOCK = {
     "heads",
@@ -269,6 +272,10 @@ def build_encoder(
         return ConvolutionalEncoder(width, settings.layers, settings.kernel, dropout)
     if isinstance(settings, recipe.PooledEncoder):
         return PooledEncoder()
+    if settings.kind in register.encoder:
+        return RegisteredEncoder(
+            settings.kind, _registered(register.encoder, settings, width, dropout)
+        )
     return TransformerEncoder(width, **_blocks(settings), dropout=dropout, chunk_sizes=chunks)
 
 
@@ -307,7 +314,30 @@ def build_decoder(
         return ConvolutionalDecoder(
             embedding, width, settings.layers, settings.kernel, dropout, alone
         )
+    if settings.kind in register.decoder:
+        inner = _registered(register.decoder, settings, width, dropout)
+        return RegisteredDecoder(settings.kind, embedding, inner, alone)
     return TransformerDecoder(embedding, width, **_blocks(settings), dropout=dropout, alone=alone)
+
+
+def _registered(
+    registry: Registry, settings: recipe.Encoder | recipe.Decoder, width: int, dropout: float
+) -> nn.Module:
+    """A part of a plugin, with the arguments that its class takes. Raises PluginError."""
+    kind = settings.kind
+    part = registry[kind].part
+    takes = inspect.signature(part).parameters
+    given = {"width": width, "dropout": dropout} | settings.model_dump(exclude={"kind"})
+    try:
+        module = part(**{key: value for key, value in given.items() if key in takes})
+    except Exception as error:
+        raise PluginError(
+            f"the {registry.kind} {kind} of {registry[kind].origin} cannot be built: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise PluginError(f"the {registry.kind} {kind} is no torch.nn.Module")
+    return module
 
 
 def _gives_states(encoder: recipe.Encoder | None, decoder: recipe.RecurrentDecoder) -> bool:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalDecoder
 from transduce.models.memory import Memory, reorder_mask
-from transduce.nn.attention.attention import SCORES, Attention
+from transduce.models.registered import RegisteredDecoder
+from transduce.nn.attention.attention import SCORES, Attention, build_registered_score
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
@@ -29,6 +30,7 @@ from transduce.nn.recurrent.cells import State
 from transduce.nn.recurrent.stack import Recurrent
 from transduce.nn.residual import Stream, normalise
 from transduce.nn.transformer import DecoderBlock, build_last_norm
+from transduce.registry import register
 
 
 class DecoderState(Protocol):
@@ -369,8 +371,10 @@ def build_attention(
     if score == "location-aware":
         aware = LocationAware(width, width, filters=location_filters, kernel=location_kernel)
         return LocationAwareAttention(aware)
+    if score in register.attention_score:
+        return Attention(build_registered_score(score, width))
     if score not in SCORES:
-        names = ", ".join(["location-aware", *SCORES])
+        names = ", ".join(["location-aware", *SCORES, *register.attention_score])
         raise ValueError(f"attention must be None or one of {names}, not {score}.")
     size = {"max_length": max_positions} if score == "location" else {}
     return Attention(SCORES[score](width, width, **size))
@@ -378,4 +382,4 @@ def build_attention(
 
 # ------------------------------------------------------------------------------------- any kind
 
-Decoder = TransformerDecoder | RecurrentDecoder | ConvolutionalDecoder
+Decoder = TransformerDecoder | RecurrentDecoder | ConvolutionalDecoder | RegisteredDecoder

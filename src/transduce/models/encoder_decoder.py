@@ -12,6 +12,7 @@ from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
 from transduce.models.hooks import call_hooked, is_watched
 from transduce.models.memory import Memory, padding_mask
+from transduce.models.registered import RegisteredDecoder, RegisteredEncoder
 from transduce.models.trainable import TrainableNetwork
 from transduce.nn.attention.multihead import MultiHeadAttention, packs
 from transduce.nn.embedding.tokens import TokenEmbedding
@@ -222,7 +223,13 @@ def packs_all(network: TrainableNetwork, longest: int) -> bool:
     called when a recorded pass is replayed.
     """
     convolutions = (ConformerEncoder, ConvolutionalEncoder, ConvolutionalDecoder)
-    along = (RecurrentEncoder, RecurrentDecoder, *convolutions)
+    along = (
+        RecurrentEncoder,
+        RecurrentDecoder,
+        RegisteredEncoder,
+        RegisteredDecoder,
+        *convolutions,
+    )
     if (
         not network.as_built
         or is_watched(network.modules())

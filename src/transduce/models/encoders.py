@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalEncoder
 from transduce.models.memory import Memory
+from transduce.models.registered import RegisteredEncoder
 from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.chunks import Chunked, ChunkSizes
@@ -218,5 +219,10 @@ class PooledEncoder(nn.Module):
 
 
 Encoder = (
-    TransformerEncoder | ConformerEncoder | RecurrentEncoder | ConvolutionalEncoder | PooledEncoder
+    TransformerEncoder
+    | ConformerEncoder
+    | RecurrentEncoder
+    | ConvolutionalEncoder
+    | PooledEncoder
+    | RegisteredEncoder
 )

@@ -12,6 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from transduce.errors import PluginError
+from transduce.registry import register
+
 
 class Places(NamedTuple):
     """Explicit positions of vectors, where they do not simply count up: packed sequences."""
@@ -153,6 +156,34 @@ class Learned(nn.Module):
         return self.table_TD[places.of_BT]
 
 
+class RegisteredPositions(nn.Module):
+    """Positions of a plugin: a module from a length and a start to vectors [T, D].
+
+    Args:
+        inner: the plugin's module.
+        width: D.
+        name: as it was registered.
+    """
+
+    def __init__(self, inner: nn.Module, width: int, name: str) -> None:
+        super().__init__()
+        self.inner, self.width, self.name = inner, width, name
+
+    def forward(self, length: int, start: int = 0) -> Tensor:
+        """The vectors [T, D] of positions start … start + length − 1."""
+        positions_TD: Tensor = self.inner(length, start)
+        if positions_TD.shape != (length, self.width):
+            raise PluginError(
+                f"the positions {self.name} gave {list(positions_TD.shape)} for {length} positions "
+                f"of width {self.width}; they must be [{length}, {self.width}]"
+            )
+        return positions_TD
+
+    def at(self, places: Places) -> Tensor:
+        """The vectors [B, T, D] of these positions."""
+        return self.forward(places.end)[places.of_BT]
+
+
 class Rotary(Waves):
     """Rotary positions (RoPE): rotate pairs of features by an angle that grows with position.
 
@@ -204,7 +235,9 @@ class Positioned(nn.Module):
         combine: "add" or "concatenate".
     """
 
-    def __init__(self, positions: Sinusoidal | Fourier | Learned, combine: str = "add") -> None:
+    def __init__(
+        self, positions: Sinusoidal | Fourier | Learned | RegisteredPositions, combine: str = "add"
+    ) -> None:
         super().__init__()
         if combine not in ("add", "concatenate"):
             raise ValueError(f'combine must be "add" or "concatenate", not "{combine}".')
@@ -256,6 +289,9 @@ def build_positions(
         return Positioned(Fourier(inner, max_length), combine)
     if kind == "learned":
         return Positioned(Learned(inner, max_length, std), combine)
+    if kind in register.positions:
+        made = register.positions[kind].part(inner, max_length)
+        return Positioned(RegisteredPositions(made, inner, kind), combine)
     if kind not in ("rotary", "relative", "none"):
         raise ValueError(
             f'positions must be "sinusoidal", "fourier", "learned", "rotary", "relative" or '

@@ -15,10 +15,12 @@ from pydantic import ValidationError
 from yaml.constructor import SafeConstructor
 
 from transduce.errors import RecipeError
+from transduce.recipe.choices import used_plugins
 from transduce.recipe.explain import COMMAND_LINE, KeyPath, Problems, explain, nearest
 from transduce.recipe.presets import PRESETS
 from transduce.recipe.recipe import Recipe
 from transduce.recipe.section import Section
+from transduce.registry import load_installed, load_plugins, not_loaded
 
 _INTEGER = ("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][\d_]*)$"))
 _FLOAT = (
@@ -82,7 +84,7 @@ def shipped() -> dict[str, str]:
 
 
 def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """A validated recipe from a YAML file, or from a shipped recipe's name.
+    """A validated recipe from a YAML file, or from a shipped recipe's name; runs its plugins.
 
     Relative paths start at the recipe file's folder; those of a shipped recipe at the current
     folder. Raises RecipeError with file, line, key and the nearest valid key.
@@ -112,7 +114,7 @@ def load_recipe(where: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RecipeError(f"the recipe {where} cannot be read: {reason}") from None
-    return parse_recipe(text, str(where), path.resolve().parent, overrides)
+    return parse_recipe(text, str(where), path.resolve().parent, overrides, run_plugins=True)
 
 
 def read_recipe(
@@ -130,22 +132,34 @@ def read_recipe(
         return parse_recipe(dump_recipe(given), "the recipe", Path.cwd(), overrides)
     if isinstance(given, Mapping):
         problems = Problems("the recipe")
-        return _validated(_copied(given, ()), problems, Path.cwd(), overrides)
+        return _validated(_copied(given, ()), problems, Path.cwd(), overrides, run_plugins=True)
     return load_recipe(given, overrides)
 
 
-def parse_recipe(text: str, name: str, folder: Path, overrides: Iterable[str] = ()) -> Recipe:
+def parse_recipe(
+    text: str,
+    name: str,
+    folder: Path,
+    overrides: Iterable[str] = (),
+    *,
+    run_plugins: bool = False,
+) -> Recipe:
     """A validated recipe from YAML text; `name` is what errors call it.
 
-    Raises RecipeError, one line per problem.
+    run_plugins: run the Python files that it names. Never for the recipe of a model folder, which
+    may come from anywhere. Raises RecipeError, one line per problem.
     """
     problems = Problems(name)
     _check_size(len(text), name)
-    return _validated(_read(text, problems), problems, folder, overrides)
+    return _validated(_read(text, problems), problems, folder, overrides, run_plugins)
 
 
 def _validated(
-    values: dict[str, Any], problems: Problems, folder: Path, overrides: Iterable[str]
+    values: dict[str, Any],
+    problems: Problems,
+    folder: Path,
+    overrides: Iterable[str],
+    run_plugins: bool = False,
 ) -> Recipe:
     """The recipe of plain values (which are modified in place)."""
     name = problems.name
@@ -156,14 +170,47 @@ def _validated(
         for dotted, what in unrepresentable:
             problems.add(dotted, f"{'.'.join(dotted)} {what}")
         raise RecipeError(str(problems))
+    plugins = [one for one in _listed(values.get("plugins")) if isinstance(one, str)]
+    if run_plugins:
+        load_plugins(folder / Path(plugin).expanduser() for plugin in plugins)
     recipe = None
     try:
-        recipe = Recipe.model_validate(values)
+        recipe = _model(values)
     except ValidationError as error:
         explain(error, values, problems)
     if recipe is None or problems.found:
+        if absent := not_loaded(plugins):
+            raise RecipeError(_needs_plugins(absent))
         raise RecipeError(str(problems))
+    # A recipe in Python may use what a notebook registered: its model folder names that too.
+    needed = dict.fromkeys([*recipe.plugins, *used_plugins(recipe)])
+    listed = {Path(one).name for one in recipe.plugins}
+    more = [one for one in needed if one in recipe.plugins or one not in listed]
+    recipe = recipe.model_copy(update={"plugins": more})
     return resolve_data_folder(recipe, folder, name)
+
+
+def _model(values: dict[str, Any]) -> Recipe:
+    """The recipe; where it is invalid, once more with the plugins of installed packages."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError:
+        if not load_installed():
+            raise
+        return Recipe.model_validate(values)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _needs_plugins(plugins: Sequence[str]) -> str:
+    given = " ".join(f"--plugin {plugin}" for plugin in plugins)
+    return (
+        f"it was made with {' and '.join(plugins)}, and code that a model folder names is never "
+        f"run by itself: if you trust it, give `transduce {given}` before the command, or import "
+        f"it in Python"
+    )
 
 
 def with_overrides(recipe: Recipe, overrides: Iterable[str], free: Sequence[str]) -> Recipe:

@@ -59,6 +59,11 @@ class Recipe(Section):
         description="what the model does: "
         + "; ".join(f"{name}: a {rules.about}" for name, rules in TASK_RULES.items()),
     )
+    plugins: list[Annotated[str, "a file name"]] = Field(
+        [],
+        description="Python files that register parts of your own (docs/extending.md), relative to "
+        "the recipe's folder; they are run when the recipe is read",
+    )
     seed: NonNegativeInt = Field(
         1, description="random seed of weights, data order, dropout and sampling"
     )

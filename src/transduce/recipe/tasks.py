@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from transduce.registry import register
+
 TEXT_METRICS = ("bleu", "chrf", "chrf++", "ter", "wer", "cer", "per", "exact", "accuracy")
 LANGUAGE_MODEL_METRICS = ("perplexity", "bits_per_character", "bits_per_byte")
 SEARCH_KEYS = ("decode", "validation.beam")
@@ -22,14 +24,19 @@ class TaskRules:
     unused_keys: tuple[str, ...] = ()
     """Keys without a meaning for the task: they may not be set; such encoders or decoders are
     null."""
-    metrics: tuple[str, ...] = TEXT_METRICS
-    """The metrics that can be computed."""
+    own_metrics: tuple[str, ...] = TEXT_METRICS
+    """The metrics that come with transduce."""
     default_metrics: tuple[str, ...] = ("bleu", "chrf")
     """The metrics of a recipe that lists none."""
     labels: Literal["none", "whole", "words"] = "none"
     """Labels: none (the target is text), one for the whole source, or one for each word."""
     source_level: str | None = None
     """The level that the tokens of the source must have; None: any."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that can be computed; registered ones compare texts."""
+        return (*self.own_metrics, *(register.metric if self.own_metrics == TEXT_METRICS else ()))
 
     @property
     def target_level(self) -> str | None:
@@ -52,14 +59,14 @@ TASK_RULES: dict[str, TaskRules] = {
             "model.characters",
             *TEXT_OUTPUT_KEYS,
         ),
-        metrics=("accuracy", "f1", "calibration"),
+        own_metrics=("accuracy", "f1", "calibration"),
         default_metrics=("accuracy", "f1", "calibration"),
         labels="whole",
     ),
     "tag": TaskRules(
         "tagger",
         unused_keys=("model.decoder", *HEAD_KEYS, "model.pooling", *TEXT_OUTPUT_KEYS),
-        metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
+        own_metrics=("accuracy", "known", "unknown", "f1", "calibration", "exact"),
         default_metrics=("accuracy", "known", "unknown", "f1"),
         labels="words",
         source_level="symbol",
@@ -76,7 +83,7 @@ TASK_RULES: dict[str, TaskRules] = {
             "decode.max_ratio",
             *LABELLER_KEYS,
         ),
-        metrics=LANGUAGE_MODEL_METRICS,
+        own_metrics=LANGUAGE_MODEL_METRICS,
         default_metrics=LANGUAGE_MODEL_METRICS,
     ),
 }

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transduce.nn import transformer as blocks
 from transduce.nn.activation import ACTIVATIONS
 from transduce.nn.embedding.tokens import TokenEmbedding
-from transduce.nn.positions import Learned, Waves
+from transduce.nn.positions import Learned, RegisteredPositions, Waves
 from transduce.runtime.c import Product
 from transduce.runtime.c.product import Kernel, Weight
 from transduce.runtime.c.stack import FUNCTIONS, KINDS, Norm, Stack, Sublayer
@@ -21,7 +21,7 @@ from transduce.runtime.packed_weight import PackedWeight
 class Rows:
     """Addresses of the rows of a table of positional encodings; None without a table."""
 
-    def __init__(self, table: Waves | Learned | None) -> None:
+    def __init__(self, table: Waves | Learned | RegisteredPositions | None) -> None:
         self._table = table
         # all tables so far: another thread may still read an older one
         self._kept = [torch.empty(0, 0)]

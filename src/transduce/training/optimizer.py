@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from transduce.errors import PluginError
 from transduce.nn.torch_private import AdamW, add_all, differences, multiply_all
 from transduce.recipe import Train
+from transduce.registry import register
 from transduce.training.muon import Muon, hidden_matrices
 
 
@@ -28,13 +31,38 @@ def build_optimizer(
         others = [(n, p) for n, p in parameters if id(p) not in inside]
         adamw = _adamw(others, settings, factors)
         return Muon(matrices, adamw, settings.lr, settings.weight_decay, factors)
+    if settings.optimizer in register.optimizer:
+        return _registered(_groups(parameters, settings, factors), settings)
     return _adamw(parameters, settings, factors)
+
+
+def _registered(groups: list[dict[str, Any]], settings: Train) -> torch.optim.Optimizer:
+    """An optimizer of a plugin, from groups of parameters and the section `train`."""
+    name = settings.optimizer
+    try:
+        optimizer = register.optimizer[name].part(groups, settings)
+    except Exception as error:
+        raise PluginError(
+            f"the optimizer {name} of {register.optimizer[name].origin} cannot be built: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise PluginError(f"the optimizer {name} is no torch.optim.Optimizer")
+    return optimizer
 
 
 def _adamw(
     parameters: list[tuple[str, nn.Parameter]], settings: Train, factors: Mapping[str, float]
 ) -> AdamW:
-    groups = []
+    groups = _groups(parameters, settings, factors)
+    return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
+
+
+def _groups(
+    parameters: list[tuple[str, nn.Parameter]], settings: Train, factors: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Matrices with weight decay and the rest without, for each factor of the learning rate."""
+    groups: list[dict[str, Any]] = []
     for factor in dict.fromkeys([1.0, *factors.values()]):
         some = [p for n, p in parameters if factors.get(n, 1.0) == factor]
         groups += [
@@ -45,7 +73,7 @@ def _adamw(
             },
             {"params": [p for p in some if p.ndim < 2], "weight_decay": 0.0, "factor": factor},
         ]
-    return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=1e-9, fused=True)
+    return groups
 
 
 def learning_rate(step: int, settings: Train, seconds: float = 0.0) -> float:

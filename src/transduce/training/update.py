@@ -20,7 +20,7 @@ from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
 from transduce.models import TrainableNetwork
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.mixed_precision import CastCopies
-from transduce.nn.torch_private import add_all, copy_all
+from transduce.nn.torch_private import AdamW, add_all, copy_all
 from transduce.recipe import Recipe, Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
@@ -48,8 +48,11 @@ class Update:
     def __post_init__(self) -> None:
         self.skip = torch.zeros((), device=self.device)
         """1.0 if the current gradients are NaN or infinite and must not be applied."""
-        # AdamW's own way to skip an update, without synchronising with the device.
-        self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
+        # AdamW's own way to skip an update, without synchronising with the device. A plugin's
+        # optimizer may have none: `apply` asks for it, which waits for the device.
+        self._skips_by_itself = isinstance(self.optimizer, AdamW | Muon)
+        if self._skips_by_itself:
+            self.optimizer.found_inf = self.skip  # type: ignore[attr-defined]
         self._weights = [p for p in self.network.parameters() if p.requires_grad]
         if self.precision == torch.bfloat16 and self.device.type == "cuda":
             self._casts = CastCopies(self._weights, self.precision)
@@ -114,7 +117,8 @@ class Update:
 
     def apply(self) -> None:
         """Optimizer step, unless the gradients are NaN or infinite."""
-        self.optimizer.step()
+        if self._skips_by_itself or not bool(self.skip):
+            self.optimizer.step()
         self.zero_gradients()
 
     def zero_gradients(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -15,6 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transduce import recipe
 from transduce.data.text.unicode import FORMS, Form, composed, form_of
 from transduce.errors import TokensError
+from transduce.registry import load_installed, register
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -39,6 +40,10 @@ JOINER = "\u2060"  # WORD JOINER, invisible
 _SUBWORDS_JOINED = decoders.Sequence(
     [decoders.Replace(SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
 )
+# White space inside the pieces of a plugin's tokenizer, which symbols cannot have.
+_ESCAPED = {" ": "\u2420", "\n": "\u2424", "\t": "\u2409", "\r": "\u240d", "\u00a0": "\u237d"}
+_RESTORED = {sign: space for space, sign in _ESCAPED.items()}
+_MARK = "\u2060tokenizer:{}\u2060"
 LONGEST_WORD = 1000  # characters without a space from which subwords are learned
 HALF_CHARACTER = "the text holds half of a surrogate pair, which is not a character; remove it"
 
@@ -57,6 +62,8 @@ def learn(
     steps = _normalizers(settings)
     if settings.normalize != "none":
         steps = _mark_text_form(settings, form_of(texts if written is None else written)) + steps
+    if settings.level in register.tokenizer:
+        texts = list(map(splitter(settings.level), texts))
     if settings.level == "byte":
         tokenizer = _byte_tokenizer(steps)
         tokenizer.add_special_tokens(special)
@@ -187,7 +194,9 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
         steps += [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
         steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + JOINER))
         tokenizer.decoder = decoders.Replace("<" + JOINER, "<")
-    elif settings.level == "symbol":
+    elif settings.level == "symbol" or settings.level in register.tokenizer:
+        if settings.level != "symbol":  # named in the file, as what cuts texts is not in it
+            steps.insert(0, normalizers.Replace(_MARK.format(settings.level), ""))
         steps.append(normalizers.Replace(_SPELT_SPECIAL, "<" + JOINER))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         # WordPiece's decoder joins with one space; its prefix is one that no symbol has.
@@ -210,6 +219,54 @@ def _untrained(settings: recipe.Tokens, steps: list[Any]) -> tuple[Tokenizer, An
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer, trainer
+
+
+def registered_level(tokenizer: Tokenizer) -> str | None:
+    """The plugin's tokenizer that a file was learned with, if it was."""
+    parts = json.loads(tokenizer.to_str())
+    steps = (parts["normalizer"] or {}).get("normalizers", [])
+    if not steps or steps[0]["type"] != "Replace":
+        return None
+    pattern = str(steps[0]["pattern"].get("String", ""))
+    head, tail = _MARK.split("{}")
+    if not (pattern.startswith(head) and pattern.endswith(tail)):
+        return None
+    return pattern[len(head) : -len(tail)]
+
+
+def splitter(name: str) -> Callable[[str], str]:
+    """From a text to the pieces of a plugin's tokenizer, as symbols with spaces between them.
+
+    Raises TokensError where no plugin has registered it.
+    """
+    if name not in register.tokenizer and not (load_installed() and name in register.tokenizer):
+        raise TokensError(
+            f"its tokenizer {name} is of a plugin that is not loaded; give it with `transduce "
+            f"--plugin FILE.py`, or import it in Python"
+        )
+    cut, origin = register.tokenizer[name].part, register.tokenizer[name].origin
+
+    def split(text: str) -> str:
+        try:
+            pieces = [str(piece) for piece in cut(text)]
+        except Exception as error:
+            raise TokensError(
+                f"the tokenizer {name} of {origin} failed at {text[:40]!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return " ".join("".join(_ESCAPED.get(c, c) for c in piece) for piece in pieces if piece)
+
+    return split
+
+
+def joiner(name: str) -> Callable[[str], str]:
+    """The inverse of `splitter`."""
+    join = register.tokenizer[name].options.get("join") or "".join
+
+    def joined(symbols: str) -> str:
+        return str(join(["".join(_RESTORED.get(c, c) for c in s) for s in symbols.split(" ")]))
+
+    return joined
 
 
 def _byte_tokenizer(steps: list[Any]) -> Tokenizer:

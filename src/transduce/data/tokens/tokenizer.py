@@ -31,11 +31,14 @@ from transduce.data.tokens.learn import (
     byte_letters,
     check_patterns,
     form_of_texts,
+    joiner,
     joins_subwords,
     learn,
     level_of,
     merges_bytes,
     of_vocabulary,
+    registered_level,
+    splitter,
 )
 from transduce.errors import CheckpointError, TokensError
 from transduce.storage import write_text
@@ -64,6 +67,10 @@ class Tokens:
         tokenizer.no_truncation()
         self._whole = tokenizer
         self._tokenizer, self._charsmap = _without_charsmap(tokenizer)
+        self.registered = registered_level(tokenizer)
+        """The name of a plugin's tokenizer, whose pieces the symbols are."""
+        self._split = None if self.registered is None else splitter(self.registered)
+        self._join = None if self.registered is None else joiner(self.registered)
         self.level = level_of(tokenizer)
         self.form = form_of_texts(tokenizer)
         """The Unicode form of texts, if tokens have another one."""
@@ -217,7 +224,8 @@ class Tokens:
     def decode_incremental(self, ids: Iterable[int]) -> str:
         """The same in the Unicode form of tokens, in which decoding more tokens only appends."""
         if not self._fused:
-            return str(self._tokenizer.decode(list(map(int, ids))))
+            text = str(self._tokenizer.decode(list(map(int, ids))))
+            return text if self._join is None else self._join(text)
         # The same result as the tokenizer's, several times faster.
         text = "".join(map(self._texts.__getitem__, ids))
         return text[1:] if text.startswith(" ") else text
@@ -249,6 +257,8 @@ class Tokens:
 
     def _mapped(self, texts: Sequence[str]) -> list[str]:
         """Texts after SentencePiece's rules, where the tokenizer has some."""
+        if self._split is not None:
+            return [self._split(text) for text in texts]
         if self._charsmap is None:
             return list(texts)
         return [self._charsmap.normalize(text) for text in texts]

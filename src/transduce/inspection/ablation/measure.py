@@ -23,7 +23,7 @@ from transduce.evaluation.bootstrap import (
 )
 from transduce.evaluation.items import Item
 from transduce.evaluation.judge import Answer, judged_rows
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, Measured
+from transduce.evaluation.metrics import Measured, higher_is_better
 from transduce.models.lens.attention import attentions
 from transduce.models.lens.gates import Gates
 from transduce.models.lens.names import short_name
@@ -198,7 +198,7 @@ def prune_greedily(
     """
     whole = trial.rows()
     base = whole[1](whole[0].sum(axis=0))
-    sign = -1 if HIGHER_IS_BETTER[trial.metric] else 1
+    sign = -1 if higher_is_better(trial.metric) else 1
     marginal = {worth.head: sign * worth.change.value for worth in worths}
     limit = max(BUDGETS.get(trial.metric, POINTS))
     left, removals, harm = set(trial.heads), list[Removal](), 0.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transduce.evaluation.bootstrap import Difference
-from transduce.evaluation.metrics import HIGHER_IS_BETTER, TITLES, decimals
+from transduce.evaluation.metrics import TITLES, decimals, higher_is_better
 from transduce.inspection.ablation.measure import BUDGETS, KINDS, POINTS, Removal, Worth
 from transduce.inspection.drawings import curves, heat_map
 from transduce.inspection.page import (
@@ -44,7 +44,7 @@ class Ablation:
     @property
     def sign(self) -> int:
         """By which a change is multiplied to say how much worse it is."""
-        return -1 if HIGHER_IS_BETTER[self.metric] else 1
+        return -1 if higher_is_better(self.metric) else 1
 
     def harm(self, change: Difference) -> float:
         """How much worse, in points or nats; below zero it is better."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from transduce.errors import ModelError
 from transduce.hub.locate import is_hub_address, parse_address, resolve_import
 from transduce.interop.imports.huggingface import write_origin
 from transduce.interop.imports.languages import set_languages
+from transduce.registry import load_installed, register
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
 
@@ -48,13 +50,21 @@ def find_format(source: Path) -> Format:
     """The format of a folder or file. Raises ModelError where it is none that we know."""
     if not source.exists():
         raise ModelError(f"there is no file or folder {source}")
-    for name in FORMATS:
-        found: Format = importlib.import_module(f"transduce.interop.imports.{name}")
+    for found in _formats():
         if found.recognises(source):
             return found
     if (source / "recipe.yaml").is_file():
         raise ModelError(f"{source} is a model of transduce already: use it as it is")
     raise ModelError(f"{source} is in no format that can be imported; docs/import.md lists them")
+
+
+def _formats() -> Iterator[Format]:
+    """Those of plugins first: they may know a folder better than what it looks like."""
+    load_installed()
+    for registered in register.importer.values():
+        yield registered.part()
+    for name in FORMATS:
+        yield cast("Format", importlib.import_module(f"transduce.interop.imports.{name}"))
 
 
 def import_model(

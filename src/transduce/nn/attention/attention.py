@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from transduce.errors import PluginError
 from transduce.nn.attention.watchable import Watchable
 from transduce.nn.masks import Mask
+from transduce.registry import register
 
 # Not cuDNN's kernel: it makes a new plan for each size, and hardly two batches of sequences have
 # the same size.
@@ -172,6 +174,40 @@ SCORES: dict[str, type[Score]] = {
     "scaled-dot": ScaledDot,
     "additive-free": AdditiveFree,
 }
+
+
+class _OtherScore(Score):
+    """A score of a plugin that is no subclass of `Score`: it need only map queries and keys."""
+
+    def __init__(self, inner: nn.Module, width: int, name: str) -> None:
+        super().__init__(width, width)
+        self.inner, self.name = inner, name
+
+    def forward(self, query_BTD: Tensor, prepared_BSD: Tensor) -> Tensor:
+        scores_BTS: Tensor = self.inner(query_BTD, prepared_BSD)
+        expected = (*query_BTD.shape[:2], prepared_BSD.shape[1])
+        if scores_BTS.shape != expected:
+            raise PluginError(
+                f"the attention score {self.name} gave {list(scores_BTS.shape)} for queries "
+                f"{list(query_BTD.shape)} and keys {list(prepared_BSD.shape)}; it must be "
+                f"{list(expected)}"
+            )
+        return scores_BTS
+
+
+def build_registered_score(name: str, width: int) -> Score:
+    """A plugin's score. Raises PluginError where it cannot be built, or is no module."""
+    registered = register.attention_score[name]
+    try:
+        module = registered.part(width, width)
+    except Exception as error:
+        raise PluginError(
+            f"the attention score {name} of {registered.origin} cannot be built: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise PluginError(f"the attention score {name} is no torch.nn.Module")
+    return module if isinstance(module, Score) else _OtherScore(module, width, name)
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from transduce.checksums import fits
 from transduce.errors import CheckpointError
-from transduce.evaluation.metrics import HIGHER_IS_BETTER
+from transduce.evaluation.metrics import higher_is_better
 from transduce.storage import read_tensors
 from transduce.tasks.folder import WEIGHTS
 from transduce.training.distributed.processes import Processes
@@ -19,7 +19,7 @@ def badness(metric: str, value: float) -> float:
     """A sort key by which the best value comes first; NaN comes last."""
     if math.isnan(value):
         return math.inf
-    return -value if HIGHER_IS_BETTER[metric] else value
+    return -value if higher_is_better(metric) else value
 
 
 def is_better(metric: str, value: float, than: float) -> bool:
