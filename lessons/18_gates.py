@@ -99,7 +99,7 @@ def forget_gate(network: nn.Module, gap: int) -> Tensor:
     torch.manual_seed(2)
     tokens_BT, _ = strings(gap, 100)
     with Recorder(network, [FORGET]) as recorder:
-        network.logits(tokens_BT)
+        recorder.network.logits(tokens_BT)
     return recorder.found[FORGET][:, 2:-1].mean(0)
 
 

@@ -38,6 +38,7 @@ import transduce
 from transduce.data.tokens.tokenizer import BEGIN, SPECIALS
 from transduce.lessons import COLORS, fit, panels, show, size, table
 from transduce.models import TransformerTagger
+from transduce.models.call_context import CallContext
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.chunks import ChunkSizes
 
@@ -76,8 +77,8 @@ meant_BS = test_BT[:, 1:] - len(SPECIALS)
 @torch.no_grad()
 def wrong(network: torch.nn.Module, chunk: int | None) -> torch.Tensor:
     """The share of wrong letters at each of the counted states."""
-    with network.encoder.in_chunks(chunk):
-        read_BS = network.logits(test_BS, test_lengths_B).argmax(-1)
+    context = CallContext(chunk=chunk)
+    read_BS = network.logits(test_BS, test_lengths_B, context).argmax(-1)
     return (read_BS != meant_BS).float().mean(0)[:COUNTED]
 
 
@@ -148,8 +149,8 @@ recording_W = 3000 * torch.randn(SECONDS * RATE)
 @torch.inference_mode()
 def at_once(chunk: int | None) -> torch.Tensor:
     """The states of the whole recording."""
-    with recognizer.encoder.in_chunks(chunk):
-        memory = recognizer.encode(recording_W[None], torch.tensor([len(recording_W)]))
+    lengths_B = torch.tensor([len(recording_W)])
+    memory = recognizer.encode(recording_W[None], lengths_B, CallContext(chunk=chunk))
     return memory.states_BSD[0]
 
 

@@ -9,7 +9,10 @@ import torch
 from transduce import recipe
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, Tokens
 from transduce.models import EncoderDecoder
+from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
 from transduce.models.build import Vocabulary, build
+from transduce.models.weights import weights_of
+from transduce.nn.low_rank import row_norms
 from transduce.recipe import Recipe
 from transduce.tasks.transduce import Transducer
 
@@ -87,3 +90,19 @@ def drawn(shape: dict[str, Any], vocabulary: int) -> EncoderDecoder:
                 parameter.add_(1.0)
         made.head.bias[END] += 1.5
     return made
+
+
+def adapter_state(
+    model: Transducer, seed: int = 1, kind: str = "lora", size: float = 0.3
+) -> AdapterState:
+    torch.manual_seed(seed)
+    weights, found = weights_of(model.network), {}
+    for name, place in adaptable(model.network).items():
+        matrix = place.of(weights)
+        found[name] = LowRankWeights(
+            torch.randn(2, matrix.shape[1]) * size,
+            torch.randn(len(matrix), 2) * size,
+            1.5,
+            row_norms(matrix) * 1.2 if kind == "dora" else None,
+        )
+    return AdapterState(found, {"head.bias": weights["head.bias"] + 0.1})

@@ -80,3 +80,13 @@ def phone_model(phones: str, *overrides: str) -> SpeechModel:
     model = create(audio_recipe("data.tokens.both.level=symbol", *overrides), tokens, tokens)
     assert isinstance(model, SpeechModel)
     return model
+
+
+def tagged_model() -> SpeechModel:
+    """One that knows the tags x and y."""
+    tokens = Tokens.train(TokensRecipe(level="character"), ["abcde "], ["x", "y"])
+    torch.manual_seed(1)
+    model = create(audio_recipe(), tokens, tokens)
+    assert isinstance(model, SpeechModel)
+    model.network.eval()
+    return model

@@ -66,12 +66,14 @@ class Aligned:
         return [utterance for utterance in self.utterances if utterance.read]
 
 
-def align_recording(model: SpeechModel, audio: Path, lines: Sequence[Line]) -> Aligned:
+def align_recording(
+    model: SpeechModel, audio: Path, lines: Sequence[Line], tags: Sequence[str] = ()
+) -> Aligned:
     """Align the lines of a text with a recording. Lines may be missing in the audio, and audio may
     be missing in the text, between lines. Raises DataError if the recording cannot be used.
     """
     seconds = audio_facts(audio).seconds
-    log_probs_SV = ctc_emissions(model, audio)
+    log_probs_SV = ctc_emissions(model, audio, tags)
     loud = loud_frames(audio_blocks(audio, model.audio.sample_rate), model.audio.sample_rate)
     _silence(log_probs_SV, model, loud)
     ids = torch.tensor([number for line in lines for number in line.ids], dtype=torch.int64)

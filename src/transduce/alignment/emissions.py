@@ -7,7 +7,7 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from transduce.data.audio.corpus import Wave, to_int16
 from transduce.data.audio.read import audio_blocks
 from transduce.data.audio.recording import Samples
 from transduce.nn.speech.subsampling import FACTOR
+from transduce.tasks.call import Call
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
@@ -27,8 +28,11 @@ CONTEXT = 1.0  # seconds before and after
 AT_ONCE = 16  # windows in one batch
 
 
-def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
-    """log p [S, V] of every encoder frame of a recording, on the CPU."""
+def ctc_emissions(model: SpeechModel, path: Path, tags: Sequence[str] = ()) -> Tensor:
+    """log p [S, V] of every encoder frame of a recording, on the CPU. Raises ModelError for tags
+    that the model has not."""
+    model.check_tags(tags)
+    context = model.context_of(Call(tuple(tags)))
     front = model.network.front
     step = FACTOR * front.mel.hop
     core = max(1.0, min(CORE, model.longest - 2 * CONTEXT)) * front.rate
@@ -41,7 +45,8 @@ def ctc_emissions(model: SpeechModel, path: Path) -> Tensor:
             source_BW = np.zeros((len(some), int(lengths_B.max())), np.int16)
             for row, (wave, _, _) in zip(source_BW, some, strict=True):
                 row[: len(wave)] = wave
-            memory = model.network.encode(torch.from_numpy(source_BW).to(model.device), lengths_B)
+            samples_BW = torch.from_numpy(source_BW).to(model.device)
+            memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
             heard_BSV = model.network.ctc_log_probs(memory).cpu()
             there = memory.lengths_B.tolist()
             for (_, start, end), heard_SV, count in zip(some, heard_BSV, there, strict=True):

@@ -61,8 +61,7 @@ def align_and_print(
             language = _learnt_language(hearing)
         lines = spell(hearing, texts, language)
         _warn_about_unknown(lines)
-        with hearing.tagged(tags):
-            aligned = align_recording(hearing, audio, lines)
+        aligned = align_recording(hearing, audio, lines, tags)
     write_alignment(aligned, folder, least)
     _print_summary(aligned, folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,21 +41,22 @@ def read_parts(
     network: nn.Module,
     names: Sequence[str],
     count: int,
-    call: Callable[[list[int]], Tensor],
+    call: Callable[[Any, list[int]], Tensor],
     extent: Callable[[str, int], tuple[int, int]],
     top: int = 0,
 ) -> list[Reading]:
     """What named parts compute, row by row, padding left out.
 
-    count: how many rows there are; `call` runs the network on the rows at some indices and gives
-    the features_BTD that its head reads; `extent` says how many queries and keys of a part are a
-    row's own. top: so many of the likeliest tokens at each step, where names have next_token.
+    count: how many rows there are; `call` runs the network that it is given, a view of this one,
+    on the rows at some indices and gives the features_BTD that its head reads; `extent` says how
+    many queries and keys of a part are a row's own. top: so many of the likeliest tokens at each
+    step, where names have next_token.
     """
     found = [Reading({}, None) for _ in range(count)]
     sizes = [max(_size(*extent(name, index)) for name in names) for index in range(count)]
     for indices in pack(range(count), sizes, NUMBERS_AT_ONCE):
         with Recorder(network, names) as recorder:
-            features_BTD = call(indices)
+            features_BTD = call(recorder.network, indices)
         for name, values in recorder.found.items():
             numbers = values.float().cpu().numpy()
             for row, index in enumerate(indices):

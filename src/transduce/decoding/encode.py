@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transduce.data.batches.batch import collate
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
 
 
@@ -33,17 +34,18 @@ class Encoding:
 
 
 def encoder_states(
-    encode: Callable[[Tensor, Tensor], Memory],
+    encode: Callable[..., Memory],
     sources: Sequence[Sequence[int]],
     device: torch.device,
     *,
     ends: bool,
+    context: CallContext = NO_CONTEXT,
 ) -> list[Tensor]:
     """The states_SD of each source; `ends`: END is appended to it."""
     found: dict[int, Tensor] = {}
     for indices in pack(range(len(sources)), [len(s) + ends for s in sources], PLACES):
         batch = collate([sources[i] for i in indices], None, ends=ends).to(device)
-        memory = encode(batch.source_BS, batch.source_lengths_B)
+        memory = encode(batch.source_BS, batch.source_lengths_B, **context.keywords)
         for row, index in enumerate(indices):
             found[index] = memory.states_BSD[row, : int(memory.lengths_B[row])]
     return [found[index] for index in range(len(sources))]

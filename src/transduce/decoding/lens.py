@@ -8,6 +8,7 @@ which computes again what led to them; to look changes no output and slows no st
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -117,8 +118,17 @@ class Seen:
         return entry_table(self)
 
 
+_ACTIVE: ContextVar[tuple[RunLens, ...]] = ContextVar("lenses", default=())
+"""The lenses that this thread, or asyncio task, has entered."""
+
+
+def lenses_on(model: object) -> list[RunLens]:
+    """The lenses on a model that this thread has entered."""
+    return [lens for lens in _ACTIVE.get() if lens.model is model]
+
+
 class RunLens:
-    """Collects, while it is entered, what every `run` and `score` of a model computes.
+    """Collects, while it is entered, what each `run` and `score` of a model computes in its thread.
 
         with model.lens("decoder.*.cross") as seen:
             model.run(sources, beam=5)
@@ -130,13 +140,13 @@ class RunLens:
 
     def __init__(
         self,
-        active: list[RunLens],
+        model: object,
         network: TrainableNetwork,
         patterns: Sequence[str],
         heads: Sequence[int] | None = None,
         top: int = TOP,
     ) -> None:
-        """`active` has the lenses of the model that are entered."""
+        """`network` is that of the model."""
         there = parts_of(network)
         if patterns:
             self.parts = [part for part in there if matches(part.name, patterns)]
@@ -152,7 +162,7 @@ class RunLens:
         self.heads = None if heads is None else list(heads)
         self.top = top
         self.seen: list[Seen] = []
-        self._active = active
+        self.model = model
         self._gates = Gates(network)
 
     @property
@@ -196,7 +206,7 @@ class RunLens:
     def __enter__(self) -> Self:
         self.seen.clear()
         self._gates.__enter__()
-        self._active.append(self)
+        _ACTIVE.set((*_ACTIVE.get(), self))
         return self
 
     def __exit__(
@@ -205,7 +215,7 @@ class RunLens:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._active.remove(self)
+        _ACTIVE.set(tuple(lens for lens in _ACTIVE.get() if lens is not self))
         self._gates.__exit__(kind, error, trace)
 
     def __getitem__(self, index: int) -> Seen:

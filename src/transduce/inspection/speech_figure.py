@@ -21,6 +21,7 @@ from transduce.inspection.figures import COLORS, INK, axes_in_inches, fonts, sav
 from transduce.nn.ctc.alignment import align
 from transduce.nn.speech.mel import mel
 from transduce.tasks.audio_input import AudioSource
+from transduce.tasks.call import Call
 from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
@@ -84,11 +85,12 @@ def draw_speech_attention(
     front = model.network.front
     samples_BW = torch.from_numpy(wave[None]).to(model.device)
     lengths_B = torch.tensor([len(wave)])
-    with model.tagged(recording.tags), inference(model):
+    with inference(model):
         mel_BFM, _ = front.mel(samples_BW.float() / FULL_SCALE, lengths_B.to(model.device))
         ctc = None
         if model.has_same_ctc and output.ids:
-            memory = model.network.encode(samples_BW, lengths_B)
+            context = model.context_of(Call(recording.tags))
+            memory = model.network.encode(samples_BW, lengths_B, **context.keywords)
             ctc = _ctc_path(model.network.ctc_log_probs(memory)[0].cpu(), output.ids)
     weights_TS = output.attention[-1].mean(axis=0)  # the last layer, its heads averaged
     speech_attention_map(

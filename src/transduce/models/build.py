@@ -156,7 +156,7 @@ def build_audio_labeller(
     front = build_audio_front(settings, audio, tags)
     encoder = build_encoder(settings.encoder, width, settings.dropout)
     pool = build_pool(settings.pooling, width)
-    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None))
+    return SpeechLabeller(front, encoder, pool, Head(pool.wider * width, labels, None)).built()
 
 
 # ----------------------------------------------------------------------------- embeddings, audio

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from transduce.models.kept_attention import KeptAttention
 from transduce.models.memory import Memory, reorder_mask
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding
@@ -62,7 +63,7 @@ class ConvolutionalEncoder(Checkpointed):
 
 
 @dataclass
-class ConvolutionalState:
+class ConvolutionalState(KeptAttention):
     """Of each block the last inputs of its convolution, and what it attends to."""
 
     source: Source | None
@@ -149,7 +150,8 @@ class ConvolutionalDecoder(Checkpointed):
         state.past = []
         for block, past_BPD in zip(self.stack, before, strict=True):
             inputs = (x_BTD, past_BPD, embedded_BTD, state.source)
-            x_BTD, past_BPD = self.run(block, *inputs)
+            kept = [state.keep] if state.keeps_attention and block is self.stack[-1] else []
+            x_BTD, past_BPD = self.run(block, *inputs, *kept)
             state.past.append(past_BPD)
         state.length += tokens_BT.shape[1]
         features_BTD = linear(x_BTD, self.out_of.weight, self.out_of.bias) / SMALL

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from transduce.models.convolutional import ConvolutionalDecoder
+from transduce.models.kept_attention import KeptAttention
 from transduce.models.memory import Memory, reorder_mask
 from transduce.models.registered import RegisteredDecoder
 from transduce.nn.attention.attention import SCORES, Attention, build_registered_score
@@ -40,11 +41,18 @@ class DecoderState(Protocol):
         """Row i becomes what row index_B[i] was; rows may be repeated or left out."""
 
 
+def attention_of(state: object) -> Tensor | None:
+    """The attention_BS to the source of the last step, where a state keeps it; its rows are those
+    of the step."""
+    found: Tensor | None = getattr(state, "attention_BS", None)
+    return found
+
+
 # --------------------------------------------------------------------------------- Transformer
 
 
 @dataclass
-class TransformerState:
+class TransformerState(KeptAttention):
     caches: list[KVCache]
     memory: list[Tensor]
     memory_mask: Mask | None
@@ -189,8 +197,12 @@ class TransformerDecoder(Checkpointed):
         """The features_BTD after each of T more tokens, in one pass."""
         x_BTD = self.embedding(tokens_BT, start=state.caches[0].length)
         memories: Sequence[Tensor | None] = state.memory or [None] * len(self.stack)
-        for block, memory, cache in zip(self.stack, memories, state.caches, strict=True):
-            x_BTD = block(x_BTD, memory, state.memory_mask, mask=causal(), cache=cache)
+        last = len(self.stack) - 1
+        for number, (block, memory, cache) in enumerate(
+            zip(self.stack, memories, state.caches, strict=True)
+        ):
+            kept = {"watch": state.keep} if state.keeps_attention and number == last else {}
+            x_BTD = block(x_BTD, memory, state.memory_mask, mask=causal(), cache=cache, **kept)
         return self.norm(x_BTD), state
 
 
@@ -198,7 +210,7 @@ class TransformerDecoder(Checkpointed):
 
 
 @dataclass
-class RecurrentState:
+class RecurrentState(KeptAttention):
     layers: list[State]
     """Empty before the first step of a decoder alone, which begins with zeros."""
     seen: Seen | None
@@ -330,10 +342,13 @@ class RecurrentDecoder(nn.Module):
         if self.attention is None or seen is None:
             return query_BTD
         source = (seen.keys_BSD, seen.values_BSD, seen.mask)
+        kept: dict[str, Any] = {"watch": state.keep} if state.keeps_attention else {}
         if isinstance(self.attention, LocationAwareAttention):
-            context, seen.weights_BS = self.attention.along(query_BTD, *source, seen.weights_BS)
+            context, seen.weights_BS = self.attention.along(
+                query_BTD, *source, seen.weights_BS, **kept
+            )
         else:
-            context = self.attention(query_BTD, *source)
+            context = self.attention(query_BTD, *source, **kept)
         return context
 
     def _say(self, output_BTD: Tensor, context_BTD: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import PAD
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
@@ -97,21 +98,38 @@ class EncoderDecoder(TrainableNetwork):
         """How many tokens are read of sources of these lengths, END included; at least one."""
         return lengths_B if self.source_end else (lengths_B - 1).clamp(min=1)
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Memory:
         """The memory of a batch of sources; lengths_B is on the CPU, the mask follows from it."""
         lengths_B = self.lengths_read(lengths_B)
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
-        memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
+        x_BSD = self.front(source_BS)
+        memory: Memory = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
 
-    def forward(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+    def forward(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        context: CallContext = NO_CONTEXT,
+    ) -> Tensor:
         """Teacher forcing: features_BTD that predict, at each step, the token after target_BT's."""
-        features_BTD: Tensor = self.decoder(target_BT, self.encode(source_BS, lengths_B))
+        memory = self.encode(source_BS, lengths_B, **context.keywords)
+        features_BTD: Tensor = self.decoder(target_BT, memory)
         return features_BTD
 
-    def logits(self, source_BS: Tensor, lengths_B: Tensor, target_BT: Tensor) -> Tensor:
+    def logits(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        target_BT: Tensor,
+        context: CallContext = NO_CONTEXT,
+    ) -> Tensor:
         """Teacher forcing: logits_BTV of the token after each of target_BT's (from BEGIN on)."""
-        logits_BTV: Tensor = self.head(self(source_BS, lengths_B, target_BT))
+        features_BTD = self(source_BS, lengths_B, target_BT, **context.keywords)
+        logits_BTV: Tensor = self.head(features_BTD)
         return logits_BTV
 
     def loss(
@@ -136,12 +154,17 @@ class EncoderDecoder(TrainableNetwork):
         features_1TD = self.decoder(packed.target_1T, memory, Segments(target, target, longest))
         return self.head.loss(features_1TD, packed.labels_1T, smoothing, r_drop)
 
-    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
-        return self.begin(self.encode(source_BS, lengths_B))
+    def start(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> DecoderState:
+        """What a decoder starts from that reads these sources."""
+        return self.begin(self.encode(source_BS, lengths_B, **context.keywords), context)
 
-    def begin(self, memory: Memory) -> DecoderState:
+    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
         """What a decoder starts from that has this memory."""
-        state: DecoderState = self.decoder.start(memory)
+        state = self.decoder.start(memory)
+        if context.attention:
+            state.keeps_attention = True
         return state
 
     def states_of(self, length: int) -> int:

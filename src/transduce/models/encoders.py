@@ -82,9 +82,12 @@ class TransformerEncoder(Checkpointed, Chunked):
     def stack(self) -> Sequence[EncoderBlock]:
         return cast("Sequence[EncoderBlock]", self.blocks)  # a ModuleList does not know its type
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+    def forward(
+        self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, chunk: int | None = None
+    ) -> Memory:
+        """chunk: of so many states; None: whole sequences."""
         stream = Stream(x_BSD)
-        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device)
+        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.stack:
             stream = self.run(block, stream, visible)
         return Memory(normalise(self.norm, stream, half=True), lengths_B, mask)
@@ -144,12 +147,15 @@ class ConformerEncoder(Checkpointed, Chunked):
     def stack(self) -> Sequence[ConformerBlock]:
         return cast("Sequence[ConformerBlock]", self.blocks)
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None) -> Memory:
+    def forward(
+        self, x_BSD: Tensor, lengths_B: Tensor, mask: Mask | None, chunk: int | None = None
+    ) -> Memory:
+        """chunk: of so many states; None: whole sequences."""
         real_BS = None
         if mask is not None:
             place_S = torch.arange(x_BSD.shape[1], device=x_BSD.device)
             real_BS = place_S < lengths_B.to(x_BSD.device, non_blocking=True)[:, None]
-        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device)
+        visible = self.chunk_mask(x_BSD.shape[1], mask, x_BSD.device, chunk)
         for block in self.blocks:
             x_BSD = self.run(block, x_BSD, visible, real_BS)
         return Memory(x_BSD, lengths_B, mask)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from transduce.nn.attention.multihead import MultiHeadAttention
 from transduce.nn.attention.watchable import Watchable
-from transduce.nn.torch_private import forward_hooks, has_forward_hooks
+from transduce.nn.torch_private import MODULE_DICTIONARIES, forward_hooks, has_forward_hooks
 from transduce.nn.transformer import FeedForward
 
 WATCHED = (
@@ -44,13 +44,32 @@ def copy_for_search(network: Copied, keep: Iterable[Tensor] = ()) -> Copied:
     return deepcopy(network, copies | {id(one): one for one in shared})
 
 
+def view_of(network: Copied) -> Copied:
+    """The same network once more, for one call alone: it has the same weights, hooks, lens and
+    gates, but hooks that are put on it, and its mode, are its own. Quick: no tensor is copied."""
+    views: dict[int, nn.Module] = {}
+
+    def view(module: nn.Module) -> nn.Module:
+        if id(module) not in views:
+            made = views[id(module)] = module.__class__.__new__(module.__class__)
+            own = vars(made)
+            own.update(vars(module))
+            own.update({name: copy(own[name]) for name in MODULE_DICTIONARIES})
+            for name, child in vars(module)["_modules"].items():
+                own["_modules"][name] = None if child is None else view(child)
+        return views[id(module)]
+
+    found = view(network)
+    assert isinstance(found, type(network))
+    return found
+
+
 def is_watched(modules: Iterable[nn.Module]) -> bool:
-    """Whether a lens, a gate or a forward hook is on any of these modules."""
+    """Whether a lens or a gate of this thread, or a forward hook, is on any of these modules."""
     for module in modules:
         if has_forward_hooks(module):
             return True
-        own = vars(module)
-        if "watching" in own and (own["watching"][0] is not None or own["gating"][0] is not None):
+        if isinstance(module, Watchable) and (module.watch is not None or module.gate is not None):
             return True
     return False
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import SPECIALS
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.encoder_decoder import Head, packs_all
 from transduce.models.encoders import Encoder
 from transduce.models.memory import Memory, padding_mask
@@ -38,25 +39,36 @@ class Labeller(TrainableNetwork):
         self.pool = pool
         self.head = head
 
-    def forward(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+    def forward(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Tensor:
         """Features that tell the labels: [B, S, D] of each token, or [B, 1, D] of the source."""
-        memory = self.encode(source_BS, lengths_B)
+        memory = self.encode(source_BS, lengths_B, context)
         return memory.states_BSD if self.pool is None else self.pool(memory)[:, None]
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
+    def encode(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Memory:
         """The states of each token; lengths_B is on the CPU, the mask follows from it."""
         mask = padding_mask(lengths_B, source_BS.shape[1], source_BS.device)
-        memory: Memory = self.encoder(self.front(source_BS), lengths_B, mask)
+        words = {"words": context.words} if context.words else {}
+        x_BSD = self.front(source_BS, **words)
+        memory: Memory = self.encoder(x_BSD, lengths_B, mask, **context.of_encoder)
         return memory
 
-    def logits(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+    def logits(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Tensor:
         """Of every label: [B, S, V] of each token, or with pooling [B, 1, V] of the source."""
-        logits_BSV: Tensor = self.head(self(source_BS, lengths_B))
+        logits_BSV: Tensor = self.head(self(source_BS, lengths_B, **context.keywords))
         return logits_BSV
 
-    def log_probabilities(self, source_BS: Tensor, lengths_B: Tensor) -> Tensor:
+    def log_probabilities(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Tensor:
         """Of every label, [B, S, V] or [B, 1, V], in float32."""
-        return torch.log_softmax(self.logits(source_BS, lengths_B).float(), dim=-1)
+        logits_BSV = self.logits(source_BS, lengths_B, **context.keywords)
+        return torch.log_softmax(logits_BSV.float(), dim=-1)
 
     def loss(
         self,

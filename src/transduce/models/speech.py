@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from transduce.data.audio.corpus import FULL_SCALE
 from transduce.data.batches.batch import Batch
 from transduce.data.tokens.tokenizer import PAD
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import Decoder
 from transduce.models.encoder_decoder import EncoderDecoder, Head
 from transduce.models.encoders import Encoder
@@ -80,17 +80,6 @@ class SpeechFrontEnd(nn.Module):
         self.tags = nn.Linear(tags, width, bias=False) if tags else None
         if self.tags is not None:
             nn.init.normal_(self.tags.weight)
-        self.all_have: tuple[int, ...] = ()
-        """The tags of every source, where none are given with a batch: see `tagged`."""
-
-    @contextmanager
-    def tagged(self, tags: Sequence[int]) -> Iterator[None]:
-        """Within, every source that comes without tags of its own has these."""
-        before, self.all_have = self.all_have, tuple(tags)
-        try:
-            yield
-        finally:
-            self.all_have = before
 
     def forward(
         self,
@@ -103,8 +92,8 @@ class SpeechFrontEnd(nn.Module):
 
         Samples are integers of 16 bits, or floating-point numbers within ±1. lengths_B stays on
         the CPU, so that nothing waits for the device to learn it. tags_BG: 1 where a source has a
-        tag, else 0. places: the positions of the vectors, where the samples are parts of longer
-        sources.
+        tag, else 0; one row for all sources, or one for each; None: they have none. places: the
+        positions of the vectors, where the samples are parts of longer sources.
         """
         samples_BW = self._scaled(source_BW)
         if self.training and self.speeds:
@@ -124,14 +113,19 @@ class SpeechFrontEnd(nn.Module):
         states_B = self._states(lengths_B)
         # Of half precision under autocast; the stream that all blocks add to is not.
         x_BSD = x_BSD[:, : int(states_B.max())].to(mel_BTM.dtype) * self.scale
-        if self.tags is not None:
-            if tags_BG is None:
-                tags_BG = x_BSD.new_zeros(1, self.tags.in_features)
-                tags_BG[:, list(self.all_have)] = 1
+        if self.tags is not None and tags_BG is not None:
             x_BSD = x_BSD + self.tags(tags_BG.to(x_BSD.dtype))[:, None]
         if self.positions is not None:
             x_BSD = self.positions(x_BSD, 0 if places is None else places)
         return dropped(x_BSD, self.dropout, self.training), states_B
+
+    def tags_of(self, context: CallContext) -> Tensor | None:
+        """The tags_BG of a call, one row for all of its sources; None where they have no tags."""
+        if self.tags is None or not context.tags:
+            return None
+        tags_1G = self.tags.weight.new_zeros(1, self.tags.in_features)
+        tags_1G[:, list(context.tags)] = 1
+        return tags_1G
 
     def _scaled(self, source_BW: Tensor) -> Tensor:
         samples_BW = source_BW.to(self.mel.window_A.dtype)
@@ -171,12 +165,17 @@ def encode_audio(
     encoder: Encoder,
     source_BS: Tensor,
     lengths_B: Tensor,
+    context: CallContext = NO_CONTEXT,
     tags_BG: Tensor | None = None,
 ) -> Memory:
-    """What an encoder makes of a batch of waveforms; lengths_B is on the CPU."""
+    """What an encoder makes of a batch of waveforms; lengths_B is on the CPU.
+
+    tags_BG: the tags of each source, where they are not those of the context.
+    """
+    tags_BG = front.tags_of(context) if tags_BG is None else tags_BG
     x_BSD, lengths_B = front(source_BS, lengths_B, tags_BG)
     mask = padding_mask(lengths_B, x_BSD.shape[1], x_BSD.device)
-    memory: Memory = encoder(x_BSD, lengths_B, mask)
+    memory: Memory = encoder(x_BSD, lengths_B, mask, **context.of_encoder)
     return memory
 
 
@@ -204,9 +203,16 @@ class SpeechEncoderDecoder(EncoderDecoder):
         self.unscored: tuple[int, int] | None = None
         """Tokens from … to (not included) that are given, as a prompt is, and so not learned."""
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor, tags_BG: Tensor | None = None) -> Memory:
-        """The memory of a batch of waveforms; lengths_B is on the CPU."""
-        return encode_audio(self.front, self.encoder, source_BS, lengths_B, tags_BG)
+    def encode(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor,
+        context: CallContext = NO_CONTEXT,
+        tags_BG: Tensor | None = None,
+    ) -> Memory:
+        """The memory of a batch of waveforms; lengths_B is on the CPU. tags_BG: the tags of each
+        source, where they are not those of the context."""
+        return encode_audio(self.front, self.encoder, source_BS, lengths_B, context, tags_BG)
 
     def states_of(self, length: int) -> int:
         return self.front.states_of(length)
@@ -245,7 +251,7 @@ class SpeechEncoderDecoder(EncoderDecoder):
         transcript_BT, for CTC, has neither BEGIN nor END; without one it is the target. Raises
         ValueError where the target cannot be it, as their vocabularies differ.
         """
-        memory = self.encode(source_BS, lengths_B, tags_BG)
+        memory = self.encode(source_BS, lengths_B, tags_BG=tags_BG)
         features_BTD = self.decoder(target_BT[:, :-1], memory)
         wanted_BT = target_BT[:, 1:]
         if self.unscored is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -79,8 +78,13 @@ class WordEmbedding(TokenEmbedding):
             self.register_buffer("spelled_VC", self.spelling.spell(spoken), persistent=False)
         self.ngrams = NGrams(ngrams, ngram_rows, width) if ngrams else None
 
-    def forward(self, tokens_BT: Tensor, start: int | Places = 0) -> Tensor:
-        """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone."""
+    def forward(
+        self, tokens_BT: Tensor, start: int | Places = 0, words: Sequence[str] = ()
+    ) -> Tensor:
+        """tokens_BT → x_BTD; ids beyond the table are words known by their letters alone.
+
+        words: further ones that it has not, whose ids follow those that it has.
+        """
         known_BT = tokens_BT
         if self.letters is not None:
             known_BT = tokens_BT.masked_fill(tokens_BT >= self.table.num_embeddings, UNKNOWN)
@@ -91,7 +95,8 @@ class WordEmbedding(TokenEmbedding):
         if self.letters is not None:
             # A word that comes ten times in a batch is read once.
             words_N, which_BT = torch.unique(tokens_BT, return_inverse=True)
-            features_ND = self.letters(self.spelled_VC[words_N])
+            spelled_VC = self._with(words) if words else self.spelled_VC
+            features_ND = self.letters(spelled_VC[words_N])
             x_BTD = torch.cat((x_BTD, features_ND[which_BT]), dim=-1)
         if self.ngrams is not None:
             # Of the words as they are seen here: a hidden word is hidden in its n-grams too.
@@ -109,15 +114,9 @@ class WordEmbedding(TokenEmbedding):
 
     def add(self, words: Sequence[str]) -> None:
         """Give words that the vocabulary has not the next ids, to be known by their letters."""
-        more_XC = self.spelling.spell(words).to(self.spelled_VC.device)
-        self.spelled_VC = torch.cat((self.spelled_VC, more_XC))
+        self.spelled_VC = self._with(words)
 
-    @contextmanager
-    def also(self, words: Sequence[str]) -> Iterator[None]:
-        """Words added for a while."""
-        before = self.spelled_VC
-        self.add(words)
-        try:
-            yield
-        finally:
-            self.spelled_VC = before
+    def _with(self, words: Sequence[str]) -> Tensor:
+        """The letters of all words that it has, and of more."""
+        more_XC = self.spelling.spell(words).to(self.spelled_VC.device)
+        return torch.cat((self.spelled_VC, more_XC))

@@ -7,11 +7,15 @@ activations is that of one block and the inputs of all, and an update has one mo
 
 from __future__ import annotations
 
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from transduce.nn.attention.watchable import GATES, WATCHES
 
 
 class Checkpointed(nn.Module):
@@ -23,7 +27,10 @@ class Checkpointed(nn.Module):
         """One of its blocks; with checkpointing if it is on and a gradient will be asked for."""
         if not self.checkpoint_activations or not torch.is_grad_enabled():
             return block(*inputs)
-        return checkpoint(block, *inputs, use_reentrant=False)
+        if not GATES.get() and not WATCHES.get():
+            return checkpoint(block, *inputs, use_reentrant=False)
+        # On a GPU another thread computes the block again, where nobody has set these.
+        return checkpoint(partial(copy_context().run, block), *inputs, use_reentrant=False)
 
 
 def set_checkpointing(network: nn.Module, active: bool) -> int:

@@ -7,8 +7,6 @@ seen chunks of many sizes in training can be used with any of them, and with who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -41,30 +39,26 @@ class ChunkSizes:
 
 
 class Chunked(nn.Module):
-    """An encoder that can be divided into chunks: in training as `chunk_sizes` says, otherwise
-    within `in_chunks`, and not at all where there are no `chunk_sizes`.
+    """An encoder that can be divided into chunks: of the size that a call asks for, else in
+    training as `chunk_sizes` says, and not at all where there are no `chunk_sizes`.
     """
 
     chunk_sizes: ChunkSizes | None = None
-    chunk: int | None = None
-    """The size of chunks outside of training; None: whole sequences."""
 
-    @contextmanager
-    def in_chunks(self, size: int | None) -> Iterator[None]:
-        """Within, sequences are read in chunks of so many states."""
-        if size is not None and self.chunk_sizes is None:
-            raise ValueError("This encoder was not built for chunks.")
-        before, self.chunk = self.chunk, size
-        try:
-            yield
-        finally:
-            self.chunk = before
+    def chunk_mask(
+        self, S: int, mask: Mask | None, device: torch.device, size: int | None = None
+    ) -> Mask | None:
+        """`mask` and, where the sequence is divided, that of its chunks.
 
-    def chunk_mask(self, S: int, mask: Mask | None, device: torch.device) -> Mask | None:
-        """`mask` and, where the sequence is divided, that of its chunks; drawn in training."""
+        size: states of a chunk; None: whole sequences, in training drawn. Raises ValueError where
+        the encoder was not built for chunks.
+        """
         if self.chunk_sizes is None:
+            if size is not None:
+                raise ValueError("This encoder was not built for chunks.")
             return mask
-        size = self.chunk_sizes.draw() if self.training else self.chunk
+        if size is None and self.training:
+            size = self.chunk_sizes.draw()
         if size is None:
             return mask
         chunks = Mask(visible_BTS=visible_chunks(S, size, self.chunk_sizes.left_chunks, device))

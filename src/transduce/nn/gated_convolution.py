@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import Attention, Dot
-from transduce.nn.attention.watchable import Watchable
+from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.residual import dropped
@@ -121,12 +121,17 @@ class ConvolutionalDecoderBlock(nn.Module):
         return x_BTD.new_zeros(x_BTD.shape[0], self.convolution.kernel - 1, x_BTD.shape[2])
 
     def forward(
-        self, x_BTD: Tensor, past_BPD: Tensor, embedded_BTD: Tensor, source: Source | None = None
+        self,
+        x_BTD: Tensor,
+        past_BPD: Tensor,
+        embedded_BTD: Tensor,
+        source: Source | None = None,
+        watch: Watch = None,
     ) -> tuple[Tensor, Tensor]:
         """x_BTD to the same shape, and the past for the position after its last.
 
-        Raises ValueError when there is a source without cross-attention or cross-attention without
-        a source.
+        watch: is called with the weights of cross-attention [B, 1, T, S]. Raises ValueError when
+        there is a source without cross-attention or cross-attention without a source.
         """
         if (source is None) != (self.cross_attention is None):
             raise ValueError(
@@ -135,15 +140,21 @@ class ConvolutionalDecoderBlock(nn.Module):
         seen_BSD = torch.cat((past_BPD, x_BTD), dim=1)
         h_BTD = self.convolution(seen_BSD)
         if source is not None:
-            h_BTD = (h_BTD + self._attend(h_BTD, embedded_BTD, source)) * HALVED
+            h_BTD = (h_BTD + self._attend(h_BTD, embedded_BTD, source, watch)) * HALVED
         return (x_BTD + h_BTD) * HALVED, seen_BSD[:, x_BTD.shape[1] :]
 
-    def _attend(self, h_BTD: Tensor, embedded_BTD: Tensor, source: Source) -> Tensor:
+    def _attend(
+        self, h_BTD: Tensor, embedded_BTD: Tensor, source: Source, watch: Watch = None
+    ) -> Tensor:
         assert self.cross_attention is not None
         into, out_of = self.query_projection, self.context_projection
         query_BTD = (linear(h_BTD, into.weight, into.bias) + embedded_BTD) * HALVED
         context_BTD = self.cross_attention(
-            query_BTD, source.keys_BSD, source.values_BSD, source.mask
+            query_BTD,
+            source.keys_BSD,
+            source.values_BSD,
+            source.mask,
+            *([] if watch is None else [watch]),
         )
         return linear(context_BTD * source.scale_B11, out_of.weight, out_of.bias)
 

@@ -55,24 +55,30 @@ class Waves(nn.Module):
     def forward(self, length: int, start: int = 0) -> Tensor:
         """The vectors [T, D] of positions start … start + length − 1."""
         end = start + length
-        # A table converted from a coarser dtype would keep its rounding.
-        if end > self.table_TD.shape[0] or self.table_TD.dtype != self._computed_dtype:
-            self._grow(end)
-        return self.table_TD[start:end]
+        return self._table(end)[start:end]
 
     def at(self, places: Places) -> Tensor:
         """The vectors [B, T, D] of these positions."""
-        self(places.end)
-        return self.table_TD[places.of_BT]
+        return self._table(places.end)[places.of_BT]
 
-    def _grow(self, end: int) -> None:
+    def _table(self, end: int) -> Tensor:
+        """The table, of `end` rows or more; another thread may put another in its place."""
+        table_TD = self.table_TD
+        # A table converted from a coarser dtype would keep its rounding.
+        if end > table_TD.shape[0] or table_TD.dtype != self._computed_dtype:
+            table_TD = self._grow(end)
+        return table_TD
+
+    def _grow(self, end: int) -> Tensor:
         rows = max(end, 2 * self.table_TD.shape[0])
         # A table made in inference mode could not be used in training afterwards.
         with torch.inference_mode(False), torch.no_grad():
             angles_TD = torch.outer(torch.arange(rows, dtype=torch.float64), self.frequencies())
             table_TD = torch.stack(self.waves(angles_TD), dim=-1).flatten(1)
-            self.table_TD = table_TD.to(self.table_TD)
-        self._computed_dtype = self.table_TD.dtype
+            table_TD = table_TD.to(self.table_TD)
+        self._computed_dtype = table_TD.dtype
+        self.table_TD = table_TD
+        return table_TD
 
 
 class Sinusoidal(Waves):

@@ -159,6 +159,8 @@ FORWARD_HOOKS = (
     "_forward_pre_hooks_with_kwargs",
 )
 """Where a module keeps its forward hooks."""
+MODULE_DICTIONARIES = ("_modules", "_parameters", "_buffers", *FORWARD_HOOKS)
+"""What a view of a module has for itself."""
 
 
 def forward_hooks(module: nn.Module) -> list[Any]:

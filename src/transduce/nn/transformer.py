@@ -13,7 +13,7 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watchable
+from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.past import Past, Resumed
@@ -326,10 +326,12 @@ class DecoderBlock(Block):
         memory_mask: Mask | None = None,
         mask: Mask | None = None,
         cache: KVCache | None = None,
+        watch: Watch = None,
     ) -> Flow:
         """x_BTD to the same shape.
 
-        The mask is not causal by itself: pass `causal()`. Raises ValueError when there is memory
+        The mask is not causal by itself: pass `causal()`. watch: is called with the weights of
+        cross-attention [B, H, T, S]. Raises ValueError when there is memory
         without cross-attention or cross-attention without memory.
         """
         if (memory_BS2D is None) != (self.cross_attention is None):
@@ -343,8 +345,9 @@ class DecoderBlock(Block):
             "feed_forward": self.feed_forward,
         }
         if memory_BS2D is not None and self.cross_attention is not None:
+            watched = {} if watch is None else {"watch": watch}
             inner["cross_attention"] = partial(
-                self.cross_attention, memory_BS2D=memory_BS2D, mask=memory_mask
+                self.cross_attention, memory_BS2D=memory_BS2D, mask=memory_mask, **watched
             )
         return self._pass(x_BTD, inner)
 

@@ -7,6 +7,7 @@ import ctypes
 import torch
 from torch import Tensor, nn
 
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, RecurrentDecoder, RecurrentState
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.hooks import is_watched
@@ -61,7 +62,7 @@ def has_c_recurrent_steps(network: EncoderDecoder | LanguageModelNetwork) -> boo
 class CRecurrentSteps:
     """Decoding steps in C, used by search in place of the network.
 
-    With a lens or forward hooks, the network itself is used.
+    With a lens, forward hooks or a context that asks for attention, the network itself is used.
     """
 
     def __init__(self, network: EncoderDecoder | LanguageModelNetwork) -> None:
@@ -114,16 +115,20 @@ class CRecurrentSteps:
         )
         self._address = ctypes.addressof(self._net)
 
-    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
+    def start(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> DecoderState:
         assert isinstance(self.network, EncoderDecoder)
-        return self.begin(self.network.encode(source_BS, lengths_B))
+        return self.begin(self.network.encode(source_BS, lengths_B, context), context)
 
-    def begin(self, memory: Memory) -> DecoderState:
+    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
-        state = self.decoder.start(memory)
+        assert isinstance(self.network, EncoderDecoder)
+        state = self.network.begin(memory, context)
         lengths_B = lengths_seen(memory)
-        if lengths_B is None or self._is_watched():
+        if lengths_B is None or context.attention or self._is_watched():
             return state
+        assert isinstance(state, RecurrentState)
         return CRecurrentState(state, lengths_B)
 
     def read(self, tokens_BT: Tensor) -> DecoderState:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, TransformerDecoder, TransformerState
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.encoders import TransformerEncoder
@@ -77,7 +78,7 @@ def has_native_steps(network: Searched) -> bool:
 class CTransformerSteps:
     """Decoding steps in C, used by search in place of the network.
 
-    With a lens or forward hooks, the network itself is used.
+    With a lens, forward hooks or a context that asks for attention, the network itself is used.
     """
 
     def __init__(self, network: Searched, kernel: Kernel = Kernel.BEST) -> None:
@@ -106,14 +107,18 @@ class CTransformerSteps:
             return None
         return Compiled(network.front, network.encoder.stack, network.encoder.norm, kernel)
 
-    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
-        return self.begin(self.encode(source_BS, lengths_B))
+    def start(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> DecoderState:
+        return self.begin(self.encode(source_BS, lengths_B, context), context)
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
-        """The same as network.encode, with zeros in padding."""
-        if self._encoder is None or self._is_watched():
+    def encode(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> Memory:
+        """The same as network.encode, with zeros in padding. C encodes whole sources of text."""
+        if self._encoder is None or context.chunk is not None or self._is_watched():
             assert isinstance(self.network, EncoderDecoder)
-            return self.network.encode(source_BS, lengths_B)
+            return self.network.encode(source_BS, lengths_B, context)
         return self.encode_in_c(source_BS, lengths_B)
 
     def encode_in_c(self, source_BS: Tensor, lengths_B: Tensor) -> Memory:
@@ -148,11 +153,12 @@ class CTransformerSteps:
             )
         return Memory(states_BSD, lengths_B, padding_mask(lengths_B, S, source_BS.device))
 
-    def begin(self, memory: Memory) -> DecoderState:
+    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
         lengths_B = lengths_seen(memory)
-        if lengths_B is None or self._is_watched():
-            return self.decoder.start(memory)
+        if lengths_B is None or context.attention or self._is_watched():
+            assert isinstance(self.network, EncoderDecoder)
+            return self.network.begin(memory, context)
         if memory.projected is None or memory.projected[0] is not self:
             memory.projected = (self, self.projected(memory))
         return CTransformerState(self.shape, lengths_B, memory.projected[1])

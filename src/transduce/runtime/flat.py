@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.decoders import DecoderState, TransformerDecoder, shared_rows
 from transduce.models.encoder_decoder import EncoderDecoder
 from transduce.models.hooks import is_watched
@@ -52,7 +53,8 @@ def is_pruned(block: DecoderBlock) -> bool:
 class FlatSteps:
     """Flat decoding steps, used by search in place of the network.
 
-    With a lens or forward hooks, the network itself is used. Best with a packed network.
+    With a lens, forward hooks or a context that asks for attention, the network itself is used.
+    Best with a packed network.
     """
 
     def __init__(self, network: EncoderDecoder) -> None:
@@ -62,13 +64,15 @@ class FlatSteps:
         self.norm = _norm(self.decoder.norm)
         self._modules = modules_of(network)
 
-    def start(self, source_BS: Tensor, lengths_B: Tensor) -> DecoderState:
-        return self.begin(self.network.encode(source_BS, lengths_B))
+    def start(
+        self, source_BS: Tensor, lengths_B: Tensor, context: CallContext = NO_CONTEXT
+    ) -> DecoderState:
+        return self.begin(self.network.encode(source_BS, lengths_B, context), context)
 
-    def begin(self, memory: Memory) -> DecoderState:
+    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> DecoderState:
         """The decoder state before the first step, given encoder outputs."""
-        if is_watched(self._modules):
-            return self.decoder.start(memory)
+        if context.attention or is_watched(self._modules):
+            return self.network.begin(memory, context)
         B, S, D = memory.states_BSD.shape
         L, H = len(self.layers), self.decoder.stack[0].self_attention.heads
         dtype = memory.states_BSD.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -53,6 +53,8 @@ class PackedCopy(Generic[Learned]):
 
     def __init__(self, network: Learned, kind: str) -> None:
         self.network = packed(network, kind)
+        self.steps: Any = None
+        """Its decoding steps, made when they are first needed."""
         self._fingerprint = Fingerprint(network)
 
     def fits(self, network: Learned) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -32,11 +31,13 @@ from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import DataError, ModelError
+from transduce.models.call_context import CallContext
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.nn.speech.feature_norm import Statistics
 from transduce.recipe import Audio
-from transduce.tasks.model import Model, inference
+from transduce.tasks.call import Call
+from transduce.tasks.model import Model
 
 SECONDS_AT_ONCE = 1200.0  # of audio in memory
 NORM_SAMPLE = 500  # recordings for the statistics of feature normalization
@@ -161,14 +162,15 @@ class AudioInputModel(Model):
         """
         if isinstance(sources, str | Path | np.ndarray | Tensor):
             raise ModelError("run takes a list of sources; for one of them call the model itself")
-        self._check_tags(tags)
+        self.check_tags(tags)
         found = []
         for source in sources:
             own, named = self._named(source, rate)
             found.append(self._cut(named, (*tags, *own)))
         return found
 
-    def _check_tags(self, tags: Sequence[str]) -> None:
+    def check_tags(self, tags: Sequence[str]) -> None:
+        """Raise ModelError for a tag that the model has not."""
         known = self.source_tokens.tags
         for tag in tags:
             if tag not in known:
@@ -272,30 +274,19 @@ class AudioInputModel(Model):
         for tags, (segments, entries) in by_tags.items():
             yield tags, segments, entries
 
-    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         first, front = parse_place(source)[1], self.network.front
         times = [first + front.seconds_of(state) for state in range(front.states_of(len(ids)))]
-        return replace(super()._labels(source, [], output), source_tokens=[], times=times)
+        return replace(super()._labels(source, [], output, context), source_tokens=[], times=times)
 
-    @contextmanager
-    def tagged(self, tags: Sequence[str], *others: Model) -> Iterator[None]:
-        """Within, this model and others process all audio with these tags. Raises ModelError."""
-        self._check_tags(tags)
-        if not self.source_tokens.tags:
-            yield
-            return
-        numbers = [list(self.source_tokens.tags).index(tag) for tag in tags]
-        # In training mode each use would make a new copy of the search network; here it is kept.
-        with inference(self, *others), ExitStack() as held:
-            of_audio = [model for model in (self, *others) if isinstance(model, AudioInputModel)]
-            for network in [network for model in of_audio for network in model.networks]:
-                held.enter_context(network.front.tagged(numbers))
-            yield
-
-    @property
-    def networks(self) -> list[SpeechEncoderDecoder | SpeechLabeller]:
-        """Its network, and the copy of it that search uses."""
-        return [self.network]
+    def context_of(self, call: Call) -> CallContext:
+        """Tags are numbered by the model's own vocabulary; one that was trained without any knows
+        nothing of them."""
+        known = list(self.source_tokens.tags)
+        if not known:
+            return CallContext()
+        self.check_tags(call.tags)
+        return CallContext(tags=tuple(known.index(tag) for tag in call.tags))
 
 
 def groups(recordings: Sequence[SegmentedRecording]) -> Iterator[Group]:

@@ -24,6 +24,7 @@ from transduce.decoding.source_limit import MIN_LABEL, encode_truncated, truncat
 from transduce.errors import ModelError
 from transduce.models import Labeller
 from transduce.models.build import build_labeller
+from transduce.models.call_context import CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
@@ -95,8 +96,9 @@ class Classifier(Model, task="classify"):
         targets: list[list[int]],
         top: int,
         given: bool,
+        context: CallContext,
     ) -> list[Reading]:
-        return read_labelled(self.network, names, sources, top)
+        return read_labelled(self.network, names, sources, top, context)
 
     def _pieces_of_head(self, ids: list[int]) -> list[str]:
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)

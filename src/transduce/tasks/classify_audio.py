@@ -17,6 +17,7 @@ from transduce.models.build import build_audio_labeller
 from transduce.models.speech_labeller import SpeechLabeller
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSource, SegmentedRecording, groups
+from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import inference
 
@@ -72,12 +73,13 @@ class AudioClassifier(AudioInputModel, Classifier):
         for group in groups(recordings):
             for own, segments, entries in self.readable_segments(group):
                 rows = [cast("list[int]", segment.wave) for segment in segments]
-                with self.tagged(own), inference(self):
-                    labels = label_probabilities(self.network, rows)
-                    weights = pooling_weights(self.network, rows) if attention else None
-                    if self._lenses:
-                        outputs = [self._output([], one, nbest) for one in labels]
-                        self._record(list(zip(segments, rows, outputs, strict=True)))
+                context = self.context_of(Call(own))
+                with inference(self):
+                    labels = label_probabilities(self.network, rows, context)
+                    weights = pooling_weights(self.network, rows, context) if attention else None
+                if self._lenses:
+                    outputs = [self._output([], one, nbest) for one in labels]
+                    self._record(list(zip(segments, rows, outputs, strict=True)), context)
                 for place, (recording, start, end) in enumerate(entries):
                     found.setdefault(id(recording), []).append((end - start, labels[place]))
                     if weights is not None:

@@ -20,7 +20,7 @@ from transduce.decoding.engine import Engine, Rows
 from transduce.decoding.lens import Labels
 from transduce.decoding.output import Output, Score
 from transduce.decoding.score.given import attention_to_source, log_probabilities, read_given
-from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.decoding.source_limit import encode_truncated, truncation_warnings
 from transduce.errors import ModelError
@@ -28,11 +28,13 @@ from transduce.hardware import pick_precision
 from transduce.models import EncoderDecoder
 from transduce.models.build import Vocabulary
 from transduce.models.build import build as build_network
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.recipe import Recipe
 from transduce.recipe.max_positions import max_length_of, max_source_length
 from transduce.runtime.c_transformer import steps_of
 from transduce.runtime.fallbacks import tell_of_plain_cuda, tell_of_torch_steps
 from transduce.tasks import SpeechModel
+from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.search_copies import MAKING
@@ -89,6 +91,26 @@ class Transducer(GenerativeModel, task="transduce"):
             **settings: the other arguments of `GenerativeModel.run`: attention, include, exclude,
                 ensemble, rerank, language_model and the fields of `DecodingSettings`.
         """
+        return self._run(
+            sources,
+            Call(),
+            source_language=source_language,
+            target_language=target_language,
+            prefix=prefix,
+            **settings,
+        )
+
+    def _run(
+        self,
+        sources: Sequence[str],
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        prefix: str | Sequence[str] | None = None,
+        **settings: Any,
+    ) -> list[Output]:
         if source_language is not None:
             checked = check_sources(sources)
             sources = in_language(checked, self.source_tokens, source_language, "source")
@@ -97,7 +119,7 @@ class Transducer(GenerativeModel, task="transduce"):
             in_language(["x"], self.target_tokens, target_language, "target")
             given = [with_tags(text, [target_language]) for text in given]
             prefix = given[0] if isinstance(prefix, str | None) else given
-        return super().run(sources, prefix=prefix, **settings)
+        return super()._run(sources, call, own, prefix=prefix, **settings)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, attention: bool = False
@@ -107,6 +129,16 @@ class Transducer(GenerativeModel, task="transduce"):
         For an output of `run` it equals the log-probability reported there, if the text is
         tokenized into the same tokens. attention: also attention to the source, as in `run`.
         """
+        return self._score(sources, targets, NO_CONTEXT, attention=attention)
+
+    def _score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        context: CallContext,
+        *,
+        attention: bool = False,
+    ) -> list[Score]:
         sources, targets = check_sources(sources), check_sources(targets)
         if len(sources) != len(targets):
             raise ModelError(f"there are {len(sources)} sources, but {len(targets)} targets")
@@ -123,17 +155,17 @@ class Transducer(GenerativeModel, task="transduce"):
                 raise ModelError(f"source {number + 1} cannot be scored: {warnings[number]}")
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
-        found = self._log_probabilities(encoded, written)
+        found = self._log_probabilities(encoded, written, context)
         scores = [
             Score(self.target_tokens.pieces([*ids, END]), values)
             for ids, values in zip(written, found, strict=True)
         ]
         if self._lenses:
-            self._record_given(sources, encoded, targets, written, found)
+            self._record_given(sources, encoded, targets, written, found, context)
         if not attention:
             return scores
         with inference(self):
-            maps = attention_to_source(self.network, encoded, written)
+            maps = attention_to_source(self.network, encoded, written, context)
         if maps is None:
             self._unsupported("have attention to its source")
         pieces = [self._pieces(ids) for ids in encoded]
@@ -187,23 +219,25 @@ class Transducer(GenerativeModel, task="transduce"):
         ]
         return replace(outputs[0], alternatives=outputs) if len(outputs) > 1 else outputs[0]
 
-    def _stepper(self, settings: Settings) -> Stepper:
-        network = self._search_network
-        assert isinstance(network, EncoderDecoder)
-        if self._packed is None or network is not self._packed.network:
-            return network
+    def _plain_steps(self) -> Any:
+        packed = self._packed_copy()
+        if packed is None:
+            return self.network
         with MAKING:
-            if self._steps is None:
-                self._steps = steps_of(network)
-                tell_of_torch_steps(network)
-            return self._steps
+            if packed.steps is None:
+                assert isinstance(packed.network, EncoderDecoder)
+                packed.steps = steps_of(packed.network)
+                tell_of_torch_steps(packed.network)
+            return packed.steps
 
-    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+    def _bounds(
+        self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
+    ) -> Bounds:
         decode = self.recipe.decode
         room = min(_max_lengths(model)[1] for model in models)
         return Bounds(decode.max_ratio, decode.max_extra, room, settings.max_length)
 
-    def _fast_search(self) -> CudaSearch | None:
+    def _fast_search(self, context: CallContext) -> CudaSearch | None:
         if not has_cuda_search(self.network):
             if self.device.type == "cuda":
                 tell_of_plain_cuda(self.network)
@@ -215,14 +249,24 @@ class Transducer(GenerativeModel, task="transduce"):
             )
         return self._fast
 
-    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
+    def _score_texts(
+        self, sources: list[str], texts: list[str], context: CallContext
+    ) -> list[float | None]:
         encoded, _ = self._encode(sources)  # truncated at the last position
-        room = _max_lengths(self)[1] - 1
-        targets = [ids[:room] for ids in self.target_tokens.encode_batch(texts)]
-        found = self._log_probabilities(encoded, targets)
+        targets = self.target_tokens.encode_batch(texts)
+        room = self._target_room(context)
+        short = [place for place, ids in enumerate(targets) if len(ids) <= room]
+        read, written = [encoded[place] for place in short], [targets[place] for place in short]
+        found = self._log_probabilities(read, written, context)
         if self._lenses:
-            self._record_given(sources, encoded, texts, targets, found)
-        return [sum(values) for values in found]
+            named, said = [sources[place] for place in short], [texts[place] for place in short]
+            self._record_given(named, read, said, written, found, context)
+        totals = {place: sum(values) for place, values in zip(short, found, strict=True)}
+        return [totals.get(place) for place in range(len(texts))]
+
+    def _target_room(self, context: CallContext) -> int:
+        """The most tokens of a target, END not counted, that it has positions for."""
+        return _max_lengths(self)[1] - 1
 
     def _record_given(
         self,
@@ -231,6 +275,7 @@ class Transducer(GenerativeModel, task="transduce"):
         texts: Sequence[str],
         targets: Ids,
         found: Sequence[Sequence[float]],
+        context: CallContext,
     ) -> None:
         """Show the lenses targets that were scored, as if they had been written."""
         seen = []
@@ -239,35 +284,44 @@ class Transducer(GenerativeModel, task="transduce"):
         ):
             pieces, total = self.target_tokens.pieces([*target, END]), sum(values)
             seen.append((source, ids, Output(text, total, pieces, [], total, ids=target)))
-        self._record(seen, given=True)
+        self._record(seen, context, given=True)
 
     def _attention(
-        self, sources: Ids, found: list[list[Hypothesis]]
+        self, sources: Ids, found: list[list[Hypothesis]], context: CallContext
     ) -> dict[int, NDArray[np.float32]]:
         """The attention of each best hypothesis: one more pass, after search at full speed."""
         places = [place for place, hypotheses in enumerate(found) if hypotheses]
         targets = [found[place][0].tokens for place in places]
         with inference(self):
-            maps = attention_to_source(self.network, [sources[p] for p in places], targets)
+            read = [sources[place] for place in places]
+            maps = attention_to_source(self.network, read, targets, context)
         return dict(zip(places, maps or [], strict=False))
 
     def _read(
-        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
+        self,
+        names: list[str],
+        sources: Ids,
+        targets: Ids,
+        top: int,
+        given: bool,
+        context: CallContext,
     ) -> list[Reading]:
         network = self.network if given else self._search_network
         assert isinstance(network, EncoderDecoder)
-        return read_given(network, names, sources, targets, top)
+        return read_given(network, names, sources, targets, top, context)
 
-    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         written = self.target_tokens.pieces([*output.ids, END])
         read = self.target_tokens.pieces([BEGIN, *output.ids])
         return Labels(self._pieces(ids), written, read, list(ids))
 
-    def _log_probabilities(self, sources: Rows, targets: Rows) -> list[list[float]]:
+    def _log_probabilities(
+        self, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
+    ) -> list[list[float]]:
         with inference(self):
             if self.engine:
                 return self.engine.log_probabilities(sources, targets)
-            return log_probabilities(self.network, sources, targets)
+            return log_probabilities(self.network, sources, targets, context)
 
 
 class SpeechTransducer(SpeechModel, Transducer):  # type: ignore[misc]  # both name the network

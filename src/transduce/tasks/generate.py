@@ -19,14 +19,17 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.decoding.output import Output
-from transduce.decoding.score.given import ATTENTION_TO_SOURCE
+from transduce.decoding.output import Output, Score
 from transduce.decoding.search.feed import decode_feed
 from transduce.decoding.search.greedy import Hypothesis, Stepper
+from transduce.decoding.search.in_context import ContextStepper, InContext
 from transduce.decoding.settings import FROM_RECIPE, Settings
 from transduce.errors import ModelError
-from transduce.models import Lens
+from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.lens import attentions
+from transduce.models.lens.parts import is_to_source
 from transduce.recipe.tasks import TASK_RULES
+from transduce.tasks.call import Call
 from transduce.tasks.compatibility import (
     check_ensemble_member,
     check_finite,
@@ -90,14 +93,50 @@ class GenerativeModel(SearchCopies):
             observer: is called with the tokens as they are chosen, and may cancel sources.
             **settings: the fields of `DecodingSettings`, such as beam or max_length.
         """
+        return self._run(
+            sources,
+            Call(),
+            attention=attention,
+            prefix=prefix,
+            include=include,
+            exclude=exclude,
+            ensemble=ensemble,
+            rerank=rerank,
+            language_model=language_model,
+            observer=observer,
+            **settings,
+        )
+
+    def _run(
+        self,
+        sources: Sequence[str],
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        attention: bool = False,
+        prefix: str | Sequence[str] | None = None,
+        include: constraints.Phrases = None,
+        exclude: constraints.Phrases = None,
+        ensemble: Sequence[GenerativeModel] = (),
+        rerank: GenerativeModel | None = None,
+        language_model: GenerativeModel | None = None,
+        observer: RunObserver | None = None,
+        **settings: Any,
+    ) -> list[Output]:
+        """`run`, where a call asks for tags and the like; own: the context of this model, where it
+        is made already."""
         sources = check_sources(sources)
         chosen = self._settings(settings)
+        call = replace(call, chunk_ms=chosen.chunk_ms)
+        contexts = self._contexts(call, own, ensemble)
         encoded, warnings = self._encode(sources, ensemble)
         starts = constraints.prefixes_of(prefix, len(sources), self.target_tokens)
         phrases = constraints.included(include, len(sources), self.target_tokens)
         banned = constraints.excluded(exclude, len(sources), self.target_tokens)
+        second = NO_CONTEXT
         if rerank is not None:
             check_generates(rerank, GenerativeModel, "for reranking")
+            second = rerank.context_of(replace(call, timestamps=False, previous=()))
         if chosen.mbr and rerank:
             raise ModelError("mbr and rerank cannot be combined; leave one out")
         if chosen.groups > 1 and any(phrases):
@@ -119,9 +158,9 @@ class GenerativeModel(SearchCopies):
         ]
         # The reranker scores the whole beam; the nbest of its order are returned.
         searched = replace(chosen, nbest=chosen.hypotheses, scores=True) if rerank else chosen
-        task = self._task(searched, ensemble, language_model)
+        task = self._task(searched, ensemble, language_model, contexts)
         if observer is not None:
-            seen = TokenSteps(self, observer, sources, encoded)
+            seen = TokenSteps(self, observer, sources, encoded, contexts[0])
             task = replace(task, observer=seen.of(filled), workers=1)
         if attention and self.engine:
             raise ModelError(f"{self.engine.name} does not show attention; leave out the engine")
@@ -132,9 +171,14 @@ class GenerativeModel(SearchCopies):
             words = bleu_tokenizer(self.recipe)
             found = [minimum_bayes_risk(one, self._texts(one), chosen.mbr, words) for one in found]
         if rerank:
-            found = self._reranked(found, [sources[i] for i in filled], rerank, chosen)
+            found, unscored = self._reranked(
+                found, [sources[i] for i in filled], rerank, second, chosen
+            )
+            warnings |= {filled[place]: warning for place, warning in unscored.items()}
         found = [of_one[: chosen.nbest] for of_one in found]
-        maps = self._attention([encoded[i] for i in filled], found) if attention else {}
+        maps: dict[int, NDArray[np.float32]] = {}
+        if attention:
+            maps = self._attention([encoded[i] for i in filled], found, contexts[0])
         outputs = [Output("", 0.0)] * len(sources)
         for place, (index, hypotheses) in enumerate(zip(filled, found, strict=True)):
             if hypotheses:
@@ -148,7 +192,7 @@ class GenerativeModel(SearchCopies):
                 if why is None and not self.engine:
                     check_finite([self, *ensemble])
                 outputs[index] = Output("", NEVER, warning=why or NO_OUTPUT)
-        for model in (self, *ensemble):
+        for model, context in zip((self, *ensemble), contexts, strict=True):
             if model._lenses:
                 model._record(
                     [
@@ -156,7 +200,8 @@ class GenerativeModel(SearchCopies):
                         for index, of_one in zip(filled, found, strict=True)
                         for output in (outputs[index].alternatives or [outputs[index]])
                         if of_one
-                    ]
+                    ],
+                    context,
                 )
         if language_model is not None and language_model._lenses:
             language_model._record_fused(
@@ -197,8 +242,23 @@ class GenerativeModel(SearchCopies):
         concatenated pieces are the text that `run` gives with beam=1. A lens has its entry when
         the last piece has come; its output has no score.
         """
+        more = {**settings, "ensemble": ensemble}
+        return self._stream(source, Call(), prefix=prefix, exclude=exclude, **more)
+
+    def _stream(
+        self,
+        source: str,
+        call: Call,
+        own: CallContext | None = None,
+        *,
+        prefix: str = "",
+        exclude: constraints.Phrases = None,
+        ensemble: Sequence[GenerativeModel] = (),
+        **settings: Any,
+    ) -> Iterator[str]:
         (source,) = check_sources([source])
         chosen = self._settings({"beam": 1, **settings})
+        contexts = self._contexts(replace(call, chunk_ms=chosen.chunk_ms), own, ensemble)
         if chosen.hypotheses > 1 or chosen.mbr:
             raise ModelError("stream needs a single hypothesis; set beam, nbest and groups to 1")
         (encoded,), _ = self._encode([source], ensemble)
@@ -209,7 +269,7 @@ class GenerativeModel(SearchCopies):
         seed, states = _seed(chosen.seed, source), self._states(encoded)
         request = Request(encoded, seed, start, (), banned, states)
         # The coverage penalty only matters at the end: no need to compute attention.
-        task = self._task(replace(chosen, coverage_penalty=0.0), ensemble)
+        task = self._task(replace(chosen, coverage_penalty=0.0), ensemble, contexts=contexts)
         following, text = None, IncrementalText(self, source, encoded)
         while True:
             # The caller's code between two pieces must not run in inference mode.
@@ -222,10 +282,11 @@ class GenerativeModel(SearchCopies):
                 yield new
         if new := text.rest():
             yield new
-        for model in (self, *ensemble):
+        for model, context in zip((self, *ensemble), contexts, strict=True):
             if model._lenses:
                 unscored = Hypothesis(text.written, math.nan, math.nan)
-                model._record([(source, encoded, self._output(source, encoded, [unscored]))])
+                output = self._output(source, encoded, [unscored])
+                model._record([(source, encoded, output)], context)
 
     # ----------------------------------------------------------------- to define in subclasses
 
@@ -251,9 +312,14 @@ class GenerativeModel(SearchCopies):
         """The best hypothesis as an output, with all of them as its alternatives."""
         raise NotImplementedError
 
-    def _stepper(self, settings: Settings) -> Stepper:
-        """The model as search uses it: start and step."""
+    def _plain_steps(self) -> Any:
+        """The steps of its network, or of the copy that search uses; in any context."""
         raise NotImplementedError
+
+    def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> Stepper:
+        """The model as search uses it in a call: start and step."""
+        steps: ContextStepper = self._plain_steps()
+        return InContext(steps, context) if context.keywords else steps
 
     def _language_model_stepper(self, settings: Settings) -> tuple[Stepper, bool]:
         """The stepper of a language model for shallow fusion, and whether it never predicts END."""
@@ -262,7 +328,9 @@ class GenerativeModel(SearchCopies):
             f"model of task: continue"
         )
 
-    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+    def _bounds(
+        self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
+    ) -> Bounds:
         """The maximum length of an output."""
         raise NotImplementedError
 
@@ -270,8 +338,22 @@ class GenerativeModel(SearchCopies):
         """Adapt the batch decoder to this kind of model."""
         return task
 
-    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
-        """The log-probability of each text given its source, to rerank another model's outputs."""
+    def _score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        context: CallContext,
+        *,
+        attention: bool = False,
+    ) -> list[Score]:
+        """`score`, in a context."""
+        raise NotImplementedError
+
+    def _score_texts(
+        self, sources: list[str], texts: list[str], context: CallContext
+    ) -> list[float | None]:
+        """The log-probability of each text given its source, to rerank another model's outputs;
+        None of a text that is too long for it."""
         raise NotImplementedError
 
     def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
@@ -280,7 +362,7 @@ class GenerativeModel(SearchCopies):
         raise NotImplementedError
 
     def _attention(
-        self, sources: Ids, found: list[list[Hypothesis]]
+        self, sources: Ids, found: list[list[Hypothesis]], context: CallContext
     ) -> dict[int, NDArray[np.float32]]:
         """The attention of each best hypothesis to the source, by index."""
         self._unsupported("attend to a source")
@@ -300,7 +382,7 @@ class GenerativeModel(SearchCopies):
         chosen = Settings(**given)
         if chosen.ctc_weight and self.recipe.audio is None:
             raise ModelError("ctc_weight needs a speech model, and this is a text model; omit it")
-        if chosen.chunk_ms and getattr(self.recipe.model.encoder, "chunk", None) is None:
+        if chosen.chunk_ms and not self._reads_chunks:
             raise ModelError(
                 "chunk_ms needs a model that was trained to read in chunks (model.encoder.chunk); "
                 "omit it"
@@ -308,15 +390,33 @@ class GenerativeModel(SearchCopies):
         unset = [name for name in FROM_RECIPE if getattr(chosen, name) is None]
         return replace(chosen, **{name: getattr(self.recipe.decode, name) for name in unset})
 
+    def _contexts(
+        self, call: Call, own: CallContext | None, ensemble: Sequence[GenerativeModel]
+    ) -> list[CallContext]:
+        """The context of this model, and of each other in an ensemble with it."""
+        for number, other in enumerate(ensemble, start=2):
+            check_ensemble_member(self, other, number)
+            if call.chunk_ms is not None and not other._reads_chunks:
+                raise ModelError(
+                    f"chunk_ms needs models that were all trained to read in chunks, and model "
+                    f"{number} of the ensemble was not; omit it"
+                )
+        return [own or self.context_of(call), *(other.context_of(call) for other in ensemble)]
+
+    @property
+    def _reads_chunks(self) -> bool:
+        """Whether it was trained to read audio in chunks."""
+        return getattr(self.recipe.model.encoder, "chunk", None) is not None
+
     def _task(
         self,
         settings: Settings,
         ensemble: Sequence[GenerativeModel],
         language_model: GenerativeModel | None = None,
+        contexts: Sequence[CallContext] | None = None,
     ) -> BatchDecoder:
         models = [self, *ensemble]
-        for number, other in enumerate(ensemble, start=2):
-            check_ensemble_member(self, other, number)
+        contexts = list(contexts or [NO_CONTEXT] * len(models))
         if language_model is not None:
             check_generates(language_model, GenerativeModel, "as a language model")
         for model in [*models, *([] if language_model is None else [language_model])]:
@@ -327,17 +427,23 @@ class GenerativeModel(SearchCopies):
             what = "ensembles or shallow fusion" if others else "coverage_penalty"
             raise ModelError(f"{engine.name} does not support {what}; leave it out, or the engine")
         watched = any(not m.engine and m._is_watched() for m in models)
-        steppers = [model._stepper(settings) for model in models]
-        stepper = steppers[0]
-        attention = None
         if settings.coverage_penalty:
-            parts = list(Lens(self._search_network, *ATTENTION_TO_SOURCE).parts.values())
-            if not parts:
+            if not any(map(is_to_source, attentions(self.network))):
                 raise ModelError(
                     "coverage_penalty needs attention to the source, and this model has none; set "
                     "it to 0"
                 )
-            attention = parts[-1]
+            if settings.ctc_weight == 1:
+                raise ModelError(
+                    "coverage_penalty needs the decoder's attention, and with ctc_weight 1 the "
+                    "decoder is not used; set one of them lower"
+                )
+            contexts[0] = replace(contexts[0], attention=True)
+        steppers = [
+            model._stepper(settings, context)
+            for model, context in zip(models, contexts, strict=True)
+        ]
+        stepper = steppers[0]
         if ensemble:
             stepper = Ensemble(steppers, geometric=settings.geometric)
         if language_model is not None:
@@ -346,12 +452,11 @@ class GenerativeModel(SearchCopies):
             BatchDecoder(
                 model=stepper,
                 settings=settings,
-                bounds=self._bounds(settings, models),
+                bounds=self._bounds(settings, models, contexts[0]),
                 device=self.device,
                 allowed=constraints.allowed(settings.only, self.target_tokens),
                 vocabulary=len(self.target_tokens),
-                attention=attention,
-                fast=None if others or watched else self._fast_search(),
+                fast=None if others or watched else self._fast_search(contexts[0]),
                 # An engine has its own threads; hooks would not see what another process computes.
                 workers=1 if engine or watched else self.workers,
             )
@@ -364,7 +469,7 @@ class GenerativeModel(SearchCopies):
         check_language_model(self, language)
         return ShallowFusion(own, stepper, settings.lm_weight, endless)
 
-    def _fast_search(self) -> FastSearch | None:
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
         return None
 
     def _reranked(
@@ -372,9 +477,11 @@ class GenerativeModel(SearchCopies):
         found: list[list[Hypothesis]],
         sources: list[str],
         reranker: GenerativeModel,
+        context: CallContext,
         settings: Settings,
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, reranked by a second model that scores their texts."""
+    ) -> tuple[list[list[Hypothesis]], dict[int, str]]:
+        """The hypotheses of each source, reranked by a second model that scores their texts, and
+        warnings where it could not: a text that was cut would be likelier than it is."""
         encoded, _ = self._encode(sources)
         repeated = [s for s, of_one in zip(sources, found, strict=True) for _ in of_one]
         texts = [
@@ -382,9 +489,22 @@ class GenerativeModel(SearchCopies):
             for source, ids, of_one in zip(sources, encoded, found, strict=True)
             for hypothesis in of_one
         ]
-        scores = iter(reranker._score_texts(repeated, texts))
+        scores = iter(reranker._score_texts(repeated, texts, context))
         weight, power = settings.rerank_weight, settings.length_penalty or 0.0
-        return [reranked(of_one, [next(scores) for _ in of_one], weight, power) for of_one in found]
+        rescored, warnings = [], {}
+        for place, of_one in enumerate(found):
+            scored = [(one, score) for one in of_one if (score := next(scores)) is not None]
+            if len(scored) < len(of_one):
+                kept = "they are left out" if scored else "the order is that of the first model"
+                warnings[place] = (
+                    f"{len(of_one) - len(scored)} of its {len(of_one)} hypotheses are too long for "
+                    f"the reranker, and {kept}"
+                )
+            if scored:
+                hypotheses, others = zip(*scored, strict=True)
+                of_one = reranked(hypotheses, others, weight, power)
+            rescored.append(of_one)
+        return rescored, warnings
 
     def _follow(self, task: BatchDecoder, request: Request) -> Iterator[int]:
         return self.engine.follow(task, request) if self.engine else task.follow(request)

@@ -23,12 +23,14 @@ from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.settings import Settings
 from transduce.errors import ModelError
 from transduce.models.build import build_language_model
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.language_model import LanguageModelNetwork
 from transduce.recipe import Recipe
 from transduce.runtime.c_transformer import reader_of
 from transduce.runtime.fallbacks import tell_of_torch_steps
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.model import check_sources, inference
+from transduce.tasks.search_copies import MAKING
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class LanguageModel(GenerativeModel, task="continue"):
         ]
         if self._lenses:
             rows = zip(sources, targets or sources, prompts, written, found, strict=True)
-            self._record([(s, p, self._given(t, w, v)) for s, t, p, w, v in rows], given=True)
+            seen = [(s, p, self._given(t, w, v)) for s, t, p, w, v in rows]
+            self._record(seen, given=True)
         return scores
 
     def log_probabilities(self, texts: Rows, after: Ids | None = None) -> list[NDArray[np.float64]]:
@@ -160,20 +163,27 @@ class LanguageModel(GenerativeModel, task="continue"):
         ]
         return replace(outputs[0], alternatives=outputs if len(outputs) > 1 else [])
 
-    def _stepper(self, settings: Settings) -> SlidingWindow:
-        network = self._search_network
-        assert isinstance(network, LanguageModelNetwork)
-        if self._packed is None or network is not self._packed.network:
-            return SlidingWindow(network, self.window)
-        if not isinstance(self._steps, SlidingWindow):
-            self._steps = SlidingWindow(reader_of(network), self.window)
-            tell_of_torch_steps(network)
-        return self._steps
+    def _plain_steps(self) -> SlidingWindow:
+        packed = self._packed_copy()
+        if packed is None:
+            return SlidingWindow(self.network, self.window)
+        with MAKING:
+            if packed.steps is None:
+                assert isinstance(packed.network, LanguageModelNetwork)
+                packed.steps = SlidingWindow(reader_of(packed.network), self.window)
+                tell_of_torch_steps(packed.network)
+            assert isinstance(packed.steps, SlidingWindow)
+            return packed.steps
+
+    def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> SlidingWindow:
+        return self._plain_steps()
 
     def _language_model_stepper(self, settings: Settings) -> tuple[SlidingWindow, bool]:
-        return self._stepper(settings), self.endless
+        return self._plain_steps(), self.endless
 
-    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+    def _bounds(
+        self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
+    ) -> Bounds:
         # No maximum position: the context window slides.
         tokens = self.recipe.decode.max_extra
         return Bounds(0.0, tokens + 1, sys.maxsize, settings.max_length)
@@ -181,14 +191,17 @@ class LanguageModel(GenerativeModel, task="continue"):
     def _configure(self, task: BatchDecoder) -> BatchDecoder:
         return replace(task, prompted=True, endless=self.endless)
 
-    def _score_texts(self, sources: list[str], texts: list[str]) -> list[float]:
+    def _score_texts(
+        self, sources: list[str], texts: list[str], context: CallContext
+    ) -> list[float | None]:
         prompts = self.target_tokens.encode_batch(sources)
         following = [text[len(source) :] for source, text in zip(sources, texts, strict=True)]
         written = self._encode_following(prompts, following)
         found = self.log_probabilities(written, after=prompts)
         if self._lenses:
             rows = zip(sources, prompts, texts, written, found, strict=True)
-            self._record([(s, p, self._given(t, w, v)) for s, p, t, w, v in rows], given=True)
+            seen = [(s, p, self._given(t, w, v)) for s, p, t, w, v in rows]
+            self._record(seen, given=True)
         return [float(values.sum()) for values in found]
 
     def _record_fused(self, seen: Sequence[tuple[str, str, Hypothesis]]) -> None:
@@ -205,7 +218,13 @@ class LanguageModel(GenerativeModel, task="continue"):
         return Output(text, total, pieces, log_probability=total, ids=ids)
 
     def _read(
-        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
+        self,
+        names: list[str],
+        sources: Ids,
+        targets: Ids,
+        top: int,
+        given: bool,
+        context: CallContext,
     ) -> list[Reading]:
         network = self.network if given else self._search_network
         assert isinstance(network, LanguageModelNetwork)
@@ -218,7 +237,7 @@ class LanguageModel(GenerativeModel, task="continue"):
             )
         return reading.read_texts(network, names, texts, top)
 
-    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         prompt, text = self.target_tokens.pieces(ids), [*ids, *output.ids]
         read = self.target_tokens.pieces([BEGIN, *text[:-1]])
         return Labels(prompt, self.target_tokens.pieces(text), read, list(ids))

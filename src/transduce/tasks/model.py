@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -16,10 +19,11 @@ from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.attention import Reading
 from transduce.decoding.encode import Encoding
 from transduce.decoding.engine import Engine
-from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens
+from transduce.decoding.lens import TOP, Labels, NextTokens, RunLens, lenses_on
 from transduce.decoding.output import Output, Score
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.hooks import is_watched
 from transduce.models.lens import Gates, Part, parts_of
 from transduce.models.trainable import modules_of
@@ -30,6 +34,7 @@ from transduce.runtime.int8_file import dequantize_weights
 from transduce.storage import read_tensors, write_tensors
 from transduce.tasks.adapters.choice import AdapterChoice, adapted_copy
 from transduce.tasks.adapters.folder import Adapter, read_adapter
+from transduce.tasks.call import Call
 from transduce.tasks.folder import WEIGHTS, ModelDefinition, format_fact, write_definition
 
 Change = Callable[[Any], Any]
@@ -50,6 +55,10 @@ class Model:
 
     A task is a subclass: `class Tagger(Model, task="tag")`. It defines which network is built and
     what `run` does; training, validation, resuming and files are the same for all tasks.
+
+    Any number of threads may use a model at once, each with settings, lenses and gates of its own:
+    what belongs to a call is passed down with it (`CallContext`). What changes the model itself
+    (`to`, `compute_in`, `load_weights`, adapters, training) is for one thread alone.
     """
 
     tasks: ClassVar[dict[str, type[Model]]] = {}
@@ -77,7 +86,6 @@ class Model:
         self.origin: Origin | None = None
         self.imported: dict[str, Any] | None = None
         """Of a model being imported: what its folder keeps for an export, as JSON values."""
-        self._lenses: list[RunLens] = []
         self._adapters: AdapterChoice | None = None
         self.changed = ""
         """The name of the function that changed the network after it was built; empty: none."""
@@ -167,6 +175,7 @@ class Model:
     def lens(self, *patterns: str, heads: Sequence[int] | None = None, top: int = TOP) -> RunLens:
         """Record what runs compute: `with model.lens("decoder.*.cross") as seen: model.run(texts)`.
 
+        It sees the runs of its own thread, and asyncio task; others may use the model meanwhile.
         A lens costs one more pass over the outputs; the outputs are the same as without it.
         `seen.gate` scales heads, layers and positions while the lens is open.
 
@@ -177,10 +186,10 @@ class Model:
             top: how many of the likeliest tokens `next_token` has at each step.
         """
         self._refuse_engine("show what it computes")
-        return RunLens(self._lenses, self.network, patterns, heads, top)
+        return RunLens(self, self.network, patterns, heads, top)
 
     def gates(self) -> Gates:
-        """Scale heads, sublayers, layers or positions during runs, without recording anything:
+        """Scale heads, sublayers, layers or positions in runs of this thread, recording nothing:
         `with model.gates() as gates: gates.gate("decoder.2.cross", head=5, factor=0.0)`.
         """
         self._refuse_engine("take gates")
@@ -188,29 +197,44 @@ class Model:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a lens, a gate or a forward hook is on it now."""
+        """Whether a lens or a gate of this thread, or a forward hook, is on it now."""
         return bool(self._lenses) or is_watched(modules_of(self.network))
+
+    @property
+    def _lenses(self) -> list[RunLens]:
+        """The lenses that this thread has entered."""
+        return lenses_on(self)
+
+    def context_of(self, call: Call) -> CallContext:
+        """The context of its network in a call. Raises ModelError for what it cannot do."""
+        return NO_CONTEXT
 
     def _refuse_engine(self, what: str) -> None:
         if self.engine:
             raise ModelError(f"{self.engine.name} does not {what}; leave out the engine")
 
-    def _record(self, seen: Sequence[tuple[str, list[int], Output]], given: bool = False) -> None:
+    def _record(
+        self,
+        seen: Sequence[tuple[str, list[int], Output]],
+        context: CallContext = NO_CONTEXT,
+        given: bool = False,
+    ) -> None:
         """Show the lenses what was returned: the name of a source, its ids, an output for it.
 
         given: the outputs are targets that were scored, by the network in full precision.
         """
-        names = list(dict.fromkeys(name for lens in self._lenses for name in lens.names))
-        top = max(lens.top for lens in self._lenses)
+        lenses = self._lenses
+        names = list(dict.fromkeys(name for lens in lenses for name in lens.names))
+        top = max(lens.top for lens in lenses)
         sources, targets = [ids for _, ids, _ in seen], [output.ids for *_, output in seen]
         with inference(self):
-            found = self._read(names, sources, targets, top, given)
+            found = self._read(names, sources, targets, top, given, context)
         for (source, ids, output), reading in zip(seen, found, strict=True):
-            labels, next_tokens = self._labels(source, ids, output), None
+            labels, next_tokens = self._labels(source, ids, output, context), None
             if (best := reading.likeliest) is not None:
                 tokens = [self._pieces_of_head(row) for row in best.ids_TN.tolist()]
                 next_tokens = NextTokens(tokens, *best)
-            for lens in self._lenses:
+            for lens in lenses:
                 lens.add(source, output, reading.parts, next_tokens, labels)
 
     def _read(
@@ -220,11 +244,12 @@ class Model:
         targets: list[list[int]],
         top: int,
         given: bool,
+        context: CallContext,
     ) -> list[Reading]:
         """What named parts compute, for each source and what was written for it."""
         self._unsupported("show what it computes")
 
-    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
         """What the positions of an output are called."""
         return Labels(output.source_tokens, output.tokens, source_ids=list(ids))
 
@@ -371,19 +396,46 @@ def _buffers(network: torch.nn.Module) -> set[str]:
     return set(network.state_dict()) - parameters
 
 
+@dataclass
+class _EvalMode:
+    """A network in eval mode: for how many calls, and the modules that train otherwise."""
+
+    calls: int = 0
+    training: list[torch.nn.Module] = field(default_factory=list)
+
+
+_EVALUATING: WeakKeyDictionary[TrainableNetwork, _EvalMode] = WeakKeyDictionary()
+_CHANGING_MODE = threading.Lock()
+
+
 @contextmanager
 def inference(*models: Model) -> Iterator[None]:
-    """Inference: eval mode and torch.inference_mode; training mode is restored afterwards."""
-    training = [model.network.training for model in models]
-    for model in models:
-        model.network.eval()
+    """Inference: eval mode and torch.inference_mode; training mode is restored afterwards, by the
+    last of the threads that are within.
+
+    A generator must not yield within: its caller would be in inference mode.
+    """
+    networks = [model.network for model in models]
+    with _CHANGING_MODE:
+        for network in networks:
+            mode = _EVALUATING.setdefault(network, _EvalMode())
+            mode.calls += 1
+            for module in modules_of(network):
+                if module.training:
+                    module.training = False
+                    mode.training.append(module)
     try:
         with torch.inference_mode():
             yield
     finally:
-        for model, before in zip(models, training, strict=True):
-            if before:
-                model.network.train()
+        with _CHANGING_MODE:
+            for network in networks:
+                mode = _EVALUATING[network]
+                mode.calls -= 1
+                if not mode.calls:
+                    del _EVALUATING[network]
+                    for module in mode.training:
+                        module.training = True
 
 
 def check_sources(sources: Sequence[str]) -> list[str]:

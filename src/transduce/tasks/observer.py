@@ -21,6 +21,7 @@ from transduce.decoding.output import Output
 from transduce.decoding.search.greedy import Hypothesis
 from transduce.decoding.search.observer import ChosenToken, SearchObserver
 from transduce.decoding.search.slots import Job
+from transduce.models.call_context import CallContext
 
 NO_OUTPUT = "no output was found that satisfies all constraints"
 
@@ -35,7 +36,7 @@ class Generative(Protocol):
     def _text(self, source: str, ids: list[int], tokens: Sequence[int]) -> str: ...
 
     def _attention(
-        self, sources: list[list[int]], found: list[list[Hypothesis]]
+        self, sources: list[list[int]], found: list[list[Hypothesis]], context: CallContext
     ) -> dict[int, NDArray[np.float32]]: ...
 
     def _encode(self, sources: list[str]) -> tuple[list[list[int]], dict[int, str]]: ...
@@ -212,8 +213,9 @@ class TokenSteps(SearchObserver):
         observer: RunObserver,
         sources: Sequence[str],
         encoded: Sequence[list[int]],
+        context: CallContext,
     ) -> None:
-        self.model, self.observer = model, observer
+        self.model, self.observer, self.context = model, observer, context
         self.wanted = {place: watch.alternatives for place, watch in observer.watched.items()}
         self.encoded = encoded
         self.texts = {
@@ -228,7 +230,7 @@ class TokenSteps(SearchObserver):
         attention, source_tokens = None, []
         if self.observer.watched[source].attention:
             so_far = Hypothesis(list(text.written), 0.0, 0.0)
-            maps = self.model._attention([self.encoded[source]], [[so_far]])
+            maps = self.model._attention([self.encoded[source]], [[so_far]], self.context)
             if 0 in maps:
                 attention = maps[0].mean(axis=(0, 1), dtype=np.float64)[-1].round(4).tolist()
                 if not text.written:

@@ -11,7 +11,6 @@ import torch
 
 from transduce.decoding.cuda.audio_search import AudioSearch
 from transduce.decoding.cuda.pool import CudaSearch
-from transduce.decoding.search.greedy import Stepper
 from transduce.errors import ModelError
 from transduce.models import TrainableNetwork
 from transduce.models.hooks import is_gated, is_watched, watch_warnings
@@ -61,22 +60,26 @@ class SearchCopies(Model):
         self._fast: CudaSearch | None = None
         self._slots: AudioSearch | None = None
         self._packed: PackedCopy[TrainableNetwork] | None = None
-        self._steps: Stepper | None = None
 
     @property
     def _search_network(self) -> TrainableNetwork:
         """The network that search uses: on a CPU a copy with packed weights."""
+        packed = self._packed_copy()
+        return self.network if packed is None else packed.network
+
+    def _packed_copy(self) -> PackedCopy[TrainableNetwork] | None:
+        """The copy with packed weights, and its steps; None where search uses the network."""
         if self.device.type != "cpu":
             if self.precision == "int8":
                 raise ModelError(
                     f"int8 needs a CPU, and the model is on {self.device}; use bfloat16"
                 )
-            return self.network
+            return None
         if self.engine:  # it has its own search
-            return self.network
+            return None
         kind = "float32" if self.precision == "auto" else self.precision
         if kind == "float32" and not (self.network.as_built and has_steps(self.network)):
-            return self.network
+            return None
         if kind != "float32" and not self.network.as_built:
             raise ModelError(
                 f"{kind} needs a network as the recipe builds it, and this one was changed; use "
@@ -85,14 +88,15 @@ class SearchCopies(Model):
         with MAKING:
             if self._packed is None:
                 self._packed = PackedCopy(self.network, kind)
-            return self._packed.network
+            return self._packed
 
     def _check_packed(self) -> None:
         """Drop the packed copy if the weights have changed; once per search: it reads them all."""
-        if self._packed is None or (self.frozen and not self.network.training):
+        packed = self._packed
+        if packed is None or (self.frozen and not self.network.training):
             return
-        if not self._packed.fits(self.network):
-            self._packed = self._steps = None
+        if not packed.fits(self.network):
+            self._packed = None
 
     def _is_watched(self) -> bool:
         """Whether the network has a lens or forward hooks: search then calls every module."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from typing import Any, cast
 
@@ -29,13 +28,13 @@ from transduce.decoding.speech.warnings import find_loop
 from transduce.errors import DataError, ModelError
 from transduce.hardware import pick_precision
 from transduce.models.build import Vocabulary, build_audio
-from transduce.models.encoders import ConformerEncoder, TransformerEncoder
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
-from transduce.models.speech_labeller import SpeechLabeller
 from transduce.models.streaming import is_streaming
 from transduce.recipe import Recipe
 from transduce.tasks.audio_input import AudioInputModel, AudioSegment, AudioSource, Group, groups
+from transduce.tasks.call import Call
 from transduce.tasks.generate import GenerativeModel, Ids
 from transduce.tasks.join_transcripts import LENGTH, join_segments, with_times
 from transduce.tasks.language_model import LanguageModel
@@ -132,17 +131,16 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         for tags, segments, entries in self.readable_segments(group):
             if lenses:
                 order |= {id(p): place_of[id(e)] for p, e in zip(segments, entries, strict=True)}
-            others_of_audio = [other for other in others if other is not None]
-            with self.tagged(tags, *others_of_audio), self._in_chunks(asked.get("chunk_ms")):
-                part = None
-                if observer is not None:
-                    numbers = [number_of[id(recording)] for recording, _, _ in entries]
-                    cut = {number_of[id(r)] for r, _, _ in entries if not r.whole}
-                    part = PartObserver(observer, numbers, hidden=cut)
-                outputs = super().run(segments, observer=part, **asked)
-                # Confidence must not include the language model's share: score again without it.
-                rescored = times or asked.get("language_model") is not None
-                timed = self._timed(segments, outputs, asked) if rescored else outputs
+            part = None
+            if observer is not None:
+                numbers = [number_of[id(recording)] for recording, _, _ in entries]
+                cut = {number_of[id(r)] for r, _, _ in entries if not r.whole}
+                part = PartObserver(observer, numbers, hidden=cut)
+            call = Call(tags)
+            outputs = self._run(segments, call, observer=part, **asked)
+            # Confidence must not include the language model's share: score again without it.
+            rescored = times or asked.get("language_model") is not None
+            timed = self._timed(segments, outputs, call, asked) if rescored else outputs
             for (recording, start, end), plain, full in zip(entries, outputs, timed, strict=True):
                 output = full if times else replace(plain, confidence=full.confidence)
                 if observer is not None and not recording.whole:
@@ -178,8 +176,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         for own in dict.fromkeys(recording.tags for recording in recordings):
             places = [n for n, recording in enumerate(recordings) if recording.tags == own]
             some = [recordings[n].source for n in places]
-            with self.tagged(own):
-                scores = super().score(some, [texts[n] for n in places], **asked)
+            context = self.context_of(Call(own))
+            scores = self._score(some, [texts[n] for n in places], context, **asked)
             found |= dict(zip(places, scores, strict=True))
         for lens, start in zip(self._lenses, before, strict=True):
             looked = dict(zip(found, lens.seen[start:], strict=True))
@@ -198,9 +196,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         (recording,) = self.split_recordings([source], rate, tags)
         if recording.error:
             raise DataError(recording.error)
-        others = settings.get("ensemble", ())
-        with self.tagged(recording.tags, *others), self._in_chunks(settings.get("chunk_ms")):
-            yield from super().stream(recording.source, **settings)
+        yield from self._stream(recording.source, Call(recording.tags), **settings)
 
     def live(self, rate: int = 16_000, *, tags: Sequence[str] = (), **settings: Any) -> LiveSession:
         """A session that recognises audio while it arrives, at `rate` samples a second.
@@ -228,7 +224,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         return AgreementRecogniser(self, **settings)
 
     def _timed(
-        self, segments: list[AudioSegment], outputs: list[Output], asked: Any
+        self, segments: list[AudioSegment], outputs: list[Output], call: Call, asked: Any
     ) -> list[Output]:
         """The outputs with word timestamps, confidence, and the score of each scorer."""
         known = [one.name for one in fields(Settings)]
@@ -241,6 +237,7 @@ class SpeechModel(AudioInputModel, GenerativeModel):
                 [output.ids for output in outputs],
                 ctc=self.has_same_ctc,
                 follows=self.transcribes,
+                context=self.context_of(replace(call, chunk_ms=settings.chunk_ms)),
             )
         language_model = asked.get("language_model")
         timed = []
@@ -288,8 +285,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         for tags, rows in by_tags.items():
             waves = [cast("list[int]", sources.wave(row)) for row in rows]
             texts = [sources.target(row).tolist() for row in rows]
-            with self.tagged(tags), inference(self):
-                moved = attention_diagonality(self.network, waves, texts)
+            context = self.context_of(Call(tags))
+            with inference(self):
+                moved = attention_diagonality(self.network, waves, texts, context)
             found += [] if moved is None else [(moved, len(rows))]
         return sum(moved * n for moved, n in found) / sum(n for _, n in found) if found else None
 
@@ -315,24 +313,13 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             waves.append(wave)
         return cast(Ids, waves), {}
 
-    @contextmanager
-    def _in_chunks(self, chunk_ms: float | None) -> Iterator[None]:
-        """Within, audio is read in chunks of so many milliseconds; None: whole. Raises
-        ModelError."""
-        self._settings({"chunk_ms": chunk_ms})
-        with ExitStack() as held:
-            for network in self.networks:
-                if chunk_ms is not None:
-                    assert isinstance(network.encoder, ConformerEncoder | TransformerEncoder)
-                    states = chunk_states(chunk_ms, self.audio.state_ms)
-                    held.enter_context(network.encoder.in_chunks(states))
-            yield
-
-    @property
-    def networks(self) -> list[SpeechEncoderDecoder | SpeechLabeller]:
-        search = self._search_network
-        assert isinstance(search, SpeechEncoderDecoder)
-        return [self.network, search]
+    def context_of(self, call: Call) -> CallContext:
+        """One that was not trained to read in chunks reads whole recordings: it may rerank what
+        another has streamed."""
+        context = super().context_of(call)
+        if call.chunk_ms is None or not is_streaming(self.network):
+            return context
+        return replace(context, chunk=chunk_states(call.chunk_ms, self.audio.state_ms))
 
     def _states(self, source: list[int]) -> int:
         return self.network.states_of(len(source))
@@ -346,10 +333,9 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         warning = f"{source}: {text.strip()!r} is repeated {loop.times} times in a row"
         return replace(output, source_tokens=[], warning=warning)
 
-    def _stepper(self, settings: Settings) -> Stepper:
-        steps = super()._stepper(settings)
+    def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> Stepper:
         if not settings.ctc_weight:
-            return steps
+            return super()._stepper(settings, context)
         if not self.has_same_ctc:
             raise ModelError(
                 "ctc_weight needs a model trained with CTC on its output tokens (model.ctc_weight "
@@ -357,7 +343,8 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             )
         network = self._search_network
         assert isinstance(network, SpeechEncoderDecoder)
-        return CtcScorer(network, cast(DecoderSteps, steps), settings.ctc_weight)
+        steps: DecoderSteps = self._plain_steps()
+        return CtcScorer(network, steps, settings.ctc_weight, context)
 
     def _configure(self, task: BatchDecoder) -> BatchDecoder:
         if not task.settings.ctc_weight:
@@ -380,12 +367,12 @@ class SpeechModel(AudioInputModel, GenerativeModel):
             self._slots = AudioSearch(self.network, kind)
         return self._slots
 
-    def _fast_search(self) -> FastSearch | None:
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
         found = self.audio_search
         if found is None:
             return None
 
         def encode(waves: Sequence[Wave]) -> Memory:
-            return self.network.encode(*pad_waves(waves, self.device))
+            return self.network.encode(*pad_waves(waves, self.device), **context.keywords)
 
         return AudioTask(found, encode)

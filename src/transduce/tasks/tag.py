@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from transduce.decoding.source_limit import (
 )
 from transduce.models import Labeller
 from transduce.models.build import build_labeller
+from transduce.models.call_context import CallContext
 from transduce.recipe import Columns, Recipe
 from transduce.recipe.max_positions import max_length_of
 from transduce.tasks.model import Model, check_sources, inference
@@ -63,17 +63,15 @@ class Tagger(Model, task="tag"):
                 if len(words) > longest
             }
         )
-        rows, new = self._rows([words[:longest] for words in texts])
+        rows, context = self._rows([words[:longest] for words in texts])
         filled = [index for index, row in enumerate(rows) if row]
-        front = self.network.front
-        with inference(self), front.also(new) if new else nullcontext():
-            found = label_probabilities(self.network, [rows[index] for index in filled])
+        with inference(self):
+            found = label_probabilities(self.network, [rows[index] for index in filled], context)
         outputs = [Output("", 0.0)] * len(texts)
         for index, log_probs_TV in zip(filled, found, strict=True):
             outputs[index] = self._output(texts[index], log_probs_TV, warnings.get(index, ""))
         if self._lenses:
-            with front.also(new) if new else nullcontext():
-                self._record([(sources[i], rows[i], outputs[i]) for i in filled])
+            self._record([(sources[i], rows[i], outputs[i]) for i in filled], context)
         return outputs
 
     def _read(
@@ -83,8 +81,9 @@ class Tagger(Model, task="tag"):
         targets: list[list[int]],
         top: int,
         given: bool,
+        context: CallContext,
     ) -> list[Reading]:
-        return read_labelled(self.network, names, sources, top)
+        return read_labelled(self.network, names, sources, top, context)
 
     def _pieces_of_head(self, ids: list[int]) -> list[str]:
         return self.target_tokens.pieces(number + len(SPECIALS) for number in ids)
@@ -92,9 +91,11 @@ class Tagger(Model, task="tag"):
     def encode(self, sources: Sequence[str]) -> Encoding:
         """The encoder's states of each word, with lengths and mask; they hold no gradients."""
         texts = [source.split() for source in check_sources(sources)]
-        rows, new = self._rows(texts)
-        with inference(self), self.network.front.also(new) if new else nullcontext():
-            states = encoder_states(self.network.encode, rows, self.device, ends=False)
+        rows, context = self._rows(texts)
+        with inference(self):
+            states = encoder_states(
+                self.network.encode, rows, self.device, ends=False, context=context
+            )
         return pad_states(states, texts, self.recipe.model.width)
 
     def adopt(self, corpus: Encoded, sources: Sequence[str]) -> Encoded:
@@ -125,8 +126,8 @@ class Tagger(Model, task="tag"):
         pairs = zip(output.source_tokens, output.tokens, strict=False)
         return " ".join(f"{word}/{tag}" for word, tag in pairs)
 
-    def _rows(self, texts: list[list[str]]) -> tuple[list[list[int]], list[str]]:
-        """The ids of words; with character features, unknown words get new ids and are returned."""
+    def _rows(self, texts: list[list[str]]) -> tuple[list[list[int]], CallContext]:
+        """The ids of words; with character features, unknown words get ids of this call alone."""
         words = list(dict.fromkeys(word for text in texts for word in text))
         ids = {
             word: next(iter(found), UNKNOWN)
@@ -138,7 +139,7 @@ class Tagger(Model, task="tag"):
                 if ids[word] == UNKNOWN:
                     ids[word] = self.network.front.spelled + len(new)
                     new.append(self.source_tokens.normalized(word))
-        return [[ids[word] for word in text] for text in texts], new
+        return [[ids[word] for word in text] for text in texts], CallContext(words=tuple(new))
 
     def _output(self, words: list[str], log_probs_TV: LogProbabilities, warning: str) -> Output:
         best_T = log_probs_TV.argmax(axis=1)

@@ -44,7 +44,8 @@ def own_numbers(model: Transducer, seen: Seen, names: list[str]) -> dict[str, to
     source_1S = torch.tensor([[*encoded, END]])
     target_1T = torch.tensor([[BEGIN, *seen.output.ids]])
     with torch.no_grad(), Recorder(model.network, names) as recorder:
-        features_1TD = model.network(source_1S, torch.tensor([source_1S.shape[1]]), target_1T)
+        lengths_1 = torch.tensor([source_1S.shape[1]])
+        features_1TD = recorder.network(source_1S, lengths_1, target_1T)
         logits_1TV = model.network.head(features_1TD)
     return {name: value[0] for name, value in {**recorder.found, "logits": logits_1TV}.items()}
 

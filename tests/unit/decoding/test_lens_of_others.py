@@ -88,7 +88,7 @@ def test_the_language_model_of_shallow_fusion_shows_what_it_read() -> None:
     for entry, (_, output) in zip(lens, written, strict=True):
         read_1T = torch.tensor([[BEGIN, *output.ids]])
         with torch.no_grad(), Recorder(language.network, [SELF]) as recorder:
-            language.network(read_1T)
+            recorder.network(read_1T)
         np.testing.assert_allclose(entry.weights[SELF], recorder.found[SELF][0], atol=1e-5)
         assert entry.output.ids == [*output.ids, END]
 

@@ -32,7 +32,7 @@ def recurrent(**settings: Any) -> dict[str, Any]:
 
 def record(net: EncoderDecoder, *names: str) -> dict[str, torch.Tensor]:
     with torch.no_grad(), Recorder(net, names) as seen:
-        net(SOURCE, LENGTHS, TARGET)
+        seen.network(SOURCE, LENGTHS, TARGET)
     return seen.found
 
 
@@ -124,7 +124,7 @@ def test_gates_of_a_decoder_are_those_of_its_steps(context: str) -> None:
     name = "decoder.recurrent.cells.0.update"
     whole = record(net, name)[name]
     with torch.no_grad(), Recorder(net, [name]) as stepping:
-        state = net.start(SOURCE, LENGTHS)
+        state = stepping.network.start(SOURCE, LENGTHS)
         for tokens_B in TARGET.unbind(1):
-            _, state = net.step(tokens_B, state)
+            _, state = stepping.network.step(tokens_B, state)
     close(stepping.found[name], whole)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tiny_sounds import audio_network, noise
-from transduce.models.encoders import ConformerEncoder, TransformerEncoder
+from transduce.models.call_context import CallContext
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.models.streaming import EncoderStreams
 from transduce.nn.positions import Rotary
@@ -44,10 +44,10 @@ def streaming_network(
 
 
 def whole(network: SpeechEncoderDecoder, samples_W: Tensor, states: int | None) -> Tensor:
-    encoder = network.encoder
-    assert isinstance(encoder, ConformerEncoder | TransformerEncoder)
-    with torch.inference_mode(), encoder.in_chunks(states):
-        return network.encode(samples_W[None], torch.tensor([len(samples_W)])).states_BSD[0]
+    context = CallContext(chunk=states)
+    with torch.inference_mode():
+        memory = network.encode(samples_W[None], torch.tensor([len(samples_W)]), context)
+    return memory.states_BSD[0]
 
 
 def streamed(streams: EncoderStreams, recordings: list[Tensor], delays: list[int]) -> list[Tensor]:

@@ -45,18 +45,14 @@ def test_training_draws_a_size_for_each_batch_and_repeats_itself_from_the_same_s
         found.append(encoder.train()(x_BSD, lengths_B, None).states_BSD)
         torch.set_rng_state(before)
         size = SIZES.draw()
-        with encoder.eval().in_chunks(size):
-            assert torch.equal(encoder(x_BSD, lengths_B, None).states_BSD, found[-1])
+        again = encoder.eval()(x_BSD, lengths_B, None, size)
+        assert torch.equal(again.states_BSD, found[-1])
     assert torch.equal(found[0], found[-1])
     assert len({states_BSD.sum().item() for states_BSD in found}) > 1
-    assert encoder.chunk is None
 
 
 def test_only_what_was_built_for_chunks_reads_in_chunks() -> None:
-    with (
-        pytest.raises(ValueError, match="not built for chunks"),
-        TransformerEncoder(8, 2, 16, 1).in_chunks(2),
-    ):
-        pass
+    with pytest.raises(ValueError, match="not built for chunks"):
+        TransformerEncoder(8, 2, 16, 1)(torch.randn(1, 4, 8), torch.tensor([4]), None, 2)
     with pytest.raises(ValueError, match="not possible"):
         ChunkSizes(3, 2, 1)

@@ -7,33 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from tiny_models import SOURCES, TARGETS, difference, tiny
+from tiny_models import SOURCES, TARGETS, adapter_state, difference, tiny
 from transduce.errors import ModelError
 from transduce.interop.adapters import merge_folder
-from transduce.models.adapters import AdapterState, LowRankWeights, adaptable
+from transduce.models.adapters import AdapterState, adaptable
 from transduce.models.weights import fingerprint_of, weights_of
-from transduce.nn.low_rank import row_norms
 from transduce.serving.models import open_models
 from transduce.tasks.adapters.folder import base_of, is_adapter, read_adapter, write_adapter
 from transduce.tasks.transduce import Transducer, load
-
-
-def state_of(
-    model: Transducer, seed: int = 1, kind: str = "lora", size: float = 0.3
-) -> AdapterState:
-    torch.manual_seed(seed)
-    weights, found = weights_of(model.network), {}
-    for name, place in adaptable(model.network).items():
-        matrix = place.of(weights)
-        found[name] = LowRankWeights(
-            torch.randn(2, matrix.shape[1]) * size,
-            torch.randn(len(matrix), 2) * size,
-            1.5,
-            row_norms(matrix) * 1.2 if kind == "dora" else None,
-        )
-    return AdapterState(found, {"head.bias": weights["head.bias"] + 0.1})
 
 
 def save(model: Transducer, folder: Path, state: AdapterState, beneath: Path) -> Path:
@@ -61,7 +43,7 @@ def opened(folder: Path, **more: str) -> Transducer:
 def adapters(base: Path) -> dict[str, Path]:
     model = opened(base)
     return {
-        kind: save(model, base.parent / kind, state_of(model, seed, kind), base)
+        kind: save(model, base.parent / kind, adapter_state(model, seed, kind), base)
         for seed, kind in enumerate(("lora", "dora"))
     }
 

@@ -11,26 +11,13 @@ import pytest
 import soundfile
 import torch
 
-from tiny_sounds import audio_model, audio_recipe
+from tiny_sounds import audio_model, tagged_model
 from tones import RATE, tones
 from transduce import load
-from transduce.data.tokens.tokenizer import Tokens
 from transduce.decoding.speech.confidence import Calibration
 from transduce.errors import ModelError
-from transduce.recipe import Tokens as TokensRecipe
 from transduce.tasks import SpeechModel
 from transduce.tasks.audio_input import AudioSegment
-from transduce.tasks.transduce import create
-
-
-def tagged_model() -> SpeechModel:
-    """One that knows the tags x and y."""
-    tokens = Tokens.train(TokensRecipe(level="character"), ["abcde "], ["x", "y"])
-    torch.manual_seed(1)
-    model = create(audio_recipe(), tokens, tokens)
-    assert isinstance(model, SpeechModel)
-    model.network.eval()
-    return model
 
 
 def test_samples_are_those_of_the_file(tmp_path: Path) -> None:

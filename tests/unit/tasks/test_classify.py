@@ -9,39 +9,19 @@ from typing import Any
 import pytest
 import torch
 
-from transduce import recipe
-from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from tiny_labellers import FILMS, LABELS, classifier
+from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import DataError, ModelError
-from transduce.recipe import Recipe
 from transduce.tasks import Classifier, Model
-from transduce.tasks.transduce import create, load
+from transduce.tasks.transduce import load
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
-
-TEXTS = ["a fine film", "dull , dull , dull", "a film", "fine"]
-LABELS = ["very good", "bad", "so so"]
-
-
-def classifier(data: dict[str, Any] | None = None, **model: Any) -> Classifier:
-    corpus = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
-    settings = Recipe.model_validate(
-        {
-            "task": "classify",
-            "data": {**corpus, **(data or {})},
-            "model": {"width": 8, "dropout": 0.0, "encoder": {"kind": "pooled"}, **model},
-        }
-    )
-    torch.manual_seed(1)
-    words = Tokens.train(recipe.Tokens(level="word"), TEXTS)
-    made = create(settings, words, Tokens.train(recipe.Tokens(level="label"), LABELS))
-    assert isinstance(made, Classifier)
-    return made
 
 
 def test_the_label_that_is_likeliest_is_the_text() -> None:
     model = classifier()
-    outputs = model.run(TEXTS, nbest=3)
-    for text, output in zip(TEXTS, outputs, strict=True):
+    outputs = model.run(FILMS, nbest=3)
+    for text, output in zip(FILMS, outputs, strict=True):
         ids = model.source_tokens.encode(text)
         average_D = model.network.front.table.weight[ids].mean(dim=0)
         logits_V = model.network.head.weight @ average_D + model.network.head.bias
@@ -70,7 +50,7 @@ def test_attention_is_how_much_of_the_average_each_word_is() -> None:
     model = classifier(pooling="attention")
     with torch.no_grad():
         model.network.front.table.weight.mul_(4)
-    for text, output in zip(TEXTS, model.run(TEXTS, attention=True), strict=True):
+    for text, output in zip(FILMS, model.run(FILMS, attention=True), strict=True):
         ids = model.source_tokens.encode(text)
         assert output.attention.shape == (1, 1, 1, len(ids))
         x_SD = model.network.front.table.weight[ids]
@@ -78,7 +58,7 @@ def test_attention_is_how_much_of_the_average_each_word_is() -> None:
         torch.testing.assert_close(torch.tensor(output.attention[0, 0, 0]), weights_S)
         assert output.source_tokens == model.source_tokens.pieces(ids)
         assert output.to_json()["attention"][0][0] == pytest.approx(float(weights_S[0]), abs=1e-4)
-    assert classifier().run(TEXTS, attention=True)[0].attention is None
+    assert classifier().run(FILMS, attention=True)[0].attention is None
 
 
 def test_what_training_cut_is_cut_in_use() -> None:
@@ -104,13 +84,13 @@ def test_settings_of_a_search_are_not_for_it(setting: dict[str, Any]) -> None:
     with pytest.raises(
         ModelError, match=f"{name} is not a setting of a classifier; its settings are nbest and"
     ):
-        classifier().run(TEXTS, **setting)
+        classifier().run(FILMS, **setting)
 
 
 def test_what_it_cannot_do_it_says() -> None:
     model = classifier()
     with pytest.raises(ModelError, match="a classifier does not score targets"):
-        model.score(TEXTS, TEXTS)
+        model.score(FILMS, FILMS)
     with pytest.raises(ModelError, match="a classifier does not stream its output"):
         model.stream("a")
     with pytest.raises(ModelError, match="a classifier does not support precision int8"):
@@ -124,16 +104,16 @@ def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert type(again) is Classifier
-    assert again.run(TEXTS) == model.run(TEXTS)
+    assert again.run(FILMS) == model.run(FILMS)
     assert again.recipe.model.decoder is None
 
 
 def test_the_network_is_left_as_it_was() -> None:
     model = classifier(dropout=0.5)
     model.network.train()
-    first = model.run(TEXTS)
+    first = model.run(FILMS)
     assert model.network.training
-    assert model.run(TEXTS) == first
+    assert model.run(FILMS) == first
 
 
 def test_every_task_has_a_class() -> None:

@@ -8,46 +8,24 @@ from typing import Any
 import pytest
 import torch
 
+from tiny_labellers import SENTENCES, tagger
 from tiny_models import tiny
-from transduce import recipe
 from transduce.data.cache.tokenised import encode_corpus
-from transduce.data.tokens.tokenizer import SPECIALS, Tokens
+from transduce.data.tokens.tokenizer import SPECIALS
 from transduce.errors import DataError, ModelError
 from transduce.evaluation.evaluate import evaluate_folder
 from transduce.evaluation.loss import loss_and_tokens
-from transduce.recipe import Recipe
 from transduce.tasks import Tagger
-from transduce.tasks.transduce import create, load
+from transduce.tasks.transduce import load
 from transduce.training.distributed.processes import Processes
 from transduce.training.prepare import prepare
 
-TEXTS = ["The dog runs .", "a cat/dog sleeps", "dogs ran"]
-TAGS = ["DET NOUN VERB PUNCT", "ADP <s>"]
 LETTERS = {"characters": {"width": 4}}
-
-
-def tagger(data: dict[str, Any] | None = None, **model: Any) -> Tagger:
-    corpus = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
-    encoder = {"kind": "recurrent", "cell": "gru"}
-    settings = Recipe.model_validate(
-        {
-            "task": "tag",
-            "data": {**corpus, **(data or {})},
-            "model": {"width": 8, "dropout": 0.0, "encoder": encoder, **model},
-        }
-    )
-    torch.manual_seed(1)
-    words = Tokens.train(settings.data.tokens.source, TEXTS)
-    made = create(settings, words, Tokens.train(recipe.Tokens(level="symbol"), TAGS))
-    assert isinstance(made, Tagger)
-    with torch.no_grad():
-        made.network.head.weight.mul_(10)  # so that words differ
-    return made
 
 
 def test_each_word_has_its_likeliest_tag() -> None:
     model = tagger()
-    for text, output in zip(TEXTS, model.run(TEXTS), strict=True):
+    for text, output in zip(SENTENCES, model.run(SENTENCES), strict=True):
         words = text.split()
         ids = torch.tensor([[model.source_tokens.encode(word)[0] for word in words]])
         states_1SD = model.network(ids, torch.tensor([len(words)])).detach()
@@ -112,7 +90,7 @@ def test_the_column_is_the_one_it_has_learnt_from() -> None:
 
 def test_there_is_nothing_to_set() -> None:
     with pytest.raises(ModelError, match="nbest is not a setting of a tagger; it has no settings"):
-        tagger().run(TEXTS, nbest=2)
+        tagger().run(SENTENCES, nbest=2)
 
 
 @pytest.mark.parametrize("model", [LETTERS, {}, {"characters": {"kind": "cnn", "width": 2}}])
@@ -121,7 +99,7 @@ def test_it_is_saved_and_loaded_as_what_it_is(tmp_path: Path, model: dict[str, A
     made.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert type(again) is Tagger
-    assert again.run([*TEXTS, "unheard"]) == made.run([*TEXTS, "unheard"])
+    assert again.run([*SENTENCES, "unheard"]) == made.run([*SENTENCES, "unheard"])
 
 
 @pytest.mark.parametrize("model", [tagger(**LETTERS), tagger()], ids=["letters", "words"])

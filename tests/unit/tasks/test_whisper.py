@@ -12,6 +12,7 @@ import tiny_whisper
 from transduce.decoding.whisper.steps import Heard
 from transduce.errors import ModelError
 from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.call import Call
 from transduce.tasks.transduce import WhisperTransducer, load
 from transduce.tasks.whisper import windows
 
@@ -50,8 +51,7 @@ def test_a_long_recording_is_transcribed_window_by_window(model: WhisperTransduc
     place, wanted = 0, []
     while len(LONG) - place > 0.1 * RATE:
         window = AudioSegment.of("window", LONG[place : place + size])
-        with model.caching(), model.prompted(tokens.prompt("de", "transcribe", True)):
-            (found,) = model.decode_windows([window], beam=2)
+        (found,) = model.decode_windows([window], Call(language="de", timestamps=True), beam=2)
         ids = found.ids
         is_time = [tokens.is_time(number) for number in ids]
         pairs = [n for n in range(1, len(ids)) if is_time[n - 1] and is_time[n]]
@@ -76,9 +76,9 @@ def test_without_timestamps_all_windows_of_a_recording_are_decoded_together(
     together: list[int] = []
     decode = model.decode_windows
 
-    def counted(segments: Any, **asked: Any) -> Any:
+    def counted(segments: Any, *more: Any, **asked: Any) -> Any:
         together.append(len(segments))
-        return decode(segments, **asked)
+        return decode(segments, *more, **asked)
 
     monkeypatch.setattr(model, "decode_windows", counted)
     (output,) = run(model, [LONG], language="de", timestamps=False)
@@ -138,8 +138,8 @@ def test_suppressed_tokens_never_come(model: WhisperTransducer) -> None:
     settings, tokens = model.prompt_settings, model.prompt_tokens
     for timestamps in (False, True):
         segments = [AudioSegment.of(f"{n}", wave) for n, wave in enumerate(WAVES)]
-        with model.caching(), model.prompted(tokens.prompt("en", "transcribe", timestamps)):
-            outputs = model.decode_windows(segments, sample=True, seed=3)
+        call = Call(language="en", timestamps=timestamps)
+        outputs = model.decode_windows(segments, call, sample=True, seed=3)
         for output in outputs:
             assert not set(output.ids) & {*settings.suppress, tokens.no_timestamps}
             if timestamps:
@@ -168,11 +168,11 @@ def test_fallback_samples_unlikely_outputs_again(model: WhisperTransducer) -> No
 def test_score_and_stream_agree_with_run(model: WhisperTransducer) -> None:
     asked: dict[str, Any] = {"language": "de", "beam": 1}
     outputs = run(model, WAVES, timestamps=False, max_length=12, **asked)
-    prompt = model.prompt_tokens.prompt("de", "transcribe", False)
+    call = Call(language="de")
     for wave, output in zip(WAVES, outputs, strict=True):
-        with model.caching(), model.prompted(prompt):
-            (whole,) = model.decode_windows([AudioSegment.of("a", wave)], beam=1, max_length=12)
-            (values,) = model._log_probabilities([wave], [whole.ids])
+        segments = [AudioSegment.of("a", wave)]
+        (whole,) = model.decode_windows(segments, call, beam=1, max_length=12)
+        (values,) = model._log_probabilities([wave], [whole.ids], model.context_of(call))
         assert sum(values) == pytest.approx(whole.log_probability, abs=1e-3)
         assert whole.text.strip() == output.text
         pieces = list(model.stream(wave, rate=RATE, language="de", max_length=12))
@@ -213,7 +213,7 @@ def test_what_is_no_speech_and_unlikely_is_left_out(monkeypatch: pytest.MonkeyPa
     assert isinstance(model, WhisperTransducer)
     asked: list[int] = []
 
-    def silent(waves: Any, *, languages: bool) -> list[Heard]:
+    def silent(waves: Any, encoder: Any, *, languages: bool) -> list[Heard]:
         asked.append(len(waves))
         return [Heard({"de": 1.0}, no_speech=0.9) for _ in waves]
 

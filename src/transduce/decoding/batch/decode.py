@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -23,7 +22,6 @@ from transduce.decoding.constraints.constraint import (
     NoRepeat,
     OpenEnd,
     Prefix,
-    WatchableAttention,
 )
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.cpu.slots import CpuSearch
@@ -66,6 +64,11 @@ class Request:
     def length(self) -> int:
         """The number of encoder states of the source."""
         return len(self.source) + 1 if self.states is None else self.states
+
+    @property
+    def positions(self) -> int:
+        """Those of its encoder states that an output is to cover: all but END's."""
+        return len(self.source) if self.states is None else self.states
 
     @property
     def plain(self) -> bool:
@@ -131,8 +134,6 @@ class BatchDecoder:
     allowed: Sequence[int] | None = None
     """The allowed tokens; None: all."""
     vocabulary: int = 0
-    attention: WatchableAttention | None = None
-    """The attention to the source that the coverage penalty reads."""
     workers: int = 1
     """Worker processes, on a CPU."""
     fast: FastSearch | None = None
@@ -327,38 +328,34 @@ class BatchDecoder:
     ) -> list[list[search.Hypothesis]]:
         settings, power = self.settings, self.settings.length_penalty or 0.0
         source, constraints = self.prepare(requests)
-        with contextlib.ExitStack() as watching:
-            for part in constraints:
-                if isinstance(part, Coverage):
-                    watching.enter_context(part)
-            if settings.draws:
-                return search.sample(
-                    self.model,
-                    *source,
-                    [request.seed for request in requests],
-                    copies=settings.draws,
-                    temperature=settings.temperature,
-                    top_k=settings.top_k,
-                    top_p=settings.top_p,
-                    length_penalty=power,
-                    constraints=constraints,
-                    observer=observer,
-                )
-            size = self._hypotheses(requests[0])  # the same for all of a batch
-            if size == 1:
-                return search.greedy(self.model, *source, power, constraints, observer)
-            return beam(
+        if settings.draws:
+            return search.sample(
                 self.model,
                 *source,
-                size,
-                settings.nbest,
-                power,
-                constraints,
-                settings.groups,
-                settings.diversity,
-                observer,
-                settings.patience,
+                [request.seed for request in requests],
+                copies=settings.draws,
+                temperature=settings.temperature,
+                top_k=settings.top_k,
+                top_p=settings.top_p,
+                length_penalty=power,
+                constraints=constraints,
+                observer=observer,
             )
+        size = self._hypotheses(requests[0])  # the same for all of a batch
+        if size == 1:
+            return search.greedy(self.model, *source, power, constraints, observer)
+        return beam(
+            self.model,
+            *source,
+            size,
+            settings.nbest,
+            power,
+            constraints,
+            settings.groups,
+            settings.diversity,
+            observer,
+            settings.patience,
+        )
 
     def prepare(
         self, requests: Sequence[Request]
@@ -387,8 +384,6 @@ class BatchDecoder:
         if self.prompted:
             constraints.append(OpenEnd(self.endless))
         if settings.coverage_penalty:
-            assert self.attention is not None
-            constraints.append(
-                Coverage(self.attention, lengths_B.to(device), settings.coverage_penalty)
-            )
+            positions_B = torch.tensor([request.positions for request in requests], device=device)
+            constraints.append(Coverage(positions_B, settings.coverage_penalty))
         return (batch.source_BS, lengths_B, limits_B), constraints

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.decoders import DecoderState, shared_rows
+from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.decoders import DecoderState, attention_of, shared_rows
 from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.prefix_score import CtcPrefix
@@ -25,7 +26,7 @@ from transduce.nn.ctc.prefix_score import CtcPrefix
 class DecoderSteps(Protocol):
     """A decoder's steps, given encoder states."""
 
-    def begin(self, memory: Memory) -> DecoderState: ...
+    def begin(self, memory: Memory, context: CallContext = ...) -> DecoderState: ...
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
@@ -37,6 +38,10 @@ class CtcState:
     written: DecoderState
     prefix: CtcPrefix
     begun: bool = False
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        return attention_of(self.written)
 
     def reorder(self, index_R: Tensor) -> None:
         self.written.reorder(index_R)
@@ -70,16 +75,23 @@ class CtcScorer:
     et al. 2006, section 3.2.
     """
 
-    def __init__(self, network: SpeechEncoderDecoder, steps: DecoderSteps, weight: float) -> None:
+    def __init__(
+        self,
+        network: SpeechEncoderDecoder,
+        steps: DecoderSteps,
+        weight: float,
+        context: CallContext = NO_CONTEXT,
+    ) -> None:
         """`steps`: the steps of the network's decoder, in any implementation."""
         self.network, self.steps, self.weight = network, steps, weight
+        self.context = context
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> CtcState:
-        memory = self.network.encode(source_BS, lengths_B)
+        memory = self.network.encode(source_BS, lengths_B, **self.context.keywords)
         log_probs_BSV = self.network.ctc_log_probs(memory)
         states_B = memory.lengths_B.to(log_probs_BSV.device)
         prefix = CtcPrefix.start(log_probs_BSV, states_B, 1, blank=PAD, end=END)
-        return CtcState(self.steps.begin(memory), prefix)
+        return CtcState(self.steps.begin(memory, self.context), prefix)
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, CtcState]:
         assert isinstance(state, CtcState)
@@ -100,6 +112,10 @@ class CtcScorer:
 class ShallowFusionState:
     own: DecoderState
     language: DecoderState
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        return attention_of(self.own)
 
     def reorder(self, index_R: Tensor) -> None:
         self.own.reorder(index_R)

@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.decoders import DecoderState
+from transduce.models.decoders import DecoderState, attention_of
 
 
 @dataclass
 class EnsembleState:
     states: list[DecoderState]
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        """That of the first model."""
+        return attention_of(self.states[0])
 
     def reorder(self, index_B: Tensor) -> None:
         for state in self.states:

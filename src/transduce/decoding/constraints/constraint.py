@@ -9,14 +9,13 @@ R rows (hypotheses of all sources), P phrases, L the longest of them, S source, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
+from transduce.models.decoders import attention_of
 
 NEVER = float("-inf")
 ANY = -1  # in a phrase: matches every token
@@ -27,6 +26,9 @@ class Constraint:
 
     def reorder(self, index_R: Tensor) -> None:
         """Row i becomes a copy of row index_R[i]."""
+
+    def see(self, state: object) -> None:
+        """Read what it needs of a model's state, once after every step."""
 
     def ban(self, banned_RV: Tensor, written_RT: Tensor) -> None:
         """Set banned_RV True where a token may not follow written_RT. PAD is banned already."""
@@ -74,6 +76,7 @@ class Constraints:
             banned_RV[:, PAD] = True
             banned_RV[:, BEGIN] = True
             for part in self.constraints:
+                part.see(state)
                 part.ban(banned_RV, written_RT)
             log_probs_RV = log_probs_RV.masked_fill(banned_RV, NEVER)
         else:
@@ -217,50 +220,31 @@ def padded_phrases(
 # ---------------------------------------------------------------------------------- coverage
 
 
-class WatchableAttention(Protocol):
-    """An attention module: `watch`, where set, is called with its weights_RHTS."""
-
-    watch: Callable[[Tensor], None] | None
-
-
 class Coverage(Constraint):
-    """Coverage penalty: β Σ_i log min(Σ_t a_ti, 1) over source tokens i.
+    """Coverage penalty: β Σ_i log min(Σ_t a_ti, 1) over source positions i.
 
     Wu et al. 2016, equation 14, https://arxiv.org/abs/1609.08144. A hypothesis that ends is
-    penalized for source tokens with little attention. The weights are the mean over heads; END of
-    the source is not counted. While it is entered (`with`), the attention is computed unfused.
+    penalized for source positions with little attention: tokens, END not counted, or encoder states
+    of audio. The attention is what the model's states keep (CallContext.attention): of the last
+    layer, the mean over heads.
     """
 
-    least = 1e-6  # a token without any attention has a large but finite penalty
+    least = 1e-6  # a position without any attention has a large but finite penalty
 
-    def __init__(self, attention: WatchableAttention, lengths_B: Tensor, strength: float) -> None:
-        """lengths_B count the END of each source."""
-        self.attention = attention
-        self.words_R = lengths_B - 1
+    def __init__(self, positions_B: Tensor, strength: float) -> None:
+        """positions_B: how many there are in each source."""
+        self.positions_R = positions_B
         self.strength = strength
         self.covered_RS: Tensor | None = None
 
-    def __enter__(self) -> Self:
-        self.before = self.attention.watch
-        self.attention.watch = self._add
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.attention.watch = self.before
-
-    def _add(self, weights_RHTS: Tensor) -> None:
-        if self.before is not None:
-            self.before(weights_RHTS)  # such as a lens
-        weights_RS = weights_RHTS[:, :, -1].mean(dim=1).float()
-        self.covered_RS = weights_RS if self.covered_RS is None else self.covered_RS + weights_RS
+    def see(self, state: object) -> None:
+        attention_RS = attention_of(state)
+        assert attention_RS is not None  # it was asked for
+        before_RS = self.covered_RS
+        self.covered_RS = attention_RS if before_RS is None else before_RS + attention_RS
 
     def reorder(self, index_R: Tensor) -> None:
-        self.words_R = self.words_R[index_R]
+        self.positions_R = self.positions_R[index_R]
         if self.covered_RS is not None:
             self.covered_RS = self.covered_RS[index_R]
 
@@ -268,5 +252,5 @@ class Coverage(Constraint):
         assert self.covered_RS is not None  # a step has been made
         place_S = torch.arange(self.covered_RS.shape[1], device=self.covered_RS.device)
         cost_RS = self.covered_RS.clamp(self.least, 1.0).log()
-        cost_RS = cost_RS.masked_fill(place_S >= self.words_R[:, None], 0.0)
+        cost_RS = cost_RS.masked_fill(place_S >= self.positions_R[:, None], 0.0)
         return self.strength * cost_RS.sum(dim=1)

@@ -14,26 +14,31 @@ from transduce.data.batches.batch import collate
 from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
+from transduce.decoding.score.logits import forward_and_head
 from transduce.models import EncoderDecoder
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.lens import attentions
 from transduce.models.lens.parts import is_to_source, side_of
 
-ATTENTION_TO_SOURCE = ("decoder.*cross_attention", "decoder.attention")
 LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
 CPU_PLACES = 2048  # positions of a batch on a CPU: larger ones are no faster, and have more padding
 
 Rows = Sequence[Sequence[int]]
 
 
-def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> list[list[float]]:
+def log_probabilities(
+    network: EncoderDecoder, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
+) -> list[list[float]]:
     """The log-probability of each token of each target, END included."""
     found: list[list[float]] = [[] for _ in sources]
+    forward, head = forward_and_head(network)
     device = network.head.bias.device
     sizes = [network.states_of(len(s)) + len(t) + 1 for s, t in zip(sources, targets, strict=True)]
     for indices in pack(range(len(sources)), sizes, _budget(device)):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
-        features_BTD = network(batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        pairs = (batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        features_BTD = forward(*pairs, **context.keywords)
         lengths = [len(targets[i]) + 1 for i in indices]
         own_BT = torch.arange(features_BTD.shape[1]) < torch.tensor(lengths)[:, None]
         own_BT = own_BT.to(device)  # no logits of padding
@@ -43,7 +48,7 @@ def log_probabilities(network: EncoderDecoder, sources: Rows, targets: Rows) -> 
             torch.split(batch.target_BT[:, 1:][own_BT].long(), LOGITS_AT_ONCE),
             strict=True,
         ):
-            log_probs_XV = torch.log_softmax(network.head(features_XD).float(), dim=-1)
+            log_probs_XV = torch.log_softmax(head(features_XD).float(), dim=-1)
             log_probs += log_probs_XV.gather(1, wanted_X[:, None]).squeeze(1).tolist()
         rows = iter(log_probs)
         for index, length in zip(indices, lengths, strict=True):
@@ -56,7 +61,7 @@ def _budget(device: torch.device) -> int:
 
 
 def attention_to_source(
-    network: EncoderDecoder, sources: Rows, targets: Rows
+    network: EncoderDecoder, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
 ) -> list[NDArray[np.float32]] | None:
     """Attention to the source, [layers, heads, target, source], END included on both sides.
 
@@ -68,12 +73,17 @@ def attention_to_source(
     # All layers of a decoder have the same number of heads, so they can be stacked.
     return [
         np.stack(list(reading.parts.values()))
-        for reading in read_given(network, names, sources, targets)
+        for reading in read_given(network, names, sources, targets, context=context)
     ]
 
 
 def read_given(
-    network: EncoderDecoder, names: Sequence[str], sources: Rows, targets: Rows, top: int = 0
+    network: EncoderDecoder,
+    names: Sequence[str],
+    sources: Rows,
+    targets: Rows,
+    top: int = 0,
+    context: CallContext = NO_CONTEXT,
 ) -> list[Reading]:
     """What named parts compute for each source and its target, END included on both sides."""
     device = network.head.bias.device
@@ -81,12 +91,11 @@ def read_given(
         (network.states_of(len(s)), len(t) + 1) for s, t in zip(sources, targets, strict=True)
     ]
 
-    def call(indices: list[int]) -> Tensor:
+    def call(network: EncoderDecoder, indices: list[int]) -> Tensor:
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
-        features_BTD: Tensor = network(
-            batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1]
-        )
+        pairs = (batch.source_BS, batch.source_lengths_B, batch.target_BT[:, :-1])
+        features_BTD: Tensor = network(*pairs, **context.keywords)
         return features_BTD
 
     def extent(name: str, index: int) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
 from transduce.models import Labeller, Lens
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.lens.parts import side_of
 
 LogProbabilities = NDArray[np.float32]
@@ -20,7 +21,7 @@ POOLING = "pool.attention"
 
 
 def label_probabilities(
-    network: Labeller, sources: Sequence[Sequence[int]]
+    network: Labeller, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
 ) -> list[LogProbabilities]:
     """Log-probabilities of all labels, [tokens, labels] for each source; [1, labels] if pooled."""
     found: list[LogProbabilities] = [np.zeros((0, 0), np.float32)] * len(sources)
@@ -28,14 +29,15 @@ def label_probabilities(
     sizes = [network.states_of(len(source)) for source in sources]
     for indices in pack(range(len(sources)), sizes, PLACES):
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
-        log_probs_BTV = network.log_probabilities(batch.source_BS, batch.source_lengths_B).cpu()
+        rows = (batch.source_BS, batch.source_lengths_B)
+        log_probs_BTV = network.log_probabilities(*rows, **context.keywords).cpu()
         for row, index in enumerate(indices):
             found[index] = log_probs_BTV[row, : len(sources[index])].numpy()
     return found
 
 
 def pooling_weights(
-    network: Labeller, sources: Sequence[Sequence[int]]
+    network: Labeller, sources: Sequence[Sequence[int]], context: CallContext = NO_CONTEXT
 ) -> list[NDArray[np.float32]] | None:
     """The pooling weight of each token, [tokens] for each source; None without attention."""
     found: dict[int, NDArray[np.float32]] = {}
@@ -44,7 +46,7 @@ def pooling_weights(
     for indices in pack(range(len(sources)), [size**2 for size in sizes], PLACES):
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
         with Lens(network, POOLING) as lens:
-            network(batch.source_BS, batch.source_lengths_B)
+            network(batch.source_BS, batch.source_lengths_B, **context.keywords)
         if not lens.weights:
             return None
         weights_BSS = lens.weights[POOLING][:, 0].float().cpu().numpy()
@@ -55,14 +57,19 @@ def pooling_weights(
 
 
 def read_labelled(
-    network: Labeller, names: Sequence[str], sources: Sequence[Sequence[int]], top: int = 0
+    network: Labeller,
+    names: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    top: int = 0,
+    context: CallContext = NO_CONTEXT,
 ) -> list[Reading]:
     """What named parts compute for each source."""
     device = network.head.bias.device
 
-    def call(indices: list[int]) -> Tensor:
+    def call(network: Labeller, indices: list[int]) -> Tensor:
         batch = collate([sources[i] for i in indices], None, ends=False).to(device)
-        features_BTD: Tensor = network(batch.source_BS, batch.source_lengths_B)
+        rows = (batch.source_BS, batch.source_lengths_B)
+        features_BTD: Tensor = network(*rows, **context.keywords)
         return features_BTD
 
     def extent(name: str, index: int) -> tuple[int, int]:

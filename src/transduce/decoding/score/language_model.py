@@ -15,6 +15,7 @@ from transduce.decoding.attention import Reading, read_parts
 from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
 from transduce.decoding.score.context import Window, windows
+from transduce.decoding.score.logits import forward_and_head
 from transduce.models.language_model import LanguageModelNetwork
 
 LOGITS_AT_ONCE = 1024  # positions whose full distributions are in memory at a time
@@ -52,13 +53,13 @@ def _token_log_probs(
     network: LanguageModelNetwork, features_XD: Tensor, wanted_X: Tensor
 ) -> Tensor:
     """log p of the wanted tokens, in float32 or better."""
-    found = []
+    found, head = [], forward_and_head(network)[1]
     for some_XD, wanted in zip(
         torch.split(features_XD, LOGITS_AT_ONCE),
         torch.split(wanted_X, LOGITS_AT_ONCE),
         strict=True,
     ):
-        logits_XV = network.head(some_XD)
+        logits_XV = head(some_XD)
         exact = torch.promote_types(logits_XV.dtype, torch.float32)
         log_probs_XV = torch.log_softmax(logits_XV.to(exact), dim=-1)
         found.append(log_probs_XV.gather(1, wanted[:, None])[:, 0])
@@ -70,10 +71,11 @@ def distributions(
 ) -> list[NDArray[np.float64]]:
     """Log-probabilities [tokens, vocabulary] at each position of a text, from its start on."""
     found: list[list[Tensor]] = [[] for _ in texts]
+    head = forward_and_head(network)[1]
     pieces = sorted(_predictions(network, texts, size), key=lambda found: found[0].window.first)
     for piece, features_XD, _ in pieces:
         wanted_XD = features_XD[max(starts[piece.text] - piece.window.first, 0) :]
-        log_probs_XV = torch.log_softmax(network.head(wanted_XD).double(), dim=-1)
+        log_probs_XV = torch.log_softmax(head(wanted_XD).double(), dim=-1)
         found[piece.text].append(log_probs_XV)
     empty_0V = torch.zeros(0, len(network.head.bias), dtype=torch.float64)
     return [torch.cat([empty_0V, *(p.cpu() for p in parts)]).numpy() for parts in found]
@@ -88,7 +90,7 @@ def read_texts(
     """
     device = network.head.bias.device
 
-    def call(indices: list[int]) -> Tensor:
+    def call(network: LanguageModelNetwork, indices: list[int]) -> Tensor:
         longest = max(len(texts[index]) for index in indices)
         rows = np.full((len(indices), max(1, longest)), PAD, np.int64)
         rows[:, 0] = BEGIN
@@ -117,7 +119,7 @@ def _predictions(
         for number, text in enumerate(texts)
         for window in windows(len(text), size)
     ][rank::count]
-    device = network.head.bias.device
+    device, forward = network.head.bias.device, forward_and_head(network)[0]
     widths = [piece.window.end - piece.window.start for piece in pieces]
     for chosen in pack(range(len(pieces)), widths, PLACES // 4):
         some = [pieces[place] for place in chosen]
@@ -127,7 +129,7 @@ def _predictions(
             tokens = np.asarray(texts[text][window.start : window.end], np.int64)
             row[1 : 1 + len(tokens)] = tokens
         tokens_BT = torch.from_numpy(rows).to(device)
-        features_BTD = network(tokens_BT[:, :-1])
+        features_BTD = forward(tokens_BT[:, :-1])
         for row_number, (text, window) in enumerate(some):
             predicted = slice(window.first - window.start, window.end - window.start)
             wanted_X = tokens_BT[row_number, 1:][predicted]

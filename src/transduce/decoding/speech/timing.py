@@ -16,6 +16,7 @@ from transduce.decoding.batch.decode import PLACES
 from transduce.decoding.batch.packing import pack
 from transduce.decoding.score.given import Rows
 from transduce.decoding.speech.warnings import diagonality
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.lens import Lens
 from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
@@ -68,7 +69,13 @@ class TokenTiming:
 
 
 def time_tokens(
-    network: SpeechEncoderDecoder, sources: Rows, targets: Rows, *, ctc: bool, follows: bool = True
+    network: SpeechEncoderDecoder,
+    sources: Rows,
+    targets: Rows,
+    *,
+    ctc: bool,
+    follows: bool = True,
+    context: CallContext = NO_CONTEXT,
 ) -> list[TokenTiming]:
     """The token timing of each output.
 
@@ -76,7 +83,7 @@ def time_tokens(
     that attention gives times; a translation need not.
     """
     found: dict[int, TokenTiming] = {}
-    for batch in _passes(network, sources, targets):
+    for batch in _passes(network, sources, targets, context):
         log_probs_BTV = torch.log_softmax(network.head(batch.features_BTD).float(), dim=-1)
         log_probs = log_probs_BTV.gather(2, batch.wanted_BT[..., None].long())[..., 0].tolist()
         ctc_BSV = network.ctc_log_probs(batch.memory) if ctc else None
@@ -96,14 +103,14 @@ def time_tokens(
 
 
 def attention_diagonality(
-    network: SpeechEncoderDecoder, sources: Rows, targets: Rows
+    network: SpeechEncoderDecoder, sources: Rows, targets: Rows, context: CallContext = NO_CONTEXT
 ) -> float | None:
     """Diagonality of attention: how monotonically it moves along the audio, at most 1.
 
     The mean over recordings, for the head with the highest; None without attention.
     """
     moved = []
-    for batch in _passes(network, sources, targets):
+    for batch in _passes(network, sources, targets, context):
         for row in range(len(batch.indices)):
             if (heads := batch.heads(row)) is not None:
                 moved.append(heads[1])
@@ -133,14 +140,16 @@ class _Pass:
         return weights_HTS, diagonality(weights_HTS[None], *lengths)[0]
 
 
-def _passes(network: SpeechEncoderDecoder, sources: Rows, targets: Rows) -> Iterator[_Pass]:
+def _passes(
+    network: SpeechEncoderDecoder, sources: Rows, targets: Rows, context: CallContext
+) -> Iterator[_Pass]:
     device = network.head.bias.device
     sizes = [network.states_of(len(s)) + len(t) for s, t in zip(sources, targets, strict=True)]
     for indices in pack(range(len(sources)), sizes, PLACES // 8):
         batch = collate([sources[i] for i in indices], [targets[i] for i in indices]).to(device)
         assert batch.target_BT is not None
         assert batch.target_lengths_B is not None
-        memory = network.encode(batch.source_BS, batch.source_lengths_B)
+        memory = network.encode(batch.source_BS, batch.source_lengths_B, **context.keywords)
         with Lens(network, *ATTENTION_TO_AUDIO) as lens:
             features_BTD = network.decoder(batch.target_BT[:, :-1], memory)
         wanted_BT, lengths_B = batch.target_BT[:, 1:], batch.target_lengths_B

@@ -15,7 +15,8 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.models.decoders import DecoderState
+from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.decoders import DecoderState, attention_of
 from transduce.models.memory import Memory
 
 LATEST_START = 50  # the first timestamp is at most 1 s
@@ -24,7 +25,7 @@ LATEST_START = 50  # the first timestamp is at most 1 s
 class Steps(Protocol):
     """A network, or its faster steps."""
 
-    def begin(self, memory: Memory) -> DecoderState: ...
+    def begin(self, memory: Memory, context: CallContext = ...) -> DecoderState: ...
 
     def step(self, tokens_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]: ...
 
@@ -138,15 +139,16 @@ class PromptedSteps:
         prompt: Sequence[int],
         rules: Rules,
         device: torch.device,
+        context: CallContext = NO_CONTEXT,
     ) -> None:
-        self.steps, self.encode = steps, encode
+        self.steps, self.encode, self.context = steps, encode, context
         self.prompt = tuple(prompt)
         self.timestamps = rules.tokens.no_timestamps not in self.prompt
         self.first_time = rules.tokens.first_timestamp
         self._always_V, self._first_V = rules.penalties(self.timestamps, device)
 
     def start(self, source_BS: Tensor, lengths_B: Tensor) -> PromptedState:
-        state = self.steps.begin(self.encode(source_BS, lengths_B))
+        state = self.steps.begin(self.encode(source_BS, lengths_B), self.context)
         tokens_B = torch.zeros(len(source_BS), dtype=torch.int64, device=source_BS.device)
         for token in self.prompt[:-1]:
             _, state = self.steps.step(tokens_B + token, state)
@@ -182,6 +184,10 @@ class PromptedState:
     unending_R: Tensor | None = None
     """Whether END may not come next, but a timestamp must; an output of the greatest length is cut
     there."""
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        return attention_of(self.inner)
 
     @property
     def finite_or_never(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from transduce.errors import ModelError
 from transduce.inspection.analysis.attribution import (
@@ -115,10 +115,8 @@ def attribute(
         raise ModelError(f"{model.engine.name} has no gradients: leave out the engine")
     if baseline not in BASELINES:
         raise ModelError(f"baseline is {baseline}; it must be one of {', '.join(BASELINES)}")
-    with (
-        _fit_for_gradients(model.network),
-        subject_of(model, source, target, baseline, settings) as subject,
-    ):
+    with _fit_for_gradients():
+        subject = subject_of(model, source, target, baseline, settings)
         foils = _foils(subject, contrast)
         parts = [
             _rows(subject, rows, foils, method, steps)
@@ -206,15 +204,10 @@ def _numbers(x: Tensor) -> NDArray[np.float64]:
 
 
 @contextmanager
-def _fit_for_gradients(network: nn.Module) -> Iterator[None]:
-    """Without dropout, and with the kernels of recurrent networks that know gradients then."""
-    before = network.training
-    network.eval()
-    try:
-        with (
-            torch.inference_mode(False),
-            torch.backends.cudnn.flags(enabled=not torch.cuda.is_available()),
-        ):
-            yield
-    finally:
-        network.train(before)
+def _fit_for_gradients() -> Iterator[None]:
+    """With the kernels of recurrent networks that know gradients without dropout."""
+    with (
+        torch.inference_mode(False),
+        torch.backends.cudnn.flags(enabled=not torch.cuda.is_available()),
+    ):
+        yield

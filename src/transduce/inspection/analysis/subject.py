@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from transduce.data.tokens.tokenizer import BEGIN, END, SPECIALS, UNKNOWN, Tokens
 from transduce.errors import DataError, ModelError
+from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.models.hooks import view_of
 from transduce.tasks import AudioClassifier, LanguageModel, SpeechModel
 from transduce.tasks.audio_input import AudioInputModel
+from transduce.tasks.call import Call
 from transduce.tasks.classify import Classifier
 from transduce.tasks.model import Model
 from transduce.tasks.tag import Tagger
@@ -61,24 +64,22 @@ class Subject:
         raise ModelError(f"the model has no token {text!r} to contrast with: give one token")
 
 
-@contextmanager
 def subject_of(
     model: Model, source: Any, target: str | None, baseline: str, settings: Mapping[str, Any]
-) -> Iterator[Subject]:
-    """What is to be explained of a model."""
+) -> Subject:
+    """What is to be explained of a model, by a view of its network: other threads may use that."""
     if target is None:
         target = _own(model, source, settings)
-    with ExitStack() as held:
-        if isinstance(model, Transducer | SpeechModel):
-            yield _of_transducer(model, source, target, baseline, settings, held)
-        elif isinstance(model, LanguageModel):
-            yield _of_language_model(model, source, target, baseline)
-        elif isinstance(model, Tagger):
-            yield _of_tagger(model, source, target, baseline, held)
-        elif isinstance(model, Classifier):
-            yield _of_classifier(model, source, target, baseline, settings, held)
-        else:
-            raise ModelError(f"nothing is attributed for a model of task {model.recipe.task}")
+    network: Any = view_of(model.network).eval()
+    if isinstance(model, Transducer | SpeechModel):
+        return _of_transducer(model, network, source, target, baseline, settings)
+    if isinstance(model, LanguageModel):
+        return _of_language_model(model, network, source, target, baseline)
+    if isinstance(model, Tagger):
+        return _of_tagger(model, network, source, target, baseline)
+    if isinstance(model, Classifier):
+        return _of_classifier(model, network, source, target, baseline, settings)
+    raise ModelError(f"nothing is attributed for a model of task {model.recipe.task}")
 
 
 def _own(model: Model, source: Any, settings: Mapping[str, Any]) -> str:
@@ -93,15 +94,15 @@ def _own(model: Model, source: Any, settings: Mapping[str, Any]) -> str:
 
 def _of_transducer(
     model: Any,
+    network: Any,
     source: Any,
     target: str,
     baseline: str,
     settings: Mapping[str, Any],
-    held: ExitStack,
 ) -> Subject:
-    network = model.network
+    context = NO_CONTEXT
     if isinstance(model, SpeechModel):
-        ids, times = _heard(model, source, settings, held)
+        ids, times, context = _heard(model, source, settings)
         pieces: list[str] = []
         read_S = torch.as_tensor(ids)
     else:
@@ -119,10 +120,10 @@ def _of_transducer(
         count = len(inputs[0])
         with _given(network.front, inputs[0]), _given(network.decoder.embedding, inputs[1]):
             rows = (read_1S.expand(count, -1), lengths_1.expand(count), read_1T.expand(count, -1))
-            found: Tensor = network(*rows)
+            found: Tensor = network(*rows, **context.keywords)
             return found
 
-    fronts = [(network.front, (read_1S, lengths_1) if times else (read_1S,))]
+    fronts = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
     inputs, bases = _embedded([*fronts, (network.decoder.embedding, (read_1T,))], baseline)
     return Subject(
         names=["source", "prefix"],
@@ -139,8 +140,10 @@ def _of_transducer(
     )
 
 
-def _of_language_model(model: LanguageModel, source: str, target: str, baseline: str) -> Subject:
-    network, tokens = model.network, model.target_tokens
+def _of_language_model(
+    model: LanguageModel, network: Any, source: str, target: str, baseline: str
+) -> Subject:
+    tokens = model.target_tokens
     prompt = tokens.encode_batch([source])[0] if source else []
     (following,) = model._encode_following([prompt], [target])
     text = [*prompt, *following]
@@ -173,35 +176,43 @@ def _of_language_model(model: LanguageModel, source: str, target: str, baseline:
 
 def _of_classifier(
     model: Classifier,
+    network: Any,
     source: Any,
     target: str,
     baseline: str,
     settings: Mapping[str, Any],
-    held: ExitStack,
 ) -> Subject:
     times: list[float] = []
+    context = NO_CONTEXT
     if isinstance(model, AudioClassifier):
-        ids, times = _heard(model, source, settings, held)
+        ids, times, context = _heard(model, source, settings)
     else:
         (ids,), _ = model._encode([source])
     if not len(ids):
         raise ModelError("the source is empty: there is nothing to explain")
-    return _labelled(model, ids, times, [target], baseline)
+    return _labelled(model, network, ids, times, [target], baseline, context)
 
 
-def _of_tagger(model: Tagger, source: str, target: str, baseline: str, held: ExitStack) -> Subject:
+def _of_tagger(model: Tagger, network: Any, source: str, target: str, baseline: str) -> Subject:
     (words,), tags = [source.split()], target.split()
     if not words or len(words) != len(tags):
         raise ModelError(f"there are {len(words)} words, but {len(tags)} tags for them")
-    (ids,), new = model._rows([words])
-    held.enter_context(model.network.front.also(new) if new else nullcontext())
-    return _labelled(model, ids, [], tags, baseline)
+    (ids,), context = model._rows([words])
+    if context.words:
+        network.front.add(context.words)  # of the view alone
+    return _labelled(model, network, ids, [], tags, baseline, NO_CONTEXT)
 
 
 def _labelled(
-    model: Any, ids: list[int], times: list[float], labels: list[str], baseline: str
+    model: Any,
+    network: Any,
+    ids: list[int],
+    times: list[float],
+    labels: list[str],
+    baseline: str,
+    context: CallContext,
 ) -> Subject:
-    network, tokens = model.network, model.target_tokens
+    tokens = model.target_tokens
     names = tokens.pieces(range(len(SPECIALS), len(tokens)))
     for label in labels:
         if label not in names:
@@ -211,10 +222,11 @@ def _labelled(
     def features(inputs: Sequence[Tensor]) -> Tensor:
         count = len(inputs[0])
         with _given(network.front, inputs[0]):
-            found: Tensor = network(read_1S.expand(count, -1), lengths_1.expand(count))
+            rows = (read_1S.expand(count, -1), lengths_1.expand(count))
+            found: Tensor = network(*rows, **context.keywords)
             return found
 
-    fronts = [(network.front, (read_1S, lengths_1) if times else (read_1S,))]
+    fronts = [(network.front, _read(network.front, read_1S, lengths_1, times, context))]
     inputs, bases = _embedded(fronts, baseline)
     return Subject(
         names=["source"],
@@ -231,26 +243,32 @@ def _labelled(
     )
 
 
+def _read(
+    front: Any, read_1S: Tensor, lengths_1: Tensor, times: Sequence[float], context: CallContext
+) -> tuple[Any, ...]:
+    """What a front end is called with: that of audio with lengths and tags."""
+    return (read_1S, lengths_1, front.tags_of(context)) if times else (read_1S,)
+
+
 def _heard(
-    model: AudioInputModel, source: Any, settings: Mapping[str, Any], held: ExitStack
-) -> tuple[list[int], list[float]]:
-    """The samples of a recording, and the second at which each state begins."""
+    model: AudioInputModel, source: Any, settings: Mapping[str, Any]
+) -> tuple[list[int], list[float], CallContext]:
+    """The samples of a recording, the second at which each state begins, and its tags."""
     (recording,) = model.split_recordings([source], settings.get("rate"), settings.get("tags", ()))
     ((wave, remark, _),) = model.waves_of([recording.source])
     if recording.error or wave is None:
         raise DataError(recording.error or remark)
-    known = list(model.source_tokens.tags)
     front = model.network.front
-    held.enter_context(front.tagged([known.index(tag) for tag in recording.tags]))
-    states = range(front.states_of(len(wave)))
-    return cast("list[int]", wave), [recording.start + front.seconds_of(n) for n in states]
+    times = [recording.start + front.seconds_of(n) for n in range(front.states_of(len(wave)))]
+    context = NO_CONTEXT if model.audio.prompt else model.context_of(Call(recording.tags))
+    return cast("list[int]", wave), times, context
 
 
 # --------------------------------------------------------------------------------- embeddings
 
 
 def _embedded(
-    fronts: Sequence[tuple[nn.Module, tuple[Tensor, ...]]], baseline: str
+    fronts: Sequence[tuple[nn.Module, tuple[Any, ...]]], baseline: str
 ) -> tuple[list[Tensor], ...]:
     """What front ends give for tokens, and what for a baseline at the same positions."""
     inputs, bases = [], []

@@ -74,13 +74,14 @@ def collect(
         if rate is not None:
             source = AudioSegment.of_samples(source, rate, model.audio.sample_rate)
         check_audio(model, source, tags)
-    lens = _lens(model)
+    twin, trace = traced(model)
+    lens = _lens(twin)
     asked: dict[str, Any] = {"tags": list(tags)} if audio and tags else {}
-    with lens, traced(model) as trace:
+    with lens:
         if target is None:
-            (output,) = model.run([source], **_search(model, settings), **asked)
+            (output,) = twin.run([source], **_search(model, settings), **asked)
         else:
-            model.score([source], [target], **asked)
+            twin.score([source], [target], **asked)
             output = lens[0].output
     if output.failed or not len(lens):
         raise DataError(output.warning or "the model has no output for this input")

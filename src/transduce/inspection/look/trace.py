@@ -6,8 +6,8 @@ it is called with are those that search has kept. Constraints are asked which to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, cast
 
@@ -28,7 +28,7 @@ from transduce.decoding.constraints.constraint import (
 )
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.decoders import DecoderState
+from transduce.models.decoders import DecoderState, attention_of
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model
 
@@ -75,14 +75,14 @@ class Trace:
         return any(step.order is not None for step in self.steps)
 
 
-@contextmanager
-def traced(model: Model) -> Iterator[Trace]:
-    """Record the beam search for one source while it is entered."""
+def traced(model: Model) -> tuple[Model, Trace]:
+    """The model once more, and a record of its beam search for one source; the model itself may be
+    used by other threads meanwhile."""
     trace = Trace()
     if not isinstance(model, GenerativeModel):
-        yield trace
-        return
-    made = model._task
+        return model, trace
+    twin = copy(model)
+    made = twin._task
 
     def recorded(*given: Any, **named: Any) -> BatchDecoder:
         task = made(*given, **named)
@@ -102,11 +102,8 @@ def traced(model: Model) -> Iterator[Trace]:
         # CUDA graphs run whole steps on the device; only the plain search can be recorded.
         return _RecordedDecoder(**{**given_fields, "model": model, "fast": None}, trace=trace)
 
-    vars(model)["_task"] = recorded
-    try:
-        yield trace
-    finally:
-        del vars(model)["_task"]
+    vars(twin)["_task"] = recorded
+    return twin, trace
 
 
 @dataclass(frozen=True)
@@ -226,6 +223,10 @@ class _Followed:
     prefixes: list[Tokens] = field(default_factory=list)
     totals: list[float] = field(default_factory=list)
     log_probs_BV: Tensor | None = None
+
+    @property
+    def attention_BS(self) -> Tensor | None:
+        return attention_of(self.inner)
 
     def append(self, tokens: list[int]) -> None:
         if self.log_probs_BV is None:  # BEGIN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +14,7 @@ from transduce.errors import ModelError
 from transduce.models.lens.names import matches
 from transduce.nn.attention.attention import Attention
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watch
+from transduce.nn.attention.watchable import WATCHES, Watch
 
 
 class Lens:
@@ -26,7 +26,8 @@ class Lens:
 
     Consecutive steps are joined along T; what did not exist yet at a step has weight zero. Parts
     that do not match never compute weights. Around a whole search it sees the rows of every step,
-    which change as hypotheses come and go: `Model.lens` has the weights of each output.
+    which change as hypotheses come and go: `Model.lens` has the weights of each output. It sees
+    what its own thread computes; others may use the network meanwhile, and compute no weights.
 
     Args:
         network: the network to look into.
@@ -40,7 +41,7 @@ class Lens:
             if matches(name, patterns or ("*",))
         }
         self._seen: dict[str, list[Tensor]] = {}
-        self._before: dict[str, Watch] = {}
+        self._before: Mapping[int, Watch] = {}
 
     @property
     def calls(self) -> dict[str, list[Tensor]]:
@@ -54,9 +55,9 @@ class Lens:
 
     def __enter__(self) -> Self:
         self._seen = {}
-        self._before = {name: part.watch for name, part in self.parts.items()}
-        for name, part in self.parts.items():
-            part.watch = self._recorder(name)
+        self._before = WATCHES.get()
+        own = {part.number: self._recorder(name) for name, part in self.parts.items()}
+        WATCHES.set({**self._before, **own})
         return self
 
     def __exit__(
@@ -65,8 +66,7 @@ class Lens:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for name, part in self.parts.items():
-            part.watch = self._before[name]  # that of a lens around this one, or None
+        WATCHES.set(self._before)  # those of a lens around this one, or none
 
     def _recorder(self, name: str) -> Callable[[Tensor], None]:
         return lambda weights_BHTS: self._seen.setdefault(name, []).append(weights_BHTS.detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ from transduce.models.lens.attention import attentions
 from transduce.models.lens.names import matches, short_name
 from transduce.nn.attention.attention import Attention
 from transduce.nn.attention.multihead import MultiHeadAttention
-from transduce.nn.attention.watchable import Watchable
+from transduce.nn.attention.watchable import GATES, Watchable
 from transduce.nn.gate import Gate
 
 
@@ -24,17 +25,18 @@ class Gates:
             gates.gate("decoder.2.cross", head=5, factor=0.0)
             network(source_BS, lengths_B, target_BT)
 
-    Whatever calls the network's modules computes with the gates: teacher forcing, steps, search,
-    scores, training. A gate that is set again replaces the one before; a factor of 1 takes it away.
+    Whatever calls the network's modules in this thread computes with the gates: teacher forcing,
+    steps, search, scores, training; other threads do not. A gate that is set again replaces the one
+    before; a factor of 1 takes it away.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
-        self._before: dict[str, Gate | None] = {}
+        self._before: Mapping[int, Gate | None] = {}
         self._entered = False
 
     def __enter__(self) -> Self:
-        self._before = {name: part.gate for name, part in gateable(self._network).items()}
+        self._before = GATES.get()
         self._entered = True
         return self
 
@@ -49,8 +51,7 @@ class Gates:
 
     def clear(self) -> None:
         """Take all gates away that were set since it was entered."""
-        for name, part in gateable(self._network).items():
-            part.gate = self._before.get(name)
+        GATES.set(self._before)
 
     def gate(
         self,
@@ -81,7 +82,7 @@ class Gates:
                 gate = replace(gate, positions={**gate.positions, position: factor})
             if head is None and position is None:
                 gate = replace(gate, output=factor)
-            part.gate = None if gate.is_open else gate
+            GATES.set({**GATES.get(), part.number: None if gate.is_open else gate})
 
     def _chosen(self, pattern: str, attention: bool) -> dict[str, Watchable]:
         there = gateable(self._network)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.models.encoders import RecurrentEncoder
+from transduce.models.hooks import view_of
 from transduce.models.lens.attention import Lens, attentions
 from transduce.models.lens.parts import CELLS
 from transduce.models.memory import Memory
@@ -24,17 +25,19 @@ class Recorder:
     """While it is entered, keeps what the parts of these names compute.
 
         with Recorder(network, ["encoder.blocks.0", "decoder.blocks.0.cross_attention"]) as seen:
-            network(source_BS, lengths_B, target_BT)
+            seen.network(source_BS, lengths_B, target_BT)
         seen.found["encoder.blocks.0"]                      # [B, S, D]
 
-    It is for one pass over whole sequences; of single steps it sees attention and cells alone.
+    `network` is a view of the one that was given, for the recorder alone: other threads may use the
+    network meanwhile. It is for one pass over whole sequences; of single steps it sees attention
+    and cells alone.
     """
 
     def __init__(self, network: nn.Module, names: Iterable[str]) -> None:
-        self.network = network
+        self.network: Any = view_of(network)
         self.names = list(names)
-        there = attentions(network)
-        modules = dict(network.named_modules())
+        there = attentions(self.network)
+        modules = dict(self.network.named_modules())
         self._attention = [name for name in self.names if name in there]
         self._cells = {
             name: cast(Cell, module)

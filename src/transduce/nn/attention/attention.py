@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transduce.errors import PluginError
-from transduce.nn.attention.watchable import Watchable
+from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.masks import Mask
 from transduce.registry import register
 
@@ -375,20 +375,24 @@ class Attention(Watchable):
         prepared_keys_BSD: Tensor,
         values_BSD: Tensor,
         mask: Mask | None = None,
+        watch: Watch = None,
     ) -> Tensor:
-        """Queries [B, T, ·], prepared keys [B, S, ·] and values [B, S, D] to context [B, T, D]."""
+        """Queries [B, T, ·], prepared keys [B, S, ·] and values [B, S, D] to context [B, T, D].
+
+        watch: is called with the weights [B, 1, T, S] of this call.
+        """
         scores_BTS: Tensor = self.score(query_BTD, prepared_keys_BSD)
         weights_BTS = masked_softmax(scores_BTS, _visible(mask, scores_BTS))
-        if self.watch is not None:
-            self.watch(weights_BTS.unsqueeze(1))
+        self.show(weights_BTS.unsqueeze(1), watch)
         return self._read(weights_BTS, values_BSD)
 
     def _read(self, weights_BTS: Tensor, values_BSD: Tensor) -> Tensor:
         """The values averaged by the weights, through the gate where there is one."""
-        if self.gate is None:
+        gate = self.gate
+        if gate is None:
             return weights_BTS @ values_BSD
-        context_B1TD = (weights_BTS @ self.gate.on_values(values_BSD)).unsqueeze(1)
-        return self.gate.on_output(self.gate.on_heads(context_B1TD).squeeze(1))
+        context_B1TD = (weights_BTS @ gate.on_values(values_BSD)).unsqueeze(1)
+        return gate.on_output(gate.on_heads(context_B1TD).squeeze(1))
 
 
 def attention_pool(

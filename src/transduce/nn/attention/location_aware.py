@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.nn.attention.attention import Additive, Attention, masked_softmax
+from transduce.nn.attention.watchable import Watch
 from transduce.nn.masks import Mask
 
 
@@ -68,6 +69,7 @@ class LocationAwareAttention(Attention):
         values_BSD: Tensor,
         mask: Mask | None = None,
         before_BS: Tensor | None = None,
+        watch: Watch = None,
     ) -> tuple[Tensor, Tensor]:
         """Attend step by step: context [B, T, D], and the weights_BS of the last step.
 
@@ -82,8 +84,7 @@ class LocationAwareAttention(Attention):
             before_BS = weights_B1S.squeeze(1)
             steps.append(weights_B1S)
         weights_BTS = torch.cat(steps, dim=1)
-        if self.watch is not None:
-            self.watch(weights_BTS.unsqueeze(1))
+        self.show(weights_BTS.unsqueeze(1), watch)
         assert before_BS is not None
         return self._read(weights_BTS, values_BSD), before_BS
 
@@ -93,6 +94,7 @@ class LocationAwareAttention(Attention):
         prepared_keys_BSD: Tensor,
         values_BSD: Tensor,
         mask: Mask | None = None,
+        watch: Watch = None,
     ) -> Tensor:
         """A whole sequence of queries from the beginning: context [B, T, D]."""
-        return self.along(query_BTD, prepared_keys_BSD, values_BSD, mask)[0]
+        return self.along(query_BTD, prepared_keys_BSD, values_BSD, mask, watch=watch)[0]

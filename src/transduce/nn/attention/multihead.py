@@ -13,7 +13,7 @@ from transduce.nn.attention.bucketed import BucketedBias
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.kv_slots import CrossAttentionSlots, SelfAttentionSlots
 from transduce.nn.attention.short import HEAD_WIDTHS, LONGEST, fits, short_attention
-from transduce.nn.attention.watchable import Watchable
+from transduce.nn.attention.watchable import Watch, Watchable
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Places, Rotary
@@ -95,17 +95,18 @@ class MultiHeadAttention(Watchable):
         mask: Mask | None = None,
         cache: KVCache | None = None,
         memory_BS2D: Tensor | None = None,
+        watch: Watch = None,
     ) -> Tensor:
         """Queries [B, T, D] to outputs [B, T, D].
 
         Without keys this is self-attention; without values the keys are the values. With a KV
         cache, self-attention appends the T steps to it and attends to all it holds. With a memory,
-        from `project`, this is `attend`.
+        from `project`, this is `attend`. watch: is called with the weights of this call alone.
         """
         if memory_BS2D is not None:
-            return self.attend(query_BTD, memory_BS2D, mask)
+            return self.attend(query_BTD, memory_BS2D, mask, watch)
         if keys_BSD is not None:
-            return self.attend(query_BTD, self.project(keys_BSD, values_BSD), mask)
+            return self.attend(query_BTD, self.project(keys_BSD, values_BSD), mask, watch)
         weight_3DD, bias_3D = self.in_projection.weight, self.in_projection.bias
         projected_BT3D = linear(query_BTD, weight_3DD, bias_3D)
         if self.rotary is not None:
@@ -113,7 +114,7 @@ class MultiHeadAttention(Watchable):
             if mask is not None and mask.segments is not None:
                 start = mask.segments.places(query_BTD.shape[1])
             projected_BT3D = self._rotate(projected_BT3D, self.rotary, start)
-        return self._context(projected_BT3D, None, mask, cache)
+        return self._context(projected_BT3D, None, mask, cache, watch)
 
     def project(self, keys_BSD: Tensor, values_BSD: Tensor | None = None) -> Tensor:
         """Projected keys and values, side by side [B, S, 2D]: the memory that `attend` takes."""
@@ -132,14 +133,20 @@ class MultiHeadAttention(Watchable):
         values_BSD = linear(values_BSD, weight_3DD[2 * D :], value_bias_D)
         return torch.cat((keys_BSD, values_BSD), dim=-1)
 
-    def attend(self, query_BTD: Tensor, memory_BS2D: Tensor, mask: Mask | None = None) -> Tensor:
+    def attend(
+        self,
+        query_BTD: Tensor,
+        memory_BS2D: Tensor,
+        mask: Mask | None = None,
+        watch: Watch = None,
+    ) -> Tensor:
         """Cross-attention: queries [B, T, D] to outputs [B, T, D] over a memory from `project`.
 
         In single steps, several consecutive rows (a beam) may share one row of the memory: they are
         treated as queries of that row, and the memory is read once for all of them.
         """
         rows, sources = query_BTD.shape[0], memory_BS2D.shape[0]
-        if rows != sources and self.watch is None:
+        if rows != sources and watch is None and self.watch is None:
             together_BND = query_BTD.view(sources, -1, self.width)
             return self.attend(together_BND, memory_BS2D, mask).view(rows, -1, self.width)
         if rows != sources:  # a watcher gets the weights of each row
@@ -148,7 +155,7 @@ class MultiHeadAttention(Watchable):
         bias = self.in_projection.bias
         bias_D = None if bias is None else bias[: self.inner]
         query_BTD = linear(query_BTD, self.in_projection.weight[: self.inner], bias_D)
-        return self._context(query_BTD, memory_BS2D, mask)
+        return self._context(query_BTD, memory_BS2D, mask, watch=watch)
 
     def resume(
         self, x_BTD: Tensor, past_BP2D: Tensor, visible_BTS: Tensor
@@ -192,9 +199,9 @@ class MultiHeadAttention(Watchable):
             places = Places(past.lengths_R[:, None], past.store_RTE.shape[1])
             projected_R1E = self._rotate(projected_R1E, self.rotary, places)
         context_R1D = past.attend(projected_R1E, self.heads)
-        if self.gate is None:
+        if (gate := self.gate) is None:
             return linear(context_R1D, self.out_projection.weight, self.out_projection.bias)
-        if self.gate.positions:
+        if gate.positions:
             raise ValueError("Steps over slots take gates on heads and outputs, not on positions.")
         return self._joined(self._split_heads(context_R1D))
 
@@ -204,6 +211,7 @@ class MultiHeadAttention(Watchable):
         memory_BS2D: Tensor | None,
         mask: Mask | None,
         cache: KVCache | None = None,
+        watch: Watch = None,
     ) -> Tensor:
         """Context over the memory; without a memory the query is [B, T, 3D]: queries, keys and
         values.
@@ -212,7 +220,7 @@ class MultiHeadAttention(Watchable):
         keys_and_values = own_memory if memory_BS2D is None else memory_BS2D
         dropout = self.dropout if self.training else 0.0
         length = keys_and_values.shape[1]
-        plain = self.watch is None and self.gate is None and cache is None
+        plain = watch is None and self.watch is None and self.gate is None and cache is None
         plain = plain and self.relative is None
         if plain and fits(query_BTD, length, self.heads, mask):
             context_BTD = short_attention(query_BTE, memory_BS2D, self.heads, mask, dropout)
@@ -221,7 +229,7 @@ class MultiHeadAttention(Watchable):
         keys_BHSK, values_BHSK = map(self._split_heads, keys_and_values.chunk(2, dim=-1))
         if cache is not None:
             keys_BHSK, values_BHSK = cache.append(keys_BHSK, values_BHSK)
-        return self._attended(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
+        return self._attended(query_BHTK, keys_BHSK, values_BHSK, mask, dropout, watch)
 
     def _attended(
         self,
@@ -230,16 +238,16 @@ class MultiHeadAttention(Watchable):
         values_BHSK: Tensor,
         mask: Mask | None,
         dropout: float,
+        watch: Watch = None,
     ) -> Tensor:
         """The outputs of all heads, in one kernel unless the weights are asked for."""
-        if self.gate is not None:
-            values_BHSK = self.gate.on_values(values_BHSK)
-        if self.watch is None and self.relative is None:
+        if (gate := self.gate) is not None:
+            values_BHSK = gate.on_values(values_BHSK)
+        if watch is None and self.watch is None and self.relative is None:
             context_BHTK = fused_attention(query_BHTK, keys_BHSK, values_BHSK, mask, dropout)
         else:
             weights_BHTS = self._weights(query_BHTK, keys_BHSK, mask)
-            if self.watch is not None:
-                self.watch(weights_BHTS)
+            self.show(weights_BHTS, watch)
             context_BHTK = F.dropout(weights_BHTS, dropout) @ values_BHSK
         return self._joined(context_BHTK)
 

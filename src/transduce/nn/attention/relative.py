@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transduce.nn.attention.attention import masked_softmax
 from transduce.nn.attention.kv_cache import KVCache
 from transduce.nn.attention.multihead import MultiHeadAttention
+from transduce.nn.attention.watchable import Watch
 from transduce.nn.linear import linear
 from transduce.nn.masks import Mask
 from transduce.nn.positions import Sinusoidal
@@ -66,6 +67,7 @@ class RelativeAttention(MultiHeadAttention):
         mask: Mask | None = None,
         cache: KVCache | None = None,
         memory_BS2D: Tensor | None = None,
+        watch: Watch = None,
     ) -> Tensor:
         """A whole sequence [B, T, D] to outputs [B, T, D]; ValueError for keys or a cache."""
         others = (keys_BSD, values_BSD, cache, memory_BS2D)
@@ -78,10 +80,14 @@ class RelativeAttention(MultiHeadAttention):
         T = query_BTD.shape[1]
         visible_BTT = None if mask is None else mask.dense(T, T, query_BTD.device)
         own_BTD, memory_BT2D = projected_BT3D[..., : self.inner], projected_BT3D[..., self.inner :]
-        return self._resumed(own_BTD, memory_BT2D, visible_BTT)
+        return self._resumed(own_BTD, memory_BT2D, visible_BTT, watch)
 
     def _resumed(
-        self, query_BTD: Tensor, memory_BS2D: Tensor, visible_BTS: Tensor | None
+        self,
+        query_BTD: Tensor,
+        memory_BS2D: Tensor,
+        visible_BTS: Tensor | None,
+        watch: Watch = None,
     ) -> Tensor:
         """The T queries are at the last T of the S positions of the keys."""
         query_BHTK = self._split_heads(query_BTD)
@@ -96,11 +102,10 @@ class RelativeAttention(MultiHeadAttention):
         scores_BHTS = (content_BHTS + by_key(distance_BHTR)) / math.sqrt(query_BHTK.shape[-1])
         visible_B1TS = None if visible_BTS is None else visible_BTS.unsqueeze(1)
         weights_BHTS = masked_softmax(scores_BHTS, visible_B1TS)
-        if self.watch is not None:
-            self.watch(weights_BHTS)
+        self.show(weights_BHTS, watch)
         dropout = self.dropout if self.training else 0.0
-        if self.gate is not None:
-            values_BHSK = self.gate.on_values(values_BHSK)
+        if (gate := self.gate) is not None:
+            values_BHSK = gate.on_values(values_BHSK)
         return self._joined(F.dropout(weights_BHTS, dropout) @ values_BHSK)
 
     def distances(self, S: int, T: int | None = None) -> Tensor:

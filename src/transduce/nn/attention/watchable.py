@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 
 from torch import Tensor, nn
 
@@ -10,10 +11,19 @@ from transduce.nn.gate import Gate
 
 Watch = Callable[[Tensor], None] | None
 
+WATCHES: ContextVar[Mapping[int, Watch]] = ContextVar("watches", default={})  # noqa: B039
+"""What lenses of this thread, or asyncio task, have put on parts, by `Watchable.number`."""
+GATES: ContextVar[Mapping[int, Gate | None]] = ContextVar("gates", default={})  # noqa: B039
+"""Likewise of gates. Neither mapping is ever changed: another takes its place."""
+
 
 class Watchable(nn.Module):
-    """Attention calls `watch`, where it is set, with the weights of every forward pass; what a
-    part computes is multiplied by the factors of `gate`, where it is set."""
+    """Attention calls `watch`, where there is one, with the weights of every forward pass; what a
+    part computes is multiplied by the factors of `gate`, where there is one.
+
+    Lenses and gates that are entered act on what their own thread computes: see WATCHES and GATES.
+    One that is set as an attribute acts on whoever calls the part.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,8 +32,14 @@ class Watchable(nn.Module):
         self.gating: list[Gate | None] = [None]
 
     @property
+    def number(self) -> int:
+        """Tells it from other parts, but not from its copies."""
+        return id(self.watching)
+
+    @property
     def watch(self) -> Watch:
-        return self.watching[0]
+        watches = WATCHES.get()
+        return watches.get(self.number, self.watching[0]) if watches else self.watching[0]
 
     @watch.setter
     def watch(self, watch: Watch) -> None:
@@ -31,13 +47,20 @@ class Watchable(nn.Module):
 
     @property
     def gate(self) -> Gate | None:
-        return self.gating[0]
+        gates = GATES.get()
+        return gates.get(self.number, self.gating[0]) if gates else self.gating[0]
 
     @gate.setter
     def gate(self, gate: Gate | None) -> None:
         self.gating[0] = gate
 
+    def show(self, weights_BHTS: Tensor, watch: Watch = None) -> None:
+        """Call whoever watches this call, or the part, with the weights."""
+        for one in (watch, self.watch):
+            if one is not None:
+                one(weights_BHTS)
+
     def gated(self, y: Tensor) -> Tensor:
         """What the part gives, through its gate."""
-        gate = self.gating[0]
+        gate = self.gate
         return y if gate is None else gate.on_output(y)

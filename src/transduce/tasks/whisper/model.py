@@ -9,17 +9,15 @@ from typing import Any
 from transduce.data.audio.corpus import Wave
 from transduce.data.cache.tokenised import Encoded
 from transduce.decoding.output import Output, Score
-from transduce.decoding.whisper.steps import (
-    Heard,
-    listen,
-)
+from transduce.decoding.whisper.encoder_cache import EncoderCache
+from transduce.decoding.whisper.steps import Heard, listen
 from transduce.errors import DataError, ModelError
 from transduce.tasks.audio_input import AudioSource, SegmentedRecording, groups
+from transduce.tasks.call import Call
 from transduce.tasks.join_transcripts import join_segments
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import RunObserver
-from transduce.tasks.speech import SpeechModel
-from transduce.tasks.whisper.prompted import PromptedSpeechModel
+from transduce.tasks.whisper.prompted import PromptContext, PromptedSpeechModel
 from transduce.tasks.whisper.windows import Progress, Way, Windows
 
 ENCODED_AT_ONCE = 64  # windows
@@ -82,9 +80,12 @@ class WhisperModel(PromptedSpeechModel):
                 windows.run(sorted(progress, key=lambda one: one.number))
         return [self._joined(recording) for recording in recordings]
 
-    def decode_windows(self, segments: Sequence[str], **asked: Any) -> list[Output]:
-        """The outputs of windows, within `prompted`: search as any model's."""
-        return super(SpeechModel, self).run(segments, **asked)
+    def decode_windows(
+        self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
+    ) -> list[Output]:
+        """The outputs of windows, of which one language, task and text before is known: search as
+        any model's. encoder: has encoded some of them already."""
+        return self._run(segments, call, replace(self.context_of(call), encoder=encoder), **asked)
 
     def score(
         self,
@@ -108,15 +109,13 @@ class WhisperModel(PromptedSpeechModel):
             raise ModelError(f"there are {len(recordings)} sources, but {len(texts)} targets")
         found: dict[int, Score] = {}
         before = [len(lens) for lens in self._lenses]
-        with self.caching():
-            languages = self._languages(recordings, way)
-            for own in dict.fromkeys(languages):
-                places = [n for n, one in enumerate(languages) if one == own]
-                with self.prompted(self.prompt_of(replace(way, language=own))):
-                    scores = super(SpeechModel, self).score(
-                        [recordings[n].source for n in places], [texts[n] for n in places], **asked
-                    )
-                found |= dict(zip(places, scores, strict=True))
+        languages = self._languages(recordings, way, self.encoder_cache())
+        for own in dict.fromkeys(languages):
+            places = [n for n, one in enumerate(languages) if one == own]
+            some = [recordings[n].source for n in places]
+            context = self.context_of(Call(language=own, task=way.task))
+            scores = self._score(some, [texts[n] for n in places], context, **asked)
+            found |= dict(zip(places, scores, strict=True))
         for lens, start in zip(self._lenses, before, strict=True):
             looked = dict(zip(found, lens.seen[start:], strict=True))
             lens.seen[start:] = [looked[n] for n in range(len(recordings))]
@@ -135,12 +134,11 @@ class WhisperModel(PromptedSpeechModel):
         """Stream the output of one source of at most 30 s as it is generated."""
         way = self._way(language, task, timestamps=False)
         recordings = self._whole(self.split_recordings([source], rate, tags))
-        with self.caching():
-            (found,) = self._languages(recordings, way)
-            with self.prompted(
-                self.prompt_of(replace(way, language=found)), *settings.get("ensemble", ())
-            ):
-                yield from super(SpeechModel, self).stream(recordings[0].source, **settings)
+        encoder = self.encoder_cache()
+        (found,) = self._languages(recordings, way, encoder)
+        call = Call(language=found, task=way.task)
+        context = replace(self.context_of(call), encoder=encoder)
+        yield from self._stream(recordings[0].source, call, context, **settings)
 
     def detect_language(
         self, sources: Sequence[AudioSource], **more: Any
@@ -150,8 +148,7 @@ class WhisperModel(PromptedSpeechModel):
         for recording in recordings:
             if recording.error:
                 raise DataError(recording.error)
-        with self.caching():
-            return [heard.languages for heard in self._heard(recordings)]
+        return [heard.languages for heard in self._heard(recordings, self.encoder_cache())]
 
     # --------------------------------------------------------- language, task, speech
 
@@ -166,6 +163,16 @@ class WhisperModel(PromptedSpeechModel):
         self.prompt_tokens.check_language(way.language)
         return way
 
+    def context_of(self, call: Call) -> PromptContext:
+        """Its prompt; a tag such as de, of a call to another model that this one reranks, is the
+        language."""
+        known = self.prompt_tokens.languages
+        tagged = next((tag for tag in call.tags if tag.strip("|") in known), None)
+        way = self._way(call.language or tagged, call.task, call.timestamps)
+        if way.language is None and self.prompt_tokens.multilingual:
+            raise ModelError("Whisper needs the language of what it is to rerank: give it as a tag")
+        return PromptContext(prompt=self.prompt_of(way, call.previous))
+
     def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]:
         return self.prompt_tokens.prompt(way.language, way.task, way.timestamps, previous)
 
@@ -174,35 +181,40 @@ class WhisperModel(PromptedSpeechModel):
         own = [tag.strip("|") for tag in tags]
         return next((tag for tag in own if tag in self.prompt_tokens.languages), language)
 
-    def _check_tags(self, tags: Sequence[str]) -> None:
+    def check_tags(self, tags: Sequence[str]) -> None:
         for tag in tags:
             if tag.strip("|") not in self.prompt_tokens.languages:
                 raise ModelError(f"the model has no tag {tag}; {NO_TAGS}")
 
-    def _languages(self, recordings: list[SegmentedRecording], way: Way) -> list[str | None]:
+    def _languages(
+        self, recordings: list[SegmentedRecording], way: Way, encoder: EncoderCache
+    ) -> list[str | None]:
         """The language of each recording: given, or detected."""
         known = [self._language_of(recording.tags, way.language) for recording in recordings]
         if None not in known or not self.prompt_tokens.multilingual:
             return known
-        heard = self._heard(recordings)
+        heard = self._heard(recordings, encoder)
         return [one or found.language for one, found in zip(known, heard, strict=True)]
 
-    def _heard(self, recordings: list[SegmentedRecording]) -> list[Heard]:
+    def _heard(self, recordings: list[SegmentedRecording], encoder: EncoderCache) -> list[Heard]:
         waves: list[Wave] = []
         most = round(self.longest * self.audio.sample_rate)
         for wave, why, _ in self.waves_of([one.source for one in recordings]):
             if wave is None:
                 raise DataError(why)
             waves.append(wave[:most])
-        return self.listen(waves)
+        return self.listen(waves, encoder)
 
-    def listen(self, waves: Sequence[Wave], *, languages: bool = True) -> list[Heard]:
+    def listen(
+        self, waves: Sequence[Wave], encoder: EncoderCache, *, languages: bool = True
+    ) -> list[Heard]:
         """What is spoken in each window: the language, if asked for, and whether anything is."""
-        steps, encode = self._steps_and_encode()[0], self._encoding
+        steps = self._steps_and_encode()[0]
         found: list[Heard] = []
-        for start in range(0, len(waves), ENCODED_AT_ONCE):
-            memory = encode.of_waves(waves[start : start + ENCODED_AT_ONCE])
-            found += listen(steps, memory, self.prompt_tokens, languages=languages)
+        with inference(self):
+            for start in range(0, len(waves), ENCODED_AT_ONCE):
+                memory = encoder.of_waves(waves[start : start + ENCODED_AT_ONCE])
+                found += listen(steps, memory, self.prompt_tokens, languages=languages)
         return found
 
     # ------------------------------------------------------------------- recordings

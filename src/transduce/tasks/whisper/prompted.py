@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +24,9 @@ from transduce.decoding.search.greedy import Hypothesis, Stepper
 from transduce.decoding.settings import Settings
 from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.steps import Encode, PromptedSteps, RecordedRules, Rules, Steps
+from transduce.errors import ModelError
 from transduce.models.build import Vocabulary, build_audio
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe import Recipe
@@ -35,14 +36,28 @@ from transduce.tasks.model import inference
 from transduce.tasks.speech import SpeechModel
 
 
+@dataclass(frozen=True)
+class PromptContext(CallContext):
+    """The context of a call whose outputs come after a prompt."""
+
+    prompt: tuple[int, ...] = ()
+    """The tokens before an output, BEGIN among them."""
+    encoder: EncoderCache | None = None
+    """What was encoded already, of the same call; None: each search encodes for itself."""
+
+    @property
+    def before(self) -> list[int]:
+        """The tokens between BEGIN and an output; what goes before BEGIN is not shown."""
+        return list(self.prompt[self.prompt.index(BEGIN) + 1 :])
+
+
+def _prompted(context: CallContext) -> PromptContext:
+    assert isinstance(context, PromptContext)
+    return context
+
+
 class PromptedSpeechModel(SpeechModel):
     """Base of speech models whose outputs begin with a prompt (audio.prompt in the recipe)."""
-
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._prompt: tuple[int, ...] | None = None
-        """The prompt of what is being decoded; see `prompted`."""
-        self._encoder: EncoderCache | None = None
 
     @classmethod
     def build(
@@ -67,41 +82,12 @@ class PromptedSpeechModel(SpeechModel):
         assert self.audio.prompt is not None
         return self.audio.prompt
 
-    # ------------------------------------------------------------- within a prompt
-
-    @contextmanager
-    def prompted(self, prompt: tuple[int, ...], *others: GenerativeModel) -> Iterator[None]:
-        """Within, outputs of this model, and of others in an ensemble, come after a prompt."""
-        models = [one for one in (self, *others) if isinstance(one, PromptedSpeechModel)]
-        before = [model._prompt for model in models]
-        for model in models:
-            model._prompt = prompt
-        try:
-            yield
-        finally:
-            for model, prompt_before in zip(models, before, strict=True):
-                model._prompt = prompt_before
-
-    @contextmanager
-    def caching(self) -> Iterator[EncoderCache]:
-        """Within, each recording is encoded once."""
-        with inference(self):
-            self._check_packed()
-            if self.audio_search is not None:
-                self.audio_search.copy_weights()
-            before, self._encoder = (
-                self._encoder,
-                EncoderCache(self._steps_and_encode()[1], self.device),
-            )
-            try:
-                yield self._encoder
-            finally:
-                self._encoder = before
-
-    def memory_of(self, wave: Wave) -> Memory:
-        """The encoder's states of one window."""
-        encode = self._encoder or EncoderCache(self.network.encode, self.device)
-        return encode.of_waves([wave])
+    def encoder_cache(self) -> EncoderCache:
+        """Encodes each recording of a call once, with the weights of now."""
+        self._check_packed()
+        if self.audio_search is not None:
+            self.audio_search.copy_weights()
+        return EncoderCache(self._steps_and_encode()[1], self.device)
 
     # ---------------------------------------------------------------------- search
 
@@ -109,7 +95,7 @@ class PromptedSpeechModel(SpeechModel):
         """On a GPU those of the copy for search, which may be in bfloat16."""
         if self.audio_search is not None:
             return self.audio_search.copy, self.audio_search.copy.encode
-        steps: Any = super()._stepper(Settings())
+        steps = self._plain_steps()
         return steps, getattr(steps, "encode", self._encoding_network.encode)
 
     @property
@@ -118,39 +104,38 @@ class PromptedSpeechModel(SpeechModel):
         assert isinstance(network, SpeechEncoderDecoder)
         return network
 
-    def _stepper(self, settings: Settings) -> Stepper:
-        steps: Any = super()._stepper(settings)
-        assert self._prompt is not None
-        encode = self._encoding
+    def _stepper(self, settings: Settings, context: CallContext = NO_CONTEXT) -> Stepper:
+        if settings.ctc_weight:
+            raise ModelError("ctc_weight needs a model trained with CTC, and Whisper has none")
+        own, encode = _prompted(context), self._encoding(context)
 
         def encoded(source_BS: Tensor, lengths_B: Tensor) -> Memory:
             return self._precise(encode(source_BS, lengths_B), self.network)
 
-        return PromptedSteps(steps, encoded, self._prompt, self._rules, self.device)
+        steps = self._plain_steps()
+        return PromptedSteps(steps, encoded, own.prompt, self._rules, self.device, context)
 
-    def _fast_search(self) -> FastSearch | None:
+    def _fast_search(self, context: CallContext) -> FastSearch | None:
         search = self.audio_search
         if search is None:
             return None
-        assert self._prompt is not None
-        timestamps = self.prompt_tokens.no_timestamps not in self._prompt
+        own, encode = _prompted(context), self._encoding(context)
+        timestamps = self.prompt_tokens.no_timestamps not in own.prompt
         if timestamps not in search.rules:
             search.rules[timestamps] = RecordedRules(self._rules, timestamps, self.device)
-        encode = self._encoding
 
         def encoded(waves: Sequence[Wave]) -> Memory:
             return self._precise(encode.of_waves(waves), search.copy)
 
-        return AudioTask(search, encoded, self._prompt, search.rules[timestamps])
+        return AudioTask(search, encoded, own.prompt, search.rules[timestamps])
 
     @property
     def _rules(self) -> Rules:
         settings = self.prompt_settings
         return Rules(self.prompt_tokens, settings.suppress, settings.suppress_first)
 
-    @property
-    def _encoding(self) -> EncoderCache:
-        return self._encoder or EncoderCache(self._steps_and_encode()[1], self.device)
+    def _encoding(self, context: CallContext) -> EncoderCache:
+        return _prompted(context).encoder or EncoderCache(self._steps_and_encode()[1], self.device)
 
     def _precise(self, memory: Memory, network: SpeechEncoderDecoder) -> Memory:
         """The encoder's states in the precision of a network that reads them."""
@@ -158,47 +143,55 @@ class PromptedSpeechModel(SpeechModel):
             return memory
         return replace(memory, states_BSD=memory.states_BSD.to(network.head.bias.dtype))
 
-    def _bounds(self, settings: Settings, models: Sequence[GenerativeModel]) -> Bounds:
+    def _bounds(
+        self, settings: Settings, models: Sequence[GenerativeModel], context: CallContext
+    ) -> Bounds:
         """At most half of the decoder's positions, as the other half is for the text before."""
-        bounds = super()._bounds(settings, models)
-        assert self._prompt is not None
-        room = bounds.room - len(self._prompt) + 1
+        bounds = super()._bounds(settings, models, context)
+        room = bounds.room - len(_prompted(context).prompt) + 1
         return replace(bounds, room=min(room, max(1, bounds.room // 2)))
 
     # --------------------------------------------- scores, attention and lenses
 
-    @property
-    def _before(self) -> list[int]:
-        """The tokens between BEGIN and an output; what goes before BEGIN is not shown."""
-        assert self._prompt is not None
-        return list(self._prompt[self._prompt.index(BEGIN) + 1 :])
-
-    def _log_probabilities(self, sources: Any, targets: Any) -> list[list[float]]:
-        before = self._before
+    def _log_probabilities(
+        self, sources: Any, targets: Any, context: CallContext = NO_CONTEXT
+    ) -> list[list[float]]:
+        before = _prompted(context).before
         whole = [[*before, *ids] for ids in targets]
-        found: list[list[float]] = super()._log_probabilities(sources, whole)  # type: ignore[misc]
+        found: list[list[float]] = super()._log_probabilities(sources, whole, context)  # type: ignore[misc]
         return [values[len(before) :] for values in found]
 
-    def _read(
-        self, names: list[str], sources: Ids, targets: Ids, top: int, given: bool
-    ) -> list[Reading]:
-        whole = [[*self._before, *ids] for ids in targets]
-        return super()._read(names, sources, whole, top, given)
+    def _target_room(self, context: CallContext) -> int:
+        room: int = super()._target_room(context)  # type: ignore[misc]
+        return room - len(_prompted(context).before)
 
-    def _labels(self, source: str, ids: list[int], output: Output) -> Labels:
-        labels = super()._labels(source, ids, output)
-        whole = [*self._before, *output.ids]
+    def _read(
+        self,
+        names: list[str],
+        sources: Ids,
+        targets: Ids,
+        top: int,
+        given: bool,
+        context: CallContext,
+    ) -> list[Reading]:
+        whole = [[*_prompted(context).before, *ids] for ids in targets]
+        return super()._read(names, sources, whole, top, given, context)
+
+    def _labels(self, source: str, ids: list[int], output: Output, context: CallContext) -> Labels:
+        labels = super()._labels(source, ids, output, context)
+        whole = [*_prompted(context).before, *output.ids]
         pieces = self.target_tokens.pieces
         return replace(
             labels, target_tokens=pieces([*whole, END]), prefix_tokens=pieces([BEGIN, *whole])
         )
 
     def _attention(
-        self, sources: Ids, found: list[list[Hypothesis]]
+        self, sources: Ids, found: list[list[Hypothesis]], context: CallContext
     ) -> dict[int, NDArray[np.float32]]:
         places = [place for place, hypotheses in enumerate(found) if hypotheses]
-        before = self._before
+        before = _prompted(context).before
         targets = [[*before, *found[place][0].tokens] for place in places]
         with inference(self):
-            maps = attention_to_source(self.network, [sources[p] for p in places], targets)
+            read = [sources[place] for place in places]
+            maps = attention_to_source(self.network, read, targets, context)
         return {p: m[:, :, len(before) :] for p, m in zip(places, maps or [], strict=False)}

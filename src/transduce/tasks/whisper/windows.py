@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -17,14 +16,14 @@ from transduce.data.tokens.tokenizer import END, Tokens
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.output import Output, TimedWord
 from transduce.decoding.speech.confidence import geometric_mean
+from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.segments import Segment, split_at_times
 from transduce.decoding.whisper.steps import Heard
 from transduce.decoding.whisper.word_times import TokenTimes, token_times, word_spans
-from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.recipe.audio import Audio, Prompt
 from transduce.tasks.audio_input import AudioSegment, SegmentedRecording
-from transduce.tasks.generate import GenerativeModel
+from transduce.tasks.call import Call
 from transduce.tasks.observer import PartObserver, RunObserver, TokenStep
 
 AT_ONCE = {"cpu": 8}  # about so many windows are decoded together; on other devices MANY:
@@ -89,17 +88,15 @@ class Model(Protocol):
 
     def prompt_of(self, way: Way, previous: Sequence[int] = ()) -> tuple[int, ...]: ...
 
-    def prompted(
-        self, prompt: tuple[int, ...], *others: GenerativeModel
-    ) -> AbstractContextManager[None]: ...
+    def encoder_cache(self) -> EncoderCache: ...
 
-    def caching(self) -> AbstractContextManager[object]: ...
+    def listen(
+        self, waves: Sequence[Wave], encoder: EncoderCache, *, languages: bool = True
+    ) -> list[Heard]: ...
 
-    def listen(self, waves: Sequence[Wave], *, languages: bool = True) -> list[Heard]: ...
-
-    def memory_of(self, wave: Wave) -> Memory: ...
-
-    def decode_windows(self, segments: Sequence[str], **asked: Any) -> list[Output]: ...
+    def decode_windows(
+        self, segments: Sequence[str], call: Call, encoder: EncoderCache | None = None, **asked: Any
+    ) -> list[Output]: ...
 
 
 class Windows:
@@ -130,8 +127,7 @@ class Windows:
             parts = max(1, round(len(waiting) / at_once))  # of the same size: none of a few alone
             size = -(-len(waiting) // parts)
             for start in range(0, len(waiting), size):
-                with self.model.caching():
-                    self._round(waiting[start : start + size])
+                self._round(waiting[start : start + size], self.model.encoder_cache())
             gone = set() if self.observer is None else set(self.observer.cancelled())
             waiting = [one for one in waiting if self._has_more(one) and one.number not in gone]
 
@@ -159,69 +155,76 @@ class Windows:
         path = parse_place(recording.source)[0]
         return AudioSegment.of(place_of(path, start, start + len(wave) / self.rate), wave)
 
-    def _round(self, some: Sequence[Progress]) -> None:
+    def _round(self, some: Sequence[Progress], encoder: EncoderCache) -> None:
+        """One window of each, which is encoded once."""
         heard: dict[int, Heard] = {}
         unknown = [place for place, one in enumerate(some) if one.language is None]
         if self.model.prompt_tokens.multilingual:
-            self._listen(some, unknown, heard, languages=True)
+            self._listen(some, unknown, heard, encoder, languages=True)
             for place in unknown:
                 one, found = some[place], heard[place]
                 one.language = found.language
                 one.language_probability = found.languages[found.language]
-        for prompt, places in self._same_prompt(some):
+        for call, places in self._same_prompt(some):
             numbers = [some[place].number for place in places]
             segments = [self._named(some[place]) for place in places]
-            others = [*self.asked.get("ensemble", ())]
-            with self.model.prompted(prompt, *others):
-                asked = dict(self.asked)
-                if self.observer is not None:
-                    cut = {one.number for one in some if not one.recording.whole}
-                    asked["observer"] = PartObserver(self.observer, numbers, hidden=cut)
-                outputs = self.model.decode_windows(segments, **asked)
-                if self.fallback:
-                    outputs = [
-                        self._again(segment, output)
-                        for segment, output in zip(segments, outputs, strict=True)
-                    ]
+            asked = dict(self.asked)
+            if self.observer is not None:
+                cut = {one.number for one in some if not one.recording.whole}
+                asked["observer"] = PartObserver(self.observer, numbers, hidden=cut)
+            outputs = self.model.decode_windows(segments, call, encoder, **asked)
+            if self.fallback:
+                outputs = [
+                    self._again(segment, output, call, encoder)
+                    for segment, output in zip(segments, outputs, strict=True)
+                ]
             # Whether anything is said matters only where the output is unlikely.
             unlikely = [
                 place
                 for place, output in zip(places, outputs, strict=True)
                 if _mean(output) < UNLIKELY and place not in heard
             ]
-            self._listen(some, unlikely, heard, languages=False)
+            self._listen(some, unlikely, heard, encoder, languages=False)
             for place, output in zip(places, outputs, strict=True):
-                self._take(some[place], heard.get(place), output)
+                self._take(some[place], heard.get(place), output, encoder)
 
     def _listen(
         self,
         some: Sequence[Progress],
         places: list[int],
         heard: dict[int, Heard],
+        encoder: EncoderCache,
         *,
         languages: bool,
     ) -> None:
         if places:
             waves = [self._window(some[place]) for place in places]
-            found = self.model.listen(waves, languages=languages)
+            found = self.model.listen(waves, encoder, languages=languages)
             heard.update(zip(places, found, strict=True))
 
-    def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[tuple[int, ...], list[int]]]:
-        found: dict[tuple[int, ...], list[int]] = {}
+    def _same_prompt(self, some: Sequence[Progress]) -> Iterator[tuple[Call, list[int]]]:
+        """The windows that have the same language and the same text before."""
+        found: dict[Call, list[int]] = {}
         for place, one in enumerate(some):
-            way = replace(self.way, language=one.language)
-            prompt = self.model.prompt_of(way, one.before[-PREVIOUS:])
-            found.setdefault(prompt, []).append(place)
+            call = Call(
+                language=one.language,
+                task=self.way.task,
+                timestamps=self.way.timestamps,
+                previous=tuple(one.before[-PREVIOUS:]),
+            )
+            found.setdefault(call, []).append(place)
         yield from found.items()
 
-    def _again(self, segment: AudioSegment, output: Output) -> Output:
+    def _again(
+        self, segment: AudioSegment, output: Output, call: Call, encoder: EncoderCache
+    ) -> Output:
         """The output of the lowest temperature that is neither repetitive nor unlikely."""
         for temperature in TEMPERATURES:
             if not self._is_poor(output):
                 break
             drawn = {"sample": True, "temperature": temperature, "nbest": DRAWN}
             kept = {name: self.asked[name] for name in KEPT if name in self.asked}
-            output = self.model.decode_windows([segment], **kept, **drawn)[0]
+            output = self.model.decode_windows([segment], call, encoder, **kept, **drawn)[0]
             output = replace(output, alternatives=[])
         return output
 
@@ -232,7 +235,9 @@ class Windows:
 
     # ------------------------------------------------------------------------ its output
 
-    def _take(self, one: Progress, heard: Heard | None, output: Output) -> None:
+    def _take(
+        self, one: Progress, heard: Heard | None, output: Output, encoder: EncoderCache
+    ) -> None:
         """Add the output of a window to its recording, and go on to the next window.
 
         heard: None where it does not matter whether anything is said.
@@ -246,7 +251,7 @@ class Windows:
         if heard is not None and heard.no_speech > NO_SPEECH and _mean(output) < UNLIKELY:
             found, done = [], seconds
         offset = one.start + one.done / self.rate
-        shown = self._shown(one, output, found, (offset, done))
+        shown = self._shown(one, output, found, (offset, done), encoder)
         if self.observer is not None and not one.recording.whole and shown.text:
             text = " " * any(before.text for before in one.recording.outputs) + shown.text
             if one.number in self.observer.watched:
@@ -262,6 +267,7 @@ class Windows:
         output: Output,
         found: Sequence[Segment],
         place: tuple[float, float],
+        encoder: EncoderCache,
     ) -> Output:
         """place: where the window begins in its file, and how many seconds of it are done."""
         model = self.model
@@ -294,15 +300,17 @@ class Windows:
         )
         if not self.times or not ids:
             return shown
-        timed = self._times(one, ids, done)
+        timed = self._times(one, ids, done, encoder)
         probabilities = [geometric_mean(value, 1) for value in timed.log_probabilities]
         words = list(self._words(one, ids, timed, found, offset))
         return replace(shown, words=words, probabilities=probabilities)
 
-    def _times(self, one: Progress, ids: list[int], done: float) -> TokenTimes:
+    def _times(
+        self, one: Progress, ids: list[int], done: float, encoder: EncoderCache
+    ) -> TokenTimes:
         """When tokens are said; the text is of the part that is done."""
-        model, wave = self.model, self._window(one)
-        memory = model.memory_of(wave)
+        model = self.model
+        memory = encoder.of_waves([self._window(one)])
         way = replace(self.way, language=one.language, timestamps=False)
         states = max(1, math.ceil(done * STATES_A_SECOND - 1e-6))
         heads = model.prompt_settings.alignment_heads

@@ -78,8 +78,8 @@ def test_no_beam_no_tree() -> None:
     model = tiny(banned=True)
     assert collect(model, SOURCE, beam=1)["beam"] is None
     assert collect(model, SOURCE, target="tea")["beam"] is None
-    with traced(model) as trace:
-        model.run([SOURCE], sample=True)
+    twin, trace = traced(model)
+    twin.run([SOURCE], sample=True)
     assert trace.steps == []
 
 

@@ -16,6 +16,7 @@ from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.errors import ModelError
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.call import Call
 from transduce.tasks.transduce import WhisperTransducer, load
 
 WAVES = tiny_whisper.noises(5)
@@ -77,9 +78,8 @@ def test_greedy_output_is_that_of_transformers(both: Both, timestamps: bool) -> 
     """Token for token, with suppressed tokens and the rules of timestamps."""
     ours = both.ours
     segments = [AudioSegment.of(f"wave {n}", wave) for n, wave in enumerate(WAVES)]
-    prompt = ours.prompt_tokens.prompt("de", "translate", timestamps)
-    with ours.caching(), ours.prompted(prompt):
-        outputs = ours.decode_windows(segments, beam=1, max_length=19)
+    call = Call(language="de", task="translate", timestamps=timestamps)
+    outputs = ours.decode_windows(segments, call, beam=1, max_length=19)
     for output, features in zip(outputs, both.features, strict=True):
         wanted = both.theirs.generate(
             features[None],

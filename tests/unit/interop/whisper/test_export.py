@@ -17,6 +17,7 @@ from transduce.interop.whisper.export import write_model_file
 from transduce.interop.whisper.tokens import original_order
 from transduce.storage import read_tensors
 from transduce.tasks.audio_input import AudioSegment
+from transduce.tasks.call import Call
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +72,8 @@ def test_a_model_of_ours_is_used_by_ctranslate2(tmp_path: Path) -> None:
     names = ("startoftranscript", "de", "transcribe", "notimestamps")
     prompt = [named[f"<|{name}|>"] for name in names]
     (found,) = whisper.generate(features, [prompt], beam_size=1, max_length=len(prompt) + 10)
-    begins = model.prompt_tokens.prompt("de", "transcribe", False)
-    with model.caching(), model.prompted(begins):
-        segment = AudioSegment.of("wave", wave)
-        (output,) = model.decode_windows([segment], beam=1, max_length=20)
+    segment = AudioSegment.of("wave", wave)
+    (output,) = model.decode_windows([segment], Call(language="de"), beam=1, max_length=20)
     order = original_order(named["<|startoftranscript|>"], named["<|endoftext|>"], len(named) + 270)
     theirs = found.sequences_ids[0]
     assert len(theirs) > 4

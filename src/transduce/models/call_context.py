@@ -1,0 +1,39 @@
+"""What belongs to one call of a network: passed down with it, never kept on the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """The context of a call, made for one network; threads that share the network have their own.
+
+    memory = network.encode(source_BS, lengths_B, CallContext(tags=(2,)))
+    state = network.start(source_BS, lengths_B, CallContext(attention=True))
+    """
+
+    tags: tuple[int, ...] = ()
+    """Of all sources, such as a language: their numbers among the tags of this network."""
+    chunk: int | None = None
+    """A streaming encoder reads in chunks of so many states; None: whole sources."""
+    words: tuple[str, ...] = ()
+    """Words that the vocabulary has not, in the order of their ids, which follow its own."""
+    attention: bool = False
+    """Whether decoder states keep the attention to the source of their last step."""
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """To pass on as keywords. None where nothing is asked for: a network that a user wrote
+        need not know of contexts."""
+        asked = self.tags or self.words or self.attention or self.chunk is not None
+        return {"context": self} if asked else {}
+
+    @property
+    def of_encoder(self) -> dict[str, Any]:
+        """The keywords of an encoder: those of one that reads in chunks, where it is to."""
+        return {} if self.chunk is None else {"chunk": self.chunk}
+
+
+NO_CONTEXT = CallContext()
