@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from tiny_labellers import classifier, tagger
 from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
 from transduce.decoding.output import Output, Score
-from transduce.inspection.look.collect import collect
+from transduce.inspection.look.trace import traced
 from transduce.tasks.adapters.folder import Adapter
+from transduce.tasks.live import Transcript
 
-THREADS, ROUNDS, RATE = 8, 2, 4000
+THREADS, RATE = 8, 4000
 TEXTS = [source for source in SOURCES if source]
 WAVES = [noise(0.6), noise(0.9, 2)]
 CHUNK = "chunk: {ms: 160, trained: [40, 320]}"
@@ -35,41 +37,21 @@ CHUNKS = f"{{kind: transformer, layers: 1, heads: 2, feed_forward: 32, {CHUNK}}}
 Calls = list[Callable[[], Any]]
 
 
-def plain(found: Any) -> Any:
-    """An answer as texts and numbers that can be compared."""
-    if isinstance(found, Output):
-        shown = None if found.attention is None else found.attention.ravel().tolist()
-        return [found.text, found.tokens, found.score, found.log_probability, shown]
-    if isinstance(found, Score):
-        return [found.tokens, found.token_log_probabilities]
+def same(found: Any, expected: Any) -> bool:
+    """Whether two answers are the same, numbers but for rounding."""
+    if isinstance(found, Output | Score | Transcript):
+        names = [one.name for one in fields(found)]
+        return all(same(getattr(found, name), getattr(expected, name)) for name in names)
     if isinstance(found, np.ndarray):
-        return found.ravel().tolist()
+        return found.shape == expected.shape and np.allclose(found, expected, atol=1e-4)
     if isinstance(found, dict):
-        return [[name, plain(value)] for name, value in found.items()]
+        return same([*found.items()], [*expected.items()])
     if isinstance(found, list | tuple):
-        return [plain(one) for one in found]
-    return found
-
-
-def flat(found: Any) -> Iterator[Any]:
-    if isinstance(found, list):
-        for one in found:
-            yield from flat(one)
-    else:
-        yield found
-
-
-def differs(found: Any, expected: Any) -> bool:
-    ours, theirs = list(flat(plain(found))), list(flat(plain(expected)))
-    if len(ours) != len(theirs):
-        return True
-    for one, other in zip(ours, theirs, strict=True):
-        if isinstance(one, float) and isinstance(other, float):
-            if one != pytest.approx(other, abs=1e-4, nan_ok=True):
-                return True
-        elif one != other:
-            return True
-    return False
+        there = len(found) == len(expected)
+        return there and all(same(*pair) for pair in zip(found, expected, strict=True))
+    if isinstance(found, float):
+        return bool(np.isclose(found, expected, atol=1e-4, equal_nan=True))
+    return bool(found == expected)
 
 
 def looked(model: Any, sources: Any, **asked: Any) -> Any:
@@ -85,33 +67,32 @@ def gated(model: Any, sources: Any, part: str, **asked: Any) -> Any:
         return model.run(sources, **asked)
 
 
-def beam_tree(model: Any, source: str) -> Any:
-    page = collect(model, source)
-    return [page["text"], page["score"], page["nbest"], len(page["beam"] or [])]
+def beam_steps(model: Any, source: str) -> Any:
+    """What `look` draws the tree of a beam from."""
+    twin, trace = traced(model)
+    return [twin.run([source], beam=2), [step.prefixes for step in trace.steps]]
 
 
 def text(model: Any) -> Calls:
     return [
-        lambda: model.run(TEXTS, beam=3, nbest=2),
-        lambda: model.run(TEXTS, beam=2, coverage_penalty=0.8),
-        lambda: model.run(TEXTS, attention=True, beam=1),
-        lambda: list(model.stream(TEXTS[0])),
-        lambda: model.score(SOURCES, TARGETS, attention=True),
-        lambda: looked(model, TEXTS[:2]),
-        lambda: gated(model, TEXTS, "decoder.1.cross"),
-        lambda: beam_tree(model, TEXTS[0]),
-        lambda: model.encode(TEXTS).states_BSD.numpy(),
+        lambda: model.run(TEXTS[:3], beam=3, nbest=2),
+        lambda: model.run(TEXTS[:3], beam=2, coverage_penalty=0.8),
+        lambda: model.run(TEXTS[:2], attention=True, beam=1),
+        lambda: list(model.stream(TEXTS[3])),
+        lambda: model.score(SOURCES, TARGETS),
+        lambda: looked(model, TEXTS[2:4]),
+        lambda: gated(model, TEXTS[2:4], "decoder.1.cross"),
     ]
 
 
 def recurrent() -> Calls:
     model = tiny({"kind": "recurrent"}, {"kind": "recurrent"})
     return [
-        lambda: model.run(TEXTS, beam=3),
-        lambda: model.run(TEXTS, beam=2, coverage_penalty=0.8),
+        lambda: model.run(TEXTS[:3], beam=3),
+        lambda: model.run(TEXTS[:3], beam=2, coverage_penalty=0.8),
         lambda: model.score(SOURCES, TARGETS),
         lambda: looked(model, TEXTS[:2]),
-        lambda: beam_tree(model, TEXTS[0]),
+        lambda: beam_steps(model, TEXTS[2]),
     ]
 
 
@@ -167,8 +148,7 @@ def live() -> Calls:
 
     def session() -> Any:
         with model.live(RATE) as fed:
-            found = fed.feed(WAVES[1]) + fed.finish()
-        return [[one.text, one.final] for one in found]
+            return fed.feed(WAVES[1]) + fed.finish()
 
     return [
         session,
@@ -224,7 +204,6 @@ def continued(decoder: dict[str, Any] | None = None) -> Calls:
 KINDS: dict[str, Callable[[], Calls]] = {
     "text": lambda: text(tiny()),
     "int8": lambda: text(tiny().compute_in("int8")),
-    "frozen": lambda: text(tiny({"positions": "rotary"}).freeze()),
     "recurrent": recurrent,
     "training": training,
     "adapters": adapted,
@@ -243,7 +222,7 @@ KINDS: dict[str, Callable[[], Calls]] = {
 def _often() -> Iterator[None]:
     """Threads take turns as often as they can; one core each, so that sums are the same."""
     before, cores = sys.getswitchinterval(), torch.get_num_threads()
-    sys.setswitchinterval(1e-5)
+    sys.setswitchinterval(1e-4)
     torch.set_num_threads(1)
     yield
     sys.setswitchinterval(before)
@@ -262,10 +241,10 @@ def test_eight_threads_get_the_answers_given_alone(kind: str) -> None:
 
     def work(first: int) -> None:
         ready.wait()
-        for turn in range(ROUNDS * len(calls)):
+        for turn in range(len(calls)):
             number = (first + turn * (first % 2 or -1)) % len(calls)
             try:
-                if differs(calls[number](), alone[number]):
+                if not same(calls[number](), alone[number]):
                     wrong.append(f"call {number} has another answer")
             except Exception as error:  # any is a finding
                 wrong.append(f"call {number}: {type(error).__name__}: {error}")
@@ -275,7 +254,7 @@ def test_eight_threads_get_the_answers_given_alone(kind: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong, f"{len(wrong)} of {THREADS * ROUNDS * len(calls)}: {sorted(set(wrong))}"
+    assert not wrong, f"{len(wrong)} of {THREADS * len(calls)}: {sorted(set(wrong))}"
 
 
 def test_a_stream_leaves_nothing_with_its_caller() -> None:
@@ -307,7 +286,7 @@ def test_a_stream_leaves_nothing_with_its_caller() -> None:
         assert not torch.is_inference_mode_enabled()
         assert model.network.training
         sum(parameter.sum() for parameter in model.network.parameters()).backward()  # type: ignore[union-attr]
-        assert not differs(between(), expected)
+        assert same(between(), expected)
         stream.close()  # type: ignore[attr-defined]
         model.network.eval()
 
@@ -329,6 +308,6 @@ def test_a_lens_sees_what_its_own_thread_runs() -> None:
         thread.start()
         thread.join()
     ((found, watched),) = others
-    assert not differs(found, expected)
+    assert same(found, expected)
     assert not watched
     assert len(lens) == 0

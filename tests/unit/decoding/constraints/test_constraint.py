@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 
@@ -325,14 +324,13 @@ def test_coverage_is_that_of_wu(strength: float, power: float) -> None:
 @pytest.mark.parametrize("way", ["greedy", "sample", "beam"])
 def test_every_search_counts_coverage_alike(way: str) -> None:
     model, source, lengths_B = Tree(7), inputs(8, 6), torch.tensor([5, 3])
-    with ExitStack() as stack:
-        constraints = [stack.enter_context(Coverage(model, lengths_B, 0.5))]
-        if way == "greedy":
-            found = greedy(model, *source, 1.0, constraints)
-        elif way == "beam":
-            found = beam(model, *source, 3, 3, 1.0, constraints)
-        else:
-            found = sample(model, *source, [1, 2], copies=4, constraints=constraints)
+    constraints = [Coverage(lengths_B - 1, 0.5)]
+    if way == "greedy":
+        found = greedy(model, *source, 1.0, constraints)
+    elif way == "beam":
+        found = beam(model, *source, 3, 3, 1.0, constraints)
+    else:
+        found = sample(model, *source, [1, 2], copies=4, constraints=constraints)
     for row, hypotheses in enumerate(found):
         for h in hypotheses:
             pays = closing(model, row, int(lengths_B[row]) - 1, 0.5)(tuple(h.tokens))
