@@ -82,9 +82,9 @@ def phone_model(phones: str, *overrides: str) -> SpeechModel:
     return model
 
 
-def tagged_model() -> SpeechModel:
-    """One that knows the tags x and y."""
-    tokens = Tokens.train(TokensRecipe(level="character"), ["abcde "], ["x", "y"])
+def tagged_model(*tags: str) -> SpeechModel:
+    """One that knows the tags x and y, or others."""
+    tokens = Tokens.train(TokensRecipe(level="character"), ["abcde "], tags or ("x", "y"))
     torch.manual_seed(1)
     model = create(audio_recipe(), tokens, tokens)
     assert isinstance(model, SpeechModel)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,21 @@ class CallContext:
 
 
 NO_CONTEXT = CallContext()
+
+
+@dataclass(kw_only=True)
+class KeptAttention:
+    """The base of decoder states, which keep the attention to the source if a context asks."""
+
+    keeps_attention: bool = False
+    attention_BS: Tensor | None = field(default=None, repr=False)
+    """Of the last step and the last layer, the mean over heads; its rows are those of the step."""
+
+    def keep(self, weights_BHTS: Tensor) -> None:
+        self.attention_BS = weights_BHTS[:, :, -1].mean(dim=1).float()
+
+
+def attention_of(state: object) -> Tensor | None:
+    """The attention_BS that a state keeps, or the state within it."""
+    found: Tensor | None = getattr(state, "attention_BS", None)
+    return found

@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from transduce.models.kept_attention import KeptAttention
+from transduce.models.call_context import KeptAttention
 from transduce.models.memory import Memory, reorder_mask
 from transduce.nn.checkpointing import Checkpointed
 from transduce.nn.embedding.tokens import TokenEmbedding

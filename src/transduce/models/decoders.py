@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from transduce.models.call_context import KeptAttention
 from transduce.models.convolutional import ConvolutionalDecoder
-from transduce.models.kept_attention import KeptAttention
 from transduce.models.memory import Memory, reorder_mask
 from transduce.models.registered import RegisteredDecoder
 from transduce.nn.attention.attention import SCORES, Attention, build_registered_score
@@ -39,13 +39,6 @@ class DecoderState(Protocol):
 
     def reorder(self, index_B: Tensor) -> None:
         """Row i becomes what row index_B[i] was; rows may be repeated or left out."""
-
-
-def attention_of(state: object) -> Tensor | None:
-    """The attention_BS to the source of the last step, where a state keeps it; its rows are those
-    of the step."""
-    found: Tensor | None = getattr(state, "attention_BS", None)
-    return found
 
 
 # --------------------------------------------------------------------------------- Transformer

@@ -113,7 +113,9 @@ class SpeechFrontEnd(nn.Module):
         states_B = self._states(lengths_B)
         # Of half precision under autocast; the stream that all blocks add to is not.
         x_BSD = x_BSD[:, : int(states_B.max())].to(mel_BTM.dtype) * self.scale
-        if self.tags is not None and tags_BG is not None:
+        if self.tags is not None:
+            if tags_BG is None:
+                tags_BG = x_BSD.new_zeros(1, self.tags.in_features)
             x_BSD = x_BSD + self.tags(tags_BG.to(x_BSD.dtype))[:, None]
         if self.positions is not None:
             x_BSD = self.positions(x_BSD, 0 if places is None else places)

@@ -262,10 +262,6 @@ class Recipe(Section):
                 self.model.tie_embeddings == "all",
                 "audio has no embeddings; use target or none",
             ),
-            "decode.coverage_penalty": (
-                self.decode.coverage_penalty > 0,
-                "it needs source tokens, and audio has none",
-            ),
         }
         for key, (given, why) in without.items():
             if given:

@@ -206,8 +206,7 @@ def test_letters_stand_beside_the_word_and_tell_unknown_words_apart(kind: str) -
     x_BTD = front(torch.tensor([[4, 5, UNKNOWN]]))
     torch.testing.assert_close(x_BTD[0, 0, :4], front.table.weight[4] * front.scale)
     assert x_BTD[0, 2, 4:].eq(0).all()  # unknown, and no letters are known of it
-    with front.also(["dogs", "dog"]):
-        also_BTD = front(torch.tensor([[len(WORDS), len(WORDS) + 1, 5]]))
+    also_BTD = front(torch.tensor([[len(WORDS), len(WORDS) + 1, 5]]), words=["dogs", "dog"])
     unknown_D = front.table.weight[UNKNOWN] * front.scale
     torch.testing.assert_close(also_BTD[0, 0, :4], unknown_D)
     torch.testing.assert_close(also_BTD[0, 1, 4:], also_BTD[0, 2, 4:])  # the same letters
@@ -225,8 +224,8 @@ def test_rare_words_are_known_by_their_letters_alone() -> None:
     torch.testing.assert_close(x_BTD[0, :, :4], front.table.weight[own] * front.scale)
     assert (x_BTD[0, 2, 4:] - x_BTD[0, 3, 4:]).abs().max() > 1e-3
     assert front.spelled == len(WORDS)
-    with front.also(["runs"]):
-        torch.testing.assert_close(front(torch.tensor([[len(WORDS)]]))[0, 0], x_BTD[0, 2])
+    also_BTD = front(torch.tensor([[len(WORDS)]]), words=["runs"])
+    torch.testing.assert_close(also_BTD[0, 0], x_BTD[0, 2])
     more = labeller(pooled=False, characters={"width": 4, "words": 200})
     assert more.front.table.weight.shape == (len(WORDS), 4)
 

@@ -342,7 +342,6 @@ def test_a_table_of_sound_files_is_enough() -> None:
         ),
         ("train.fsdp=true", "train.fsdp is true, but speech models cannot be sharded"),
         ("model.tie_embeddings=all", "model.tie_embeddings is all, but audio has no embeddings"),
-        ("decode.coverage_penalty=1", "decode.coverage_penalty is 1.0, but it needs source tokens"),
         ("decode.ctc_weight=0.3", "decode.ctc_weight is 0.3, but model.ctc_weight is 0"),
         (
             "model.ctc_weight=1",

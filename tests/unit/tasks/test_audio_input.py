@@ -99,6 +99,23 @@ def test_tags_change_what_is_heard_and_leave_nothing_behind() -> None:
         audio_model().run([samples], rate=RATE, tags=["z"])
 
 
+def test_a_reranker_hears_the_tags_of_its_own_vocabulary() -> None:
+    """Names travel between models, as the same tag has another number in each."""
+    model, samples = tagged_model(), tones("ab c")
+    asked: dict[str, Any] = {"rate": RATE, "tags": ["y"], "beam": 3, "length_penalty": 0.0}
+    for other in (tagged_model("z", "y", "x"), tagged_model("y"), audio_model()):
+        with torch.no_grad():
+            for parameter in other.network.parameters():
+                parameter.mul_(1.1)
+        (output,) = model.run([samples], rerank=other, **asked)
+        known = {"tags": ["y"]} if other.source_tokens.tags else {}
+        (judged,) = other.score([samples], [output.text], rate=RATE, **known)
+        total = output.log_probability + judged.log_probability
+        assert output.score == pytest.approx(total, abs=1e-4)
+    with pytest.raises(ModelError, match="has no tag y; its tags are x"):
+        model.run([samples], rerank=tagged_model("x"), **asked)
+
+
 def test_int8_and_the_forced_pass_hear_the_tags() -> None:
     """The copy that search uses has them too, also once it has been made."""
     model, samples = tagged_model().compute_in("int8"), tones("ab c")

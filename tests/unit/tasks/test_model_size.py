@@ -16,13 +16,15 @@ GIGABYTE = 10**9
 
 
 @pytest.mark.parametrize(
-    "name", ["pronounce", "copy", "shakespeare-lstm", "ewt-rnn", "imdb-attention", "udhr-small"]
+    "name",
+    ["pronounce", "copy", "shakespeare-lstm", "ewt-rnn", "imdb-attention", "udhr-small", "digits"],
 )
 def test_parameters_are_counted_without_building(name: str) -> None:
     recipe = load_recipe(name)
     tokens = Tokens.train(Cut(level="byte"), [])
     kind = kind_of(recipe)
     built = kind.build(recipe, tokens, tokens)
+    assert built.as_built
     assert count_parameters(kind, recipe, tokens, tokens) == sum(
         parameter.numel() for parameter in built.parameters()
     )

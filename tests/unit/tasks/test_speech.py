@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import soundfile
 import torch
 
 from language import language_model
-from tiny_sounds import audio_model, audio_recipe
+from tiny_sounds import audio_model, audio_recipe, noise
 from tones import RATE, tones
 from transduce import load
 from transduce.cli.printing import print_metrics, print_recordings
@@ -301,6 +303,22 @@ def test_a_language_model_must_speak_the_same_tokens(model: SpeechModel, sounds:
         model.run([str(sounds / "one.wav")], language_model=model)
     with pytest.raises(ModelError, match="use language_model for text models"):
         model.run([str(sounds / "one.wav")], rerank=other)
+
+
+@pytest.mark.parametrize("encoder", ["conformer", "recurrent"])
+def test_coverage_counts_encoder_states(encoder: str) -> None:
+    """Not samples: a recording has the same score alone and beside a longer one."""
+    model, waves = audio_model(encoder=encoder), [noise(0.7), noise(2.1, 2)]
+    asked: dict[str, Any] = {"rate": RATE, "coverage_penalty": 0.5, "max_length": 6}
+    together = model.run(waves, **asked)
+    for wave, output in zip(waves, together, strict=True):
+        (alone,) = model.run([wave], **asked)
+        assert (alone.text, alone.score) == (output.text, pytest.approx(output.score, abs=1e-3))
+        (plain,) = model.run([wave], rate=RATE, max_length=6)
+        states = model.network.states_of(len(wave))
+        assert plain.score - 0.5 * states * math.log(1e6) < alone.score < plain.score
+    with pytest.raises(ModelError, match="with ctc_weight 1 the decoder is not used"):
+        model.run(waves, ctc_weight=1, **asked)
 
 
 def test_what_is_scored_must_be_there(model: SpeechModel, sounds: Path) -> None:

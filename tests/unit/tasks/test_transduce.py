@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from tiny_models import SOURCES, tiny
 from transduce import recipe
 from transduce.checksums import SUMS
-from transduce.data.tokens.tokenizer import END, Tokens
+from transduce.data.tokens.tokenizer import BEGIN, END, Tokens
 from transduce.decoding.batch import decode
 from transduce.errors import (
     CheckpointError,
@@ -26,6 +27,7 @@ from transduce.errors import (
     TransduceError,
     TransduceWarning,
 )
+from transduce.models import EncoderDecoder
 from transduce.models.lens import Lens, attentions
 from transduce.models.weights import weights_of
 from transduce.recipe import Recipe
@@ -623,7 +625,45 @@ def test_a_second_model_reranks_the_whole_beam() -> None:
     assert changed
 
 
+def test_what_a_reranker_cannot_hold_is_left_out() -> None:
+    """A text that was cut would have too few tokens to pay for, and win."""
+    shape = {"positions": "learned", "max_positions": 8}
+    judge, one = tiny(decoder=shape), tiny(seed=5)
+    asked: dict[str, Any] = {"beam": 4, "unknown": False, "length_penalty": 0.0}
+    for source in ("tea", "a cup of tea"):
+        (listed,) = one.run([source], nbest=4, **asked)
+        (output,) = one.run([source], nbest=4, rerank=judge, **asked)
+        short = [o for o in listed.alternatives if len(judge.target_tokens.encode(o.text)) < 8]
+        kept = output.alternatives or [output]
+        if not short:
+            assert "the order is that of the first model" in output.warning
+            assert [o.text for o in kept] == [o.text for o in listed.alternatives]
+            continue
+        assert {o.text for o in kept} == {o.text for o in short}
+        assert ("too long for the reranker" in output.warning) == (len(short) < 4)
+        for o in kept:
+            (judged,) = judge.score([source], [o.text])
+            total = o.log_probability + judged.log_probability
+            assert o.score == pytest.approx(total, abs=1e-4)
+
+
 # ----------------------------------------------------------------------------------- score
+
+
+def test_a_network_with_logits_of_its_own_is_scored_by_them() -> None:
+    class Flatter(EncoderDecoder):
+        def logits(self, *given: Any, **named: Any) -> torch.Tensor:
+            return 0.5 * super().logits(*given, **named)
+
+    model = tiny()
+    (source,), (target,) = model._encode([SOURCES[0]])[0], model.target_tokens.encode_batch(["tea"])
+    model.network.__class__ = Flatter
+    (score,) = model.score([SOURCES[0]], ["tea"])
+    with torch.no_grad():
+        rows = (torch.tensor([[*source, END]]), torch.tensor([len(source) + 1]))
+        logits_TV = model.network.logits(*rows, torch.tensor([[BEGIN, *target]]))[0]
+    wanted = logits_TV.log_softmax(-1)[torch.arange(len(target) + 1), [*target, END]]
+    assert score.token_log_probabilities == pytest.approx(wanted.tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize("way", WAYS)

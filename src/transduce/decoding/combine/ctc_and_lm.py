@@ -16,8 +16,8 @@ from torch import Tensor
 
 from transduce.data.tokens.tokenizer import END, PAD
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.decoders import DecoderState, attention_of, shared_rows
+from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
+from transduce.models.decoders import DecoderState, shared_rows
 from transduce.models.memory import Memory
 from transduce.models.speech import SpeechEncoderDecoder
 from transduce.nn.ctc.prefix_score import CtcPrefix

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.decoders import DecoderState, attention_of
+from transduce.models.call_context import attention_of
+from transduce.models.decoders import DecoderState
 
 
 @dataclass

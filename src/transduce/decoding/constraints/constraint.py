@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD
-from transduce.models.decoders import attention_of
+from transduce.models.call_context import attention_of
 
 NEVER = float("-inf")
 ANY = -1  # in a phrase: matches every token

@@ -15,8 +15,8 @@ from torch import Tensor
 from transduce.data.tokens.tokenizer import BEGIN, END
 from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.constraints.constraint import NEVER
-from transduce.models.call_context import NO_CONTEXT, CallContext
-from transduce.models.decoders import DecoderState, attention_of
+from transduce.models.call_context import NO_CONTEXT, CallContext, attention_of
+from transduce.models.decoders import DecoderState
 from transduce.models.memory import Memory
 
 LATEST_START = 50  # the first timestamp is at most 1 s

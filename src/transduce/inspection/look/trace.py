@@ -28,7 +28,8 @@ from transduce.decoding.constraints.constraint import (
 )
 from transduce.decoding.constraints.include import Include
 from transduce.decoding.search.greedy import Stepper
-from transduce.models.decoders import DecoderState, attention_of
+from transduce.models.call_context import attention_of
+from transduce.models.decoders import DecoderState
 from transduce.tasks.generate import GenerativeModel
 from transduce.tasks.model import Model
 
@@ -81,6 +82,9 @@ def traced(model: Model) -> tuple[Model, Trace]:
     trace = Trace()
     if not isinstance(model, GenerativeModel):
         return model, trace
+    if not model.engine:
+        model._check_packed()
+        model._packed_copy()  # once, not for each twin
     twin = copy(model)
     made = twin._task
 
@@ -99,9 +103,10 @@ def traced(model: Model) -> tuple[Model, Trace]:
         trace.length_penalty = settings.length_penalty or 0.0
         given_fields = {one.name: getattr(task, one.name) for one in fields(BatchDecoder)}
         model = cast(Stepper, _Recording(task.model, trace))
-        # CUDA graphs run whole steps on the device; only the plain search can be recorded.
-        return _RecordedDecoder(**{**given_fields, "model": model, "fast": None}, trace=trace)
+        return _RecordedDecoder(**{**given_fields, "model": model}, trace=trace)
 
+    # CUDA graphs run whole steps on the device; only the plain search can be recorded.
+    vars(twin)["_fast_search"] = lambda context: None
     vars(twin)["_task"] = recorded
     return twin, trace
 

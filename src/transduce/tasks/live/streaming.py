@@ -245,11 +245,7 @@ class StreamingRecogniser(LiveRecogniser):
 
     def _inference(self) -> Any:
         language = self.settings.language_model
-        models = [self.model, *([] if language is None else [language])]
-        # Setting the mode of every module would take as long as a small chunk.
-        if not any(model.network.training for model in models):
-            return torch.inference_mode()
-        return inference(*models)
+        return inference(self.model, *([] if language is None else [language]))
 
     def _start(self, count: int) -> Prefixes:
         language = None if self.fusion is None else self.fusion.scores

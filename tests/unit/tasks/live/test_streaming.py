@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fixtures.make_models import MODELS, in_noise
-from tiny_sounds import audio_model, noise
+from tiny_sounds import audio_model, audio_recipe, noise
 from transduce.data.audio.corpus import to_int16
 from transduce.errors import ModelError
 from transduce.tasks import SpeechModel
@@ -216,3 +216,19 @@ def test_files_can_be_read_in_chunks_too() -> None:
         model().run([samples], rate=RATE, chunk_ms=50)
     with pytest.raises(ModelError, match=r"model\.encoder\.chunk"):
         audio_model().run([samples], rate=RATE, chunk_ms=80)
+
+
+def test_all_models_of_a_call_read_in_its_chunks() -> None:
+    """An ensemble of a model with itself is the model; a reranker scores what it hears so."""
+    samples = spoken()[:9000].astype(np.float32) / 2**15
+    asked: dict[str, Any] = {"rate": RATE, "chunk_ms": 80, "length_penalty": 0.0}
+    (alone,) = model().run([samples], **asked)
+    (together,) = model().run([samples], ensemble=[model()], **asked)
+    assert together.score == pytest.approx(alone.score, abs=1e-5)
+    (judged,) = model().run([samples], rerank=model(), ctc_weight=0.0, **asked)
+    assert judged.score == pytest.approx(2 * judged.log_probability, abs=1e-4)
+    tokens = model().source_tokens
+    other = type(model()).create(audio_recipe(), tokens, tokens)
+    with pytest.raises(ModelError, match="model 2 of the ensemble was not"):
+        model().run([samples], ensemble=[other], **asked)
+    model().run([samples], rerank=other, **asked)  # a second pass over the whole
