@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from transduce.data.batches.packing import Packed
 from transduce.data.tokens.tokenizer import PAD
-from transduce.models.call_context import NO_CONTEXT, CallContext
+from transduce.errors import ModelError
+from transduce.models.call_context import NO_CONTEXT, CallContext, KeptAttention
 from transduce.models.convolutional import ConvolutionalDecoder, ConvolutionalEncoder
 from transduce.models.decoders import Decoder, DecoderState, RecurrentDecoder
 from transduce.models.encoders import ConformerEncoder, Encoder, RecurrentEncoder
@@ -164,6 +165,8 @@ class EncoderDecoder(TrainableNetwork):
         """What a decoder starts from that has this memory."""
         state = self.decoder.start(memory)
         if context.attention:
+            if not isinstance(state, KeptAttention):  # of a plugin
+                raise ModelError("this decoder does not show its attention to the source")
             state.keeps_attention = True
         return state
 

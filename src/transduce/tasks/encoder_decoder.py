@@ -242,12 +242,12 @@ class Transducer(GenerativeModel, task="transduce"):
             if self.device.type == "cuda":
                 tell_of_plain_cuda(self.network)
             return None
-        if self._fast is None or self._fast.network is not self.network:
-            width = self.recipe.model.width
-            self._fast = CudaSearch(
-                self.network, pick_precision(self.precision, self.device, width)
-            )
-        return self._fast
+        with MAKING:
+            if self._fast is None or self._fast.network is not self.network:
+                width = self.recipe.model.width
+                precision = pick_precision(self.precision, self.device, width)
+                self._fast = CudaSearch(self.network, precision)
+            return self._fast
 
     def _score_texts(
         self, sources: list[str], texts: list[str], context: CallContext

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from transduce.decoding.combine.ensemble import Ensemble
 from transduce.decoding.combine.rerank import minimum_bayes_risk, reranked
 from transduce.decoding.constraints import read as constraints
 from transduce.decoding.constraints.constraint import NEVER
+from transduce.decoding.cuda.pool import CudaSearch
 from transduce.decoding.output import Output, Score
 from transduce.decoding.search.feed import decode_feed
 from transduce.decoding.search.greedy import Hypothesis, Stepper
@@ -223,7 +225,8 @@ class GenerativeModel(SearchCopies):
         chosen, search = task.slot_settings, task.pools
         if search is None or chosen is None or not search.takes(chosen):
             return False
-        with inference(self):
+        alone = search.turn if isinstance(search, CudaSearch) else nullcontext()
+        with inference(self), alone:
             decode_feed(search, FeedOfJobs(self, task, feed), chosen)
         return True
 

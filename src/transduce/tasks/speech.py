@@ -44,6 +44,7 @@ from transduce.tasks.live.settings import StreamingSettings, chunk_states
 from transduce.tasks.live.streaming import StreamingRecogniser
 from transduce.tasks.model import check_sources, inference
 from transduce.tasks.observer import PartObserver, RunObserver, SourceFeed, TokenStep
+from transduce.tasks.search_copies import MAKING
 
 DIAGONAL_SAMPLE = 64  # recordings for the mean diagonality of attention
 
@@ -361,11 +362,12 @@ class SpeechModel(AudioInputModel, GenerativeModel):
         """Search with CUDA graphs; None on a CPU, or of a network that has none."""
         if not has_audio_search(self.network):
             return None
-        if self._slots is None or self._slots.network is not self.network:
-            width = self.recipe.model.width
-            kind = pick_precision(self.precision, self.device, width)
-            self._slots = AudioSearch(self.network, kind)
-        return self._slots
+        with MAKING:
+            if self._slots is None or self._slots.network is not self.network:
+                width = self.recipe.model.width
+                kind = pick_precision(self.precision, self.device, width)
+                self._slots = AudioSearch(self.network, kind)
+            return self._slots
 
     def _fast_search(self, context: CallContext) -> FastSearch | None:
         found = self.audio_search

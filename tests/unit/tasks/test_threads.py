@@ -25,6 +25,7 @@ from tiny_models import SOURCES, TARGETS, adapter_state, tiny
 from tiny_sounds import audio_model, noise, tagged_model
 from transduce.decoding.output import Output, Score
 from transduce.inspection.look.trace import traced
+from transduce.tasks import speech as speech_models
 from transduce.tasks.adapters.folder import Adapter
 from transduce.tasks.live import Transcript
 
@@ -234,8 +235,12 @@ def _often() -> Iterator[None]:
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_eight_threads_get_the_answers_given_alone(kind: str) -> None:
-    alone = [call() for call in KINDS[kind]()]
-    calls = KINDS[kind]()  # a model that has computed nothing yet: also the first use is shared
+    in_threads(KINDS[kind])
+
+
+def in_threads(make: Callable[[], Calls]) -> None:
+    alone = [call() for call in make()]
+    calls = make()  # a model that has computed nothing yet: also the first use is shared
     wrong: list[str] = []
     ready = threading.Barrier(THREADS)
 
@@ -255,6 +260,15 @@ def test_eight_threads_get_the_answers_given_alone(kind: str) -> None:
     for thread in threads:
         thread.join()
     assert not wrong, f"{len(wrong)} of {THREADS * len(calls)}: {sorted(set(wrong))}"
+
+
+@pytest.mark.parametrize("kind", ["tagged speech", "whisper"])
+def test_the_slots_of_a_gpu_are_used_by_one_thread_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if there were a GPU: the pools of slots are kept between calls."""
+    monkeypatch.setattr(speech_models, "has_audio_search", lambda network: True)
+    in_threads(lambda: KINDS[kind]()[:4])
 
 
 def test_a_stream_leaves_nothing_with_its_caller() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -51,6 +52,8 @@ class AudioSearch:
     network: SpeechEncoderDecoder
     precision: torch.dtype = torch.float32
     _pools: dict[tuple[object, Shape], AudioSlots | AudioBeamSlots] = field(default_factory=dict)
+    turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    """Held by the thread that uses the pools; others wait."""
 
     def __post_init__(self) -> None:
         self.copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
@@ -79,9 +82,10 @@ class AudioSearch:
 
     def free(self) -> None:
         """Free the memory of all pools."""
-        for pool in self._pools.values():
-            pool.free()
-        self._pools.clear()
+        with self.turn:
+            for pool in self._pools.values():
+                pool.free()
+            self._pools.clear()
         torch.cuda.empty_cache()
 
 
@@ -96,7 +100,10 @@ class AudioTask:
 
     def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypothesis of each job, in order; a job's source is a wave."""
-        settings = settings or Search()
+        with self.search.turn:
+            return self._run(jobs, settings or Search())
+
+    def _run(self, jobs: Sequence[Job], settings: Search) -> list[list[Hypothesis]]:
         self.search.copy_weights()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         rows = max(settings.beam, settings.nbest)

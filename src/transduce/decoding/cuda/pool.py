@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -47,6 +48,8 @@ class CudaSearch:
     network: EncoderDecoder
     precision: torch.dtype = torch.float32
     _pools: dict[Shape, Slots] = field(default_factory=dict)
+    turn: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    """Held by the thread that uses the pools; others wait."""
 
     def __post_init__(self) -> None:
         self._copy = copy_for_search(self.network).to(self.precision).eval().requires_grad_(False)
@@ -55,8 +58,11 @@ class CudaSearch:
 
     def run(self, jobs: Sequence[Job], settings: Search | None = None) -> list[list[Hypothesis]]:
         """The hypotheses of each job, in order, best first."""
+        with self.turn:
+            return self._run(jobs, settings or Search())
+
+    def _run(self, jobs: Sequence[Job], settings: Search) -> list[list[Hypothesis]]:
         self.copy_weights()
-        settings = settings or Search()
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         classes: dict[tuple[int, int], list[int]] = {}
         for place, job in enumerate(jobs):
@@ -94,9 +100,10 @@ class CudaSearch:
 
     def free(self) -> None:
         """Free the memory of all pools."""
-        for pool in self._pools.values():
-            pool.free()
-        self._pools.clear()
+        with self.turn:
+            for pool in self._pools.values():
+                pool.free()
+            self._pools.clear()
         torch.cuda.empty_cache()
 
     def _pool(self, shape: Shape, busy: Sequence[Slots]) -> Slots:
