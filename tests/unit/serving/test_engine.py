@@ -433,7 +433,7 @@ def test_on_a_gpu_requests_enter_while_others_are_decoded(monkeypatch: pytest.Mo
     for one in (model, own):
         one.network.double()
     search = CudaSearch(model.network, torch.float64)
-    monkeypatch.setattr(model, "_fast_search", lambda: search)
+    monkeypatch.setattr(model, "_fast_search", lambda context: search)
     monkeypatch.setattr(scheduler, "MOST_THREADS", 1)  # as on a GPU
     batches: list[int] = []
     monkeypatch.setattr(model, "run", lambda texts, **_: batches.append(len(texts)))

@@ -628,7 +628,9 @@ def test_a_second_model_reranks_the_whole_beam() -> None:
 def test_what_a_reranker_cannot_hold_is_left_out() -> None:
     """A text that was cut would have too few tokens to pay for, and win."""
     shape = {"positions": "learned", "max_positions": 8}
-    judge, one = tiny(decoder=shape), tiny(seed=5)
+    corpus: dict[str, Any] = {"train": {"file": "a.tsv"}, "valid": {"file": "a.tsv"}}
+    corpus |= {"tokens": {"both": {"level": "character"}}, "max_length": 7}
+    judge, one = tiny(decoder=shape, data=corpus), tiny(seed=5)
     asked: dict[str, Any] = {"beam": 4, "unknown": False, "length_penalty": 0.0}
     for source in ("tea", "a cup of tea"):
         (listed,) = one.run([source], nbest=4, **asked)

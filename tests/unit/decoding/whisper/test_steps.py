@@ -11,6 +11,7 @@ from transduce.data.tokens.whisper_prompt import PromptTokens
 from transduce.decoding.search.greedy import greedy
 from transduce.decoding.whisper.encoder_cache import EncoderCache
 from transduce.decoding.whisper.steps import PromptedSteps, Rules
+from transduce.models.call_context import NO_CONTEXT, CallContext
 from transduce.models.memory import Memory
 
 FIRST = 30
@@ -22,7 +23,7 @@ class Even:
 
     def reorder(self, index_R: Tensor) -> None: ...
 
-    def begin(self, memory: Memory) -> Even:
+    def begin(self, memory: Memory, context: CallContext = NO_CONTEXT) -> Even:
         return self
 
     def step(self, tokens_B: Tensor, state: object) -> tuple[Tensor, object]:
