@@ -21,7 +21,7 @@ ROOT = Path(transduce.__file__).parent
 LAYERS = [
     ["errors"],
     ["registry"],
-    ["storage", "hardware", "cores", "terminal"],
+    ["storage", "hardware", "memory", "cores", "terminal"],
     ["nn"],
     ["checksums", "recipe"],
     ["hub"],

@@ -13,7 +13,7 @@ from transduce.interop.onnx_session import Session
 from transduce.models.weights import no_weights
 from transduce.tasks.folder import WEIGHTS, check_sums, read_definition
 from transduce.tasks.model import Origin
-from transduce.tasks.model_size import check_layers
+from transduce.tasks.model_size import check_layers, count_parameters
 from transduce.tasks.transduce import Model, Transducer, load
 
 FILES = {"ctranslate2": ctranslate2.MODEL, "onnx": onnx.DECODER}
@@ -56,6 +56,7 @@ def open_model(
     recipe, source_tokens, target_tokens = read_definition(path)
     check_sums(path)
     check_layers(recipe)
+    count_parameters(Transducer, recipe, source_tokens, target_tokens)  # or says that it cannot be
     with no_weights():
         model = Transducer.create(recipe, source_tokens, target_tokens)
     model.network.eval()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError
+from transduce.memory import free_memory
 from transduce.models.weights import no_weights
 from transduce.recipe import Recipe
 from transduce.recipe import Tokens as TokensSection
@@ -12,6 +15,7 @@ from transduce.tasks.model import Model
 MAX_LAYERS = 1000  # of an encoder or a decoder
 BUILT = 12  # layers built to be counted
 SMALL = 10**7  # parameters that are built without a check: loading reports wrong weights
+FLOAT32 = 4  # bytes per parameter of a model that is used
 TRAINED = 16  # bytes per parameter: the weight, its gradient and AdamW's two moments
 
 
@@ -21,7 +25,7 @@ def count_parameters(
     """The number of parameters of a model, without allocating them.
 
     The network is built on the meta device. Of a deep network only the first layers are built, as
-    the others are equal in size.
+    the others are equal in size. Raises ModelError where a size is beyond counting.
     """
 
     def count(layers: dict[str, int]) -> int:
@@ -30,8 +34,16 @@ def count_parameters(
             for name, number in layers.items()
         }
         shape = recipe.model_copy(update={"model": recipe.model.model_copy(update=parts)})
-        with no_weights():
-            network = kind.build(shape, source_tokens, target_tokens)
+        try:
+            with no_weights():
+                network = kind.build(shape, source_tokens, target_tokens)
+        except (RuntimeError, TypeError, OverflowError) as error:
+            if "verflow" not in str(error):  # more numbers than 64 bits can count
+                raise
+            raise ModelError(
+                f"a layer of the model would be larger than any memory: model.width is "
+                f"{recipe.model.width}; lower it, or the layers' other sizes"
+            ) from None
         return sum(parameter.numel() for parameter in network.parameters())
 
     layers = _layers(recipe)
@@ -49,7 +61,10 @@ def check_trainable(kind: type[Model], recipe: Recipe, memory: int, processes: i
     processes: the number over which weights and optimizer state are sharded.
     """
     tokens = Tokens.train(TokensSection(level="byte"), [])
-    count = count_parameters(kind, recipe, tokens, tokens)
+    try:
+        count = count_parameters(kind, recipe, tokens, tokens)
+    except ModelError as error:
+        raise RecipeError(str(error)) from None
     needed = TRAINED * count // processes
     about = f"the model would have at least {count:,} parameters"
     if needed > memory:
@@ -64,14 +79,29 @@ def check_trainable(kind: type[Model], recipe: Recipe, memory: int, processes: i
 
 
 def check_weights(
-    kind: type[Model], recipe: Recipe, source_tokens: Tokens, target_tokens: Tokens, size: int
+    kind: type[Model],
+    recipe: Recipe,
+    source_tokens: Tokens,
+    target_tokens: Tokens,
+    size: int,
+    of: str = "the recipe",
 ) -> None:
-    """Raise ModelError where a file of `size` bytes is too small for a model's weights."""
+    """Raise ModelError where a model does not fit its weights, which are `size` bytes, or memory.
+
+    of: where the sizes of the model stand.
+    """
     count = count_parameters(kind, recipe, source_tokens, target_tokens)
     if count > max(2 * size, SMALL):  # in 8 bits each parameter is a byte
         raise ModelError(
-            f"the weights do not match the recipe, or are damaged: its model has {count:,} "
-            f"parameters, the file {size:,} bytes; restore both from a copy"
+            f"the weights do not match {of}, or are damaged: its model has {count:,} parameters, "
+            f"the weights {size:,} bytes; restore both from a copy"
+        )
+    free = free_memory(torch.device("cpu"))
+    if count > SMALL and FLOAT32 * count > free:
+        raise ModelError(
+            f"the model has {count:,} parameters and needs {_gigabytes(FLOAT32 * count)} of "
+            f"memory, and only {_gigabytes(free)} are free; end other programs, or use a machine "
+            f"with more memory"
         )
     check_layers(recipe)
 

@@ -17,6 +17,7 @@ from transduce.errors import TrainingError
 from transduce.hardware import describe
 from transduce.hub.locate import is_hub_address
 from transduce.inspection.model_card import write_card
+from transduce.memory import free_memory
 from transduce.recipe import Recipe, read_recipe, resolve_data_folder
 from transduce.storage import expanded, make_folder, remove_stale
 from transduce.storage.locks import held
@@ -34,7 +35,6 @@ from transduce.training.distributed.processes import Processes, join
 from transduce.training.fine_tuning.start import open_start, take_over
 from transduce.training.fine_tuning.tuning import check_patterns
 from transduce.training.loop import Run, Trained
-from transduce.training.memory.auto_batch import free_memory
 from transduce.training.prepare import Print, prepare
 from transduce.training.progress import NoProgress, Progress, console
 from transduce.training.run_directory.checkpoint import has_state, recover_state

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from transduce.data.batches.batch import Batch
 from transduce.data.batches.packing import Packed, Shape, pack, packed_padding
+from transduce.memory import out_of_memory
 from transduce.models import TrainableNetwork
 from transduce.nn.loss.cross_entropy import Loss
 from transduce.nn.mixed_precision import CastCopies
@@ -24,7 +25,7 @@ from transduce.nn.torch_private import AdamW, add_all, copy_all
 from transduce.recipe import Recipe, Train
 from transduce.training.distributed.processes import Processes
 from transduce.training.log_window import UpdateResult
-from transduce.training.memory.out_of_memory import BatchSplitter, out_of_memory
+from transduce.training.memory.out_of_memory import BatchSplitter
 from transduce.training.muon import Muon
 from transduce.training.nan_guard import nonfinite
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tiny_models import tiny
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, RecipeError
+from transduce.errors import ModelError, RecipeError, TransduceWarning
 from transduce.recipe import Recipe, load_recipe
 from transduce.recipe import Tokens as Cut
+from transduce.tasks import model_size
 from transduce.tasks.model_size import check_trainable, check_weights, count_parameters
-from transduce.tasks.transduce import Transducer, kind_of
+from transduce.tasks.transduce import Transducer, kind_of, load
 
 GIGABYTE = 10**9
 
@@ -75,12 +79,40 @@ def test_several_processes_share_the_weights() -> None:
     check_trainable(Transducer, recipe, needed // 2, processes=2)
 
 
-def test_weights_that_are_too_few_are_told_before_the_network_is_built() -> None:
+def test_weights_that_are_too_few_are_told_before_the_network_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model_size, "free_memory", lambda device: 64 * GIGABYTE)
     model = tiny()
     tokens = model.source_tokens, model.target_tokens
     check_weights(Transducer, model.recipe, *tokens, 0)
     large = shape("model.width=4096")
     count = count_parameters(Transducer, large, *tokens)
     check_weights(Transducer, large, *tokens, count)
-    with pytest.raises(ModelError, match=f"has {count:,} parameters, the file 9,999,999 bytes"):
+    with pytest.raises(ModelError, match=f"has {count:,} parameters, the weights 9,999,999 bytes"):
         check_weights(Transducer, large, *tokens, 9_999_999)
+
+
+def test_a_width_beyond_counting(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    tiny().save(folder)
+    recipe = (folder / "recipe.yaml").read_text()
+    wide = re.sub(r"(?m)^  width: \d+$", "  width: 1073741824", recipe)
+    assert wide != recipe
+    (folder / "recipe.yaml").write_text(wide)
+    with pytest.warns(TransduceWarning, match="edited"), pytest.raises(ModelError) as raised:
+        load(folder)
+    assert "model.width is 1073741824" in str(raised.value)
+    with pytest.raises(RecipeError, match="larger than any memory"):
+        check_trainable(Transducer, shape("model.width=1073741824"), 64 * GIGABYTE)
+
+
+def test_a_model_larger_than_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = shape("model.width=1024", "model.encoder.layers=2")
+    tokens = Tokens.train(Cut(level="byte"), [])
+    count = count_parameters(Transducer, recipe, tokens, tokens)
+    monkeypatch.setattr(model_size, "free_memory", lambda device: 4 * count)
+    check_weights(Transducer, recipe, tokens, tokens, 4 * count)
+    monkeypatch.setattr(model_size, "free_memory", lambda device: 4 * count - 1)
+    with pytest.raises(ModelError, match=r"needs [\d.]+ GB of memory, and only [\d.]+ GB are free"):
+        check_weights(Transducer, recipe, tokens, tokens, 4 * count)

@@ -29,10 +29,10 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     from transduce.cli.printing import print_diagnosis
     from transduce.data.doctor.check import examine
     from transduce.hardware import pick_device
+    from transduce.memory import free_memory
     from transduce.recipe import load_recipe
     from transduce.tasks.model_size import check_trainable
     from transduce.tasks.transduce import kind_of
-    from transduce.training.memory.auto_batch import free_memory
 
     chosen = load_recipe(recipe, overrides or [])
     memory = free_memory(pick_device(chosen.train.device))

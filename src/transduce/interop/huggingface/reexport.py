@@ -78,8 +78,9 @@ def export_imported(model: Transducer, origin: dict[str, Any], folder: Path) -> 
 
 def _check_waves(table_TD: Tensor, config: dict[str, Any]) -> None:
     from transduce.interop.imports.encoder_decoders import fairseq_positions
+    from transduce.interop.imports.parts.configuration import Configuration
 
-    if not torch.equal(table_TD, fairseq_positions(config)):
+    if not torch.equal(table_TD, fairseq_positions(Configuration(config, CONFIG))):
         raise ModelError(
             "its positions were trained since it was imported, and there they are fixed waves: "
             "freeze them (train.start: {freeze: ['*.positions.*']}) to export it again"

@@ -16,7 +16,7 @@ from transduce.errors import ModelError
 from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
 from transduce.interop.imports.ctranslate2_settings import HEADS, Settings, Side
 from transduce.interop.imports.ctranslate2_vocabulary import read_vocabularies
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
 from transduce.interop.imports.parts.weights import (
     Linear,
     fill,
@@ -74,7 +74,7 @@ def read(source: Path) -> Transducer:
         {
             "width": tables[1].shape[1],
             "tie_embeddings": _tied(tables[0], tables[1], head_VD, shared),
-            "source_end": bool(settings.config.get("add_source_eos", False)),
+            "source_end": settings.config.switch("add_source_eos"),
             "encoder": sides[0].section,
             "decoder": sides[1].section,
         },
@@ -83,7 +83,9 @@ def read(source: Path) -> Transducer:
     )
     if own is not None:
         recipe = own.recipe.model_copy(update={"model": recipe.model})
-    model = Transducer.create(recipe, vocabularies.source, vocabularies.target)
+    tokens = (vocabularies.source, vocabularies.target)
+    model = create_model(recipe, tokens, file.path.stat().st_size, source)
+    assert isinstance(model, Transducer)
     network = model.network
     fill(network.head.weight, head_VD, "the output layer")
     fill(network.head.bias, bias_V, "the bias of the output layer")

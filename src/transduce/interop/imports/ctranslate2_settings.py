@@ -14,7 +14,8 @@ from torch import Tensor
 
 from transduce.errors import ModelError
 from transduce.interop.imports.ctranslate2_file import ModelFile
-from transduce.interop.imports.huggingface import CONFIG, read_json
+from transduce.interop.imports.huggingface import CONFIG
+from transduce.interop.imports.parts.configuration import read_configuration
 from transduce.nn.positions import Sinusoidal
 
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}  # of old files, which do not say it
@@ -48,16 +49,14 @@ class Settings:
 
     def __init__(self, folder: Path, file: ModelFile) -> None:
         self._file, self._asked = file, set[str]()
-        has_config = (folder / CONFIG).is_file()
-        self.config: dict[str, Any] = read_json(folder / CONFIG) if has_config else {}
-        if self.config.get("add_source_bos"):
+        self.config = read_configuration(folder / CONFIG, optional=True)
+        if self.config.switch("add_source_bos"):
             raise ModelError(
                 f"{folder} puts a token before each source (add_source_bos), which transduce does "
                 f"not do"
             )
-        epsilon = self.config.get("layer_norm_epsilon")
-        if epsilon is not None and not isinstance(epsilon, int | float):
-            raise ModelError(f"{folder / CONFIG}: layer_norm_epsilon is no number")
+        told = "layer_norm_epsilon" in self.config
+        self._epsilon = self.config.number("layer_norm_epsilon", 0.0, 0, 1) if told else None
 
     def side(self, name: str) -> Side:
         file, first = self._file, f"{name}/layer_0"
@@ -74,7 +73,7 @@ class Settings:
             "activation": self._activation(name),
             "norm": "layer" if f"{first}/self_attention/layer_norm/beta" in file else "rms",
             "norm_position": "pre" if self.on(f"{name}/pre_norm", True) else "post",
-            "norm_epsilon": self.config.get("layer_norm_epsilon"),
+            "norm_epsilon": self._epsilon,
             "norm_embeddings": f"{name}/layernorm_embedding/gamma" in file,
             "scale_embeddings": scaled,
         }

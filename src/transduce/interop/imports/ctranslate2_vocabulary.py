@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from transduce import recipe
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
 from transduce.errors import ModelError, TokensError
+from transduce.interop.imports.parts.configuration import Configuration
 from transduce.interop.imports.parts.vocabulary import Layout, arrange
 
 PADS = ("<blank>", "<pad>", "<PAD>", "[PAD]")
@@ -25,14 +25,14 @@ class Vocabularies:
 
 
 def read_vocabularies(
-    folder: Path, config: dict[str, Any], own: tuple[Tokens, Tokens] | None
+    folder: Path, config: Configuration, own: tuple[Tokens, Tokens] | None
 ) -> Vocabularies:
     """Our own tokens where there are some; otherwise symbols that stand between spaces.
 
     Raises ModelError where a file is missing or damaged.
     """
     names = [_names(folder, side) for side in ("source", "target")]
-    unknown = str(config.get("unk_token") or USUAL["unk_token"])
+    unknown = config.text("unk_token", USUAL["unk_token"])
     # It adds the unknown token where a file has none.
     names = [one if unknown in one else [*one, unknown] for one in names]
     layouts = [_arranged(folder, one, config) for one in names]
@@ -49,18 +49,18 @@ def read_vocabularies(
     return Vocabularies(source, target, (layouts[0], layouts[1]))
 
 
-def _arranged(folder: Path, names: list[str], config: dict[str, Any]) -> Layout:
-    specials = {key: str(config.get(key) or usual) for key, usual in USUAL.items()}
-    begin = config.get("decoder_start_token", specials["bos_token"])
-    if begin is None:
+def _arranged(folder: Path, names: list[str], config: Configuration) -> Layout:
+    specials = {key: config.text(key, usual) for key, usual in USUAL.items()}
+    if config.values.get("decoder_start_token", "") is None:
         raise ModelError(
             f"{folder} has no decoder_start_token: every target begins with a token that the "
             f"caller gives, such as a language, which is not imported from CTranslate2"
         )
     if specials["eos_token"] not in names:
         raise ModelError(f"{folder}: the token {specials['eos_token']} ends texts, and is missing")
+    begin = config.text("decoder_start_token", specials["bos_token"])
     padding = next((name for name in PADS if name in names), None)
-    return arrange(names, (padding, specials["unk_token"], str(begin), specials["eos_token"]))
+    return arrange(names, (padding, specials["unk_token"], begin, specials["eos_token"]))
 
 
 def _names(folder: Path, side: str) -> list[str]:
@@ -76,6 +76,7 @@ def _read_names(path: Path) -> list[str]:
     try:
         text = path.read_bytes().decode("utf-8")
         names = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
+        json.dumps(names, ensure_ascii=False).encode("utf-8")  # fails for half a character
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read ({error})") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

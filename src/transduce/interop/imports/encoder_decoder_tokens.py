@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,26 @@ from transduce.data.tokens.foreign import tag_of, token_names, with_ids, with_pr
 from transduce.data.tokens.learn import SPECIALS
 from transduce.data.tokens.sentencepiece import as_tokenizer, read_sentencepiece
 from transduce.data.tokens.tokenizer import Tokens
-from transduce.errors import ModelError, TokensError
+from transduce.errors import ModelError
 from transduce.interop.huggingface.classes import Family
 from transduce.interop.huggingface.ids import Renumbered
-from transduce.interop.imports.huggingface import read_json
+from transduce.interop.imports.parts.configuration import (
+    MOST_TOKENS,
+    Configuration,
+    check_vocabulary,
+    read_configuration,
+    read_json,
+)
+from transduce.interop.imports.parts.tokenizer_file import (
+    JSON,
+    read_tokenizer_file,
+    tokens_of,
+    using,
+)
 
 MULTILINGUAL = ("mbart", "m2m_100")
 NOT_LANGUAGES = (*SPECIALS, "<mask>")
-JSON, VOCABULARY, TARGET_VOCABULARY = "tokenizer.json", "vocab.json", "target_vocab.json"
+VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 SPM = ("source.spm", "target.spm")
 LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga "
@@ -61,40 +72,48 @@ class Read:
 
 
 def read_tokens(
-    folder: Path, family: Family, config: Mapping[str, Any], generation: Mapping[str, Any]
+    folder: Path, family: Family, config: Configuration, generation: Configuration
 ) -> Read:
     """The tokens of a folder. Raises ModelError, with the reason."""
-    settings = {**config, **{key: value for key, value in generation.items() if value is not None}}
-    start = settings.get("decoder_start_token_id")
+    told = {key: value for key, value in generation.values.items() if value is not None}
+    settings = Configuration({**config.values, **told}, config.where)
+    size = config.whole("vocab_size", most=MOST_TOKENS)
+    start = settings.token("decoder_start_token_id", size)
     if start is None:
         raise ModelError(
             "its configuration has no decoder_start_token_id, so its decoder starts with a token "
             "that depends on the language (as in mBART of 25 languages), which is not supported"
         )
-    special = {"pad": config["pad_token_id"], "begin": start, "end": config["eos_token_id"]}
+    last = size - 1
+    special = {
+        "pad": config.whole("pad_token_id", least=0, most=last),
+        "begin": start,
+        "end": config.whole("eos_token_id", least=0, most=last),
+    }
     files = [name for name in KEPT if (folder / name).is_file()]
-    try:
-        if family.type == "marian":
+    if family.type == "marian":
+        with using(folder / SPM[0]):
             return _read_marian(folder, config, special, files)
-        if family.type == "m2m_100" and JSON not in files:
-            return _read_m2m(folder, config, special, files)
-        return _read_json(folder, family, config, settings, special, files)
-    except TokensError as error:
-        raise ModelError(f"its tokenizer cannot be used: {error}") from None
+    if family.type == "m2m_100" and JSON not in files:
+        with using(folder / M2M_SPM):
+            return _read_m2m(folder, size, special, files)
+    with using(folder / JSON):
+        return _read_json(folder, family, settings, size, special, files)
 
 
 # ---------------------------------------------------------- SentencePiece with a vocabulary of ids
 
 
 def _read_marian(
-    folder: Path, config: Mapping[str, Any], special: Mapping[str, int], files: list[str]
+    folder: Path, config: Configuration, special: Mapping[str, int], files: list[str]
 ) -> Read:
     models = [read_sentencepiece(folder / name) for name in SPM]
     vocabulary = _numbers(folder / VOCABULARY)
-    shared = bool(config.get("share_encoder_decoder_embeddings", True))
+    shared = config.switch("share_encoder_decoder_embeddings", True)
     vocabularies = [vocabulary, vocabulary if shared else _numbers(folder / TARGET_VOCABULARY)]
-    sizes = [int(config["vocab_size"]), int(config.get("decoder_vocab_size") or 0)]
-    sizes[1] = sizes[0] if shared else sizes[1] or len(vocabularies[1])
+    sizes = [config.whole("vocab_size", most=MOST_TOKENS)] * 2
+    if not shared:
+        sizes[1] = config.whole("decoder_vocab_size", len(vocabularies[1]), most=MOST_TOKENS)
     sides = []
     for side, (known, size) in enumerate(zip(vocabularies, sizes, strict=True)):
         own = models if shared else [models[side]]
@@ -105,21 +124,17 @@ def _read_marian(
         # In a target a missing piece is written as others: it would be <unk>, which says nothing.
         missing = extra if side == 1 else ()
         text = as_tokenizer(models[side], [*names, *extra], tagged, missing)
-        sides.append((Tokens.from_json(text), ids))
+        sides.append((tokens_of(text), ids))
     return Read(sides[0][0], sides[1][0], sides[0][1], sides[1][1], shared, [], files)
 
 
-def _read_m2m(
-    folder: Path, config: Mapping[str, Any], special: Mapping[str, int], files: list[str]
-) -> Read:
+def _read_m2m(folder: Path, size: int, special: Mapping[str, int], files: list[str]) -> Read:
     model, vocabulary = read_sentencepiece(folder / M2M_SPM), _numbers(folder / VOCABULARY)
     languages = _language_tokens(folder, vocabulary)
     whole = {**vocabulary, **languages}
     extra = [piece for piece in model.pieces if piece not in vocabulary]
-    names, tags, ids = _renumbered(
-        whole, int(config["vocab_size"]), special, list(languages), len(extra)
-    )
-    tokens = Tokens.from_json(as_tokenizer(model, [*names, *extra], tags))
+    names, tags, ids = _renumbered(whole, size, special, list(languages), len(extra))
+    tokens = tokens_of(as_tokenizer(model, [*names, *extra], tags))
     known = [tag_of(name) for name in languages]
     return Read(tokens, tokens, ids, ids, True, known, files)
 
@@ -127,17 +142,14 @@ def _read_m2m(
 def _language_tokens(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
     """The tokens __en__, __fr__, …, whose ids follow those of the vocabulary."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        values = read_json(folder / name) if (folder / name).is_file() else {}
+        values = read_configuration(folder / name, optional=True)
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            found = [
-                one["content"] if isinstance(one, dict) else str(one)
-                for one in values.get(key) or []
-            ]
+            found = [_content(one, values, key) for one in values.entries(key)]
             found = [one for one in found if one.startswith("__") and one.endswith("__")]
             if found:
                 return {one: len(vocabulary) + place for place, one in enumerate(found)}
-        if values.get("language_codes") in LANGUAGES:
-            codes = LANGUAGES[values["language_codes"]].split()
+        if (codes_of := values.text("language_codes", "")) in LANGUAGES:
+            codes = LANGUAGES[codes_of].split()
             return {f"__{code}__": len(vocabulary) + place for place, code in enumerate(codes)}
     raise ModelError(
         f"{folder} does not say which languages it has: it has no special_tokens_map.json with "
@@ -145,11 +157,14 @@ def _language_tokens(folder: Path, vocabulary: Mapping[str, int]) -> dict[str, i
     )
 
 
+def _content(token: Any, values: Configuration, key: str) -> str:
+    """The name of a token, which may be an object with further settings."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return Configuration({key: found}, values.where).text(key)
+
+
 def _numbers(path: Path) -> dict[str, int]:
-    values = read_json(path)
-    if not all(isinstance(number, int) for number in values.values()):
-        raise ModelError(f"{path} is not a vocabulary: tokens and their numbers")
-    return values
+    return check_vocabulary(read_json(path), path)
 
 
 def _renumbered(
@@ -185,17 +200,12 @@ def _renumbered(
 def _read_json(
     folder: Path,
     family: Family,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    settings: Configuration,
+    size: int,
     special: Mapping[str, int],
     files: list[str],
 ) -> Read:
-    if JSON not in files:
-        raise ModelError(
-            f"{folder} has no {JSON}; write one with transformers: "
-            f"AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-        )
-    parts = read_json(folder / JSON)
+    parts = read_tokenizer_file(folder / JSON)
     found = {name: number for number, name in enumerate(token_names(parts)) if name}
     model = parts["model"]
     unknown = model.get("unk_token") or _named(parts, model.get("unk_id"))
@@ -203,8 +213,8 @@ def _read_json(
     if unknown is None:
         raise ModelError("its tokenizer has no unknown token")
     renamed = {SPECIALS[1] if name == unknown else name: n for name, n in found.items()}
-    silent = [a["content"] for a in parts.get("added_tokens") or [] if a.get("special")]
-    rest, tags, ids = _renumbered(renamed, int(config["vocab_size"]), special, silent, 0)
+    silent = [a["content"] for a in parts["added_tokens"] if a.get("special")]
+    rest, tags, ids = _renumbered(renamed, size, special, silent, 0)
     names = {number: name for name, number in found.items()}
     known = {
         ours: names.get(number)
@@ -217,7 +227,7 @@ def _read_json(
     before, after = _template(parts, found)
     languages: list[str] = []
     if family.type in MULTILINGUAL:
-        mask = settings.get("mask_token", "<mask>")
+        mask = settings.text("mask_token", "<mask>")
         languages = [tag for name, tag in labelled.items() if name not in (*NOT_LANGUAGES, mask)]
         before = []
     if after != [ids.end]:
@@ -228,19 +238,11 @@ def _read_json(
     if len(before) > 1:
         raise ModelError("its sources begin with more than one special token")
     source = with_prefix(text, labelled[names[before[0]]] if before else None)
-    forced = settings.get("forced_bos_token_id")
+    forced = settings.token("forced_bos_token_id", size)
     target = source
     if forced is not None and not languages:
-        target = with_prefix(text, labelled[names[int(forced)]])
-    one, other = Tokens.from_json(_checked(source)), Tokens.from_json(_checked(target))
-    return Read(one, other, ids, ids, True, languages, files)
-
-
-def _checked(text: str) -> str:
-    from transduce.data.tokens.learn import check_patterns
-
-    check_patterns(json.loads(text))
-    return text
+        target = with_prefix(text, labelled[names[forced]])
+    return Read(tokens_of(source), tokens_of(target), ids, ids, True, languages, files)
 
 
 def _named(parts: Mapping[str, Any], number: int | None) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,13 +12,14 @@ from transduce.errors import ModelError
 from transduce.interop.huggingface import layout
 from transduce.interop.huggingface.classes import ACTIVATIONS, FAMILIES, Family
 from transduce.interop.imports.encoder_decoder_tokens import Read, read_tokens
-from transduce.interop.imports.huggingface import model_type, read_config, read_json, read_weights
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
+from transduce.interop.imports.parts.configuration import Configuration, read_configuration
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
+from transduce.interop.imports.parts.weights import byte_count
 from transduce.models.weights import set_weights
-from transduce.nn.activation import ACTIVATIONS as OURS
 from transduce.nn.positions import Sinusoidal
 from transduce.recipe import Recipe
 from transduce.tasks.model import Model
-from transduce.tasks.transduce import NO_DATA, Transducer
 
 NAME = "encoder-decoder, of Hugging Face"
 NEVER = -100.0
@@ -35,12 +35,12 @@ def recognises(source: Path) -> bool:
 def read(source: Path) -> Model:
     """The model, with what its export needs again. Raises ModelError, with the reason."""
     config = read_config(source)
-    generation = read_json(source / GENERATION) if (source / GENERATION).is_file() else {}
+    generation = read_configuration(source / GENERATION, optional=True)
     family = FAMILIES[model_type(source)]
     weights = _whole_names(read_weights(source))
     tokens = read_tokens(source, family, config, generation)
     recipe = _recipe(source, family, config, generation, tokens)
-    model = Transducer.create(recipe, tokens.source, tokens.target)
+    model = create_model(recipe, (tokens.source, tokens.target), byte_count(weights), source)
     used: set[str] = set()
     set_weights(model.network, _parameters(weights, family, config, tokens, used), source)
     model.network.eval()
@@ -51,8 +51,8 @@ def read(source: Path) -> Model:
             rest[f"{name}.unused"] = weights[name][: family.offset].clone()
     model.imported = {
         "format": family.type,
-        "config": config,
-        "generation_config": generation,
+        "config": config.values,
+        "generation_config": generation.values,
         "ids": tokens.ids.to_json(),
         "target_ids": tokens.target_ids.to_json(),
         "types": {name: str(tensor.dtype)[6:] for name, tensor in weights.items()},
@@ -77,69 +77,54 @@ def _whole_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _recipe(
-    source: Path, family: Family, config: dict[str, Any], generation: dict[str, Any], tokens: Read
+    source: Path, family: Family, config: Configuration, generation: Configuration, tokens: Read
 ) -> Recipe:
-    activation = str(config.get("activation_function", "gelu"))
-    activation = ACTIVATIONS.get(activation, activation)
-    if activation not in OURS or OURS[activation].gated:
-        raise ModelError(f"its activation is {activation}, which transduce does not have")
-    width = int(config["d_model"])
-    longest = int(config.get("max_position_embeddings", 1024))
+    longest = config.whole("max_position_embeddings", 1024, least=4)
     both = {
-        "activation": activation,
+        "activation": config.choice("activation_function", ACTIVATIONS, "gelu"),
         "norm_position": family.norm_position,
         "norm_embeddings": family.norm_embeddings,
         "positions": "sinusoidal" if family.halves else "learned",
         "max_positions": longest,
-        "scale_embeddings": bool(config.get("scale_embedding", False)),
-        "attention_dropout": float(config.get("attention_dropout", 0.0)),
-        "activation_dropout": float(config.get("activation_dropout", 0.0)),
+        "scale_embeddings": config.switch("scale_embedding"),
+        "attention_dropout": config.share("attention_dropout"),
+        "activation_dropout": config.share("activation_dropout"),
     }
     parts = {
         side: {
             **both,
-            "layers": int(config[f"{side}_layers"]),
-            "heads": int(config[f"{side}_attention_heads"]),
-            "feed_forward": int(config[f"{side}_ffn_dim"]),
+            "layers": config.whole(f"{side}_layers"),
+            "heads": config.whole(f"{side}_attention_heads"),
+            "feed_forward": config.whole(f"{side}_ffn_dim"),
         }
         for side in layout.SIDES
     }
-    settings = {**config, **generation}
-    sides = ("both",) if tokens.shared else ("source", "target")
-    values = {
-        "name": _name(source),
-        "data": {
-            **NO_DATA,
-            "tokens": {side: {"level": "subword"} for side in sides},
-            "max_length": min(256, longest - 2),
-        },
-        "model": {
-            "width": width,
-            "dropout": float(config.get("dropout", 0.0)),
+    settings = Configuration({**config.values, **generation.values}, source / GENERATION)
+    return imported_recipe(
+        source.resolve().name,
+        {
+            "width": config.whole("d_model"),
+            "dropout": config.share("dropout"),
             "tie_embeddings": "all" if tokens.shared else "target",
             **parts,
         },
-        "decode": {
-            "beam": int(settings.get("num_beams") or 1),
-            "length_penalty": float(settings.get("length_penalty") or 1.0),
-            "no_repeat_ngram": int(settings.get("no_repeat_ngram_size") or 0),
+        (tokens.target, tokens.target) if tokens.shared else (tokens.source, tokens.target),
+        max_length=min(256, longest - 2),
+        decode={
+            "beam": settings.whole("num_beams", 1, least=0) or 1,
+            "length_penalty": settings.number("length_penalty", 1.0) or 1.0,
+            "no_repeat_ngram": settings.whole("no_repeat_ngram_size", 0, least=0),
         },
-    }
-    return Recipe.model_validate(values)
-
-
-def _name(source: Path) -> str:
-    kept = "".join(c if c.isalnum() or c in "-_." else "-" for c in source.resolve().name)
-    return kept.strip("-.") or "imported"
+    )
 
 
 # --------------------------------------------------------------------------------- the weights
 
 
 def _parameters(
-    weights: dict[str, Tensor], family: Family, config: dict[str, Any], tokens: Read, used: set[str]
+    weights: dict[str, Tensor], family: Family, config: Configuration, tokens: Read, used: set[str]
 ) -> dict[str, Tensor]:
-    layers = {side: int(config[f"{side}_layers"]) for side in layout.SIDES}
+    layers = {side: config.whole(f"{side}_layers") for side in layout.SIDES}
     found = layout.to_ours(weights, family, layers)
     used |= {name for entry in layout.entries(family, layers) for name in entry.theirs}
 
@@ -212,11 +197,11 @@ def _bias(weights: dict[str, Tensor], tokens: Read, used: set[str]) -> Tensor:
     return ours_V
 
 
-def fairseq_positions(config: dict[str, Any]) -> Tensor:
+def fairseq_positions(config: Configuration) -> Tensor:
     """The positions of M2M100 from the first on; there the padding's id is before them."""
-    first = int(config["pad_token_id"]) + 1
-    rows = int(config["max_position_embeddings"]) + first
-    return fairseq_waves(rows, int(config["d_model"]))[first:]
+    first = config.whole("pad_token_id", least=0) + 1
+    rows = config.whole("max_position_embeddings", 1024, least=4) + first
+    return fairseq_waves(rows, config.whole("d_model"))[first:]
 
 
 def fairseq_waves(rows: int, width: int) -> Tensor:

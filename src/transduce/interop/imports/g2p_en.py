@@ -17,7 +17,7 @@ from torch import Tensor
 from transduce import recipe
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
 from transduce.interop.imports.parts.vocabulary import arrange
 from transduce.interop.imports.parts.weights import Weights, fill
 from transduce.models.decoders import RecurrentDecoder
@@ -82,7 +82,8 @@ def read(source: Path) -> Transducer:
         decode={"beam": 1, "max_ratio": 1e-6, "max_extra": LONGEST + 1},
         metrics=["per", "exact"],
     )
-    model = Transducer.create(settings, source_tokens, target_tokens)
+    model = create_model(settings, (source_tokens, target_tokens), weights.size, path)
+    assert isinstance(model, Transducer)
     network, decoder = model.network, model.network.decoder
     assert isinstance(network.encoder, RecurrentEncoder)
     assert isinstance(decoder, RecurrentDecoder)

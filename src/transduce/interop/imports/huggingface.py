@@ -6,7 +6,6 @@ read by an interpreter of our own that builds tensors and calls nothing.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,12 @@ from torch import Tensor
 
 from transduce.checksums import list_files, listed
 from transduce.errors import ModelError
+from transduce.interop.imports.parts.configuration import (
+    Configuration,
+    describe,
+    read_configuration,
+    read_json,
+)
 from transduce.interop.imports.pickled.checkpoint import read_checkpoint
 from transduce.storage import make_folder, read_tensors, write_json, write_tensors
 
@@ -25,28 +30,15 @@ ORIGIN_TENSORS = "import.safetensors"
 KEPT_FILES = "import"
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a file. Raises ModelError where it is missing or no JSON object."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path.parent} has no {path.name}; download the folder again") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); download it again") from None
-    if not isinstance(values, dict):
-        raise ModelError(f"{path} is not a JSON object; download it again")
-    return values
-
-
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> Configuration:
     """config.json of a folder of Hugging Face. Raises ModelError."""
-    return read_json(folder / CONFIG)
+    return read_configuration(folder / CONFIG)
 
 
 def model_type(source: Path) -> str:
     """The `model_type` of a folder of Hugging Face, such as "marian"; empty for anything else."""
     try:
-        return str(read_config(source).get("model_type", "")) if source.is_dir() else ""
+        return read_config(source).text("model_type", "") if source.is_dir() else ""
     except ModelError:
         return ""
 
@@ -71,13 +63,16 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
+    places = read_configuration(index).section("weight_map")
+    names = {places.text(name) for name in places}
+    if not names:
         raise ModelError(f"{index} has no weight_map; download it again")
     weights: dict[str, Tensor] = {}
-    for shard in sorted({str(name) for name in places.values()}):
-        if Path(shard).name != shard:
-            raise ModelError(f"{index} names the shard {shard!r}, which is outside of its folder")
+    for shard in sorted(names):
+        if Path(shard).name != shard or not shard.isprintable():
+            raise ModelError(
+                f"{index} names the shard {describe(shard)}, which is not a file of its folder"
+            )
         weights |= _read_file(index.parent / shard)
     if missing := sorted(set(places) - set(weights)):
         raise ModelError(f"{missing[0]} is in {index}, but in no shard; download the shards again")

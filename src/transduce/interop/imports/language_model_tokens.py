@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from transduce.data.tokens.foreign import tag_of, token_names, with_ids
-from transduce.data.tokens.learn import check_patterns
 from transduce.data.tokens.tokenizer import BEGIN, END, PAD, SPECIALS, UNKNOWN, Tokens
-from transduce.errors import ModelError, TokensError
-from transduce.interop.imports.huggingface import read_json
+from transduce.errors import ModelError
+from transduce.interop.imports.parts.configuration import Configuration
+from transduce.interop.imports.parts.tokenizer_file import (
+    JSON,
+    read_tokenizer_file,
+    tokens_of,
+    using,
+)
 from transduce.interop.imports.parts.vocabulary import Layout
 
-JSON = "tokenizer.json"
 
-
-def read_language_tokens(
-    folder: Path, config: Mapping[str, Any], rows: int
-) -> tuple[Tokens, Layout]:
+def read_language_tokens(folder: Path, config: Configuration, rows: int) -> tuple[Tokens, Layout]:
     """The tokens of a folder, and which of the `rows` of embeddings each of them has.
 
     Raises ModelError, with the reason.
     """
-    if not (folder / JSON).is_file():
-        raise ModelError(
-            f"{folder} has no {JSON}; write one with transformers: "
-            f"AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-        )
-    parts = read_json(folder / JSON)
-    try:
+    parts = read_tokenizer_file(folder / JSON)
+    with using(folder / JSON):
         names = token_names(parts)
         unknown = parts["model"].get("unk_token")
-        silent = {one["content"] for one in parts.get("added_tokens") or [] if one.get("special")}
+        silent = {one["content"] for one in parts["added_tokens"] if one.get("special")}
         if len(names) > rows:
             raise ModelError(f"{folder} has {rows} embeddings for {len(names)} tokens")
         names = [name or f"unused_{row}" for row, name in enumerate([*names, *[""] * rows][:rows])]
         layout, special, tags = _arrange(names, silent, unknown, config, folder)
         text = with_ids(parts, special, layout.names[: len(layout.names) - len(tags)], tags)
-        check_patterns(json.loads(text))
-        tokens = Tokens.from_json(text)
-    except TokensError as error:
-        raise ModelError(f"{folder}: its tokenizer cannot be used: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ModelError(
-            f"{folder / JSON} is damaged, or of another kind ({error!r:.80})"
-        ) from None
+        tokens = tokens_of(text)
     if len(tokens) != len(layout.rows):
         raise ModelError(f"{folder / JSON}: some of its tokens have the same name")
     return tokens, layout
@@ -56,15 +42,15 @@ def _arrange(
     names: list[str],
     silent: set[str],
     unknown: str | None,
-    config: Mapping[str, Any],
+    config: Configuration,
     folder: Path,
 ) -> tuple[Layout, dict[str, str | None], dict[str, str]]:
     """The layout, what our special tokens are called there, and the other special ones."""
-    end = _id(config.get("eos_token_id"), len(names))
+    end = config.token("eos_token_id", len(names))
     if end is None:
         raise ModelError(f"{folder}: its configuration has no eos_token_id, which ends texts")
-    begin = _id(config.get("bos_token_id"), len(names))
-    padding = _id(config.get("pad_token_id"), len(names))
+    begin = config.token("bos_token_id", len(names))
+    padding = config.token("pad_token_id", len(names))
     found: list[int | None] = [None] * len(SPECIALS)
     found[UNKNOWN] = names.index(unknown) if unknown in names else None
     found[END] = end
@@ -98,11 +84,3 @@ def _fresh(tag: str, names: list[str]) -> str:
     while f"<{tag}>" in SPECIALS:
         tag += "_"
     return tag
-
-
-def _id(value: Any, size: int) -> int | None:
-    """A token's id; of several that end a text, the first."""
-    value = value[0] if isinstance(value, list) and value else value
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < size:
-        return value
-    return None

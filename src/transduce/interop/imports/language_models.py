@@ -17,7 +17,8 @@ import torch
 from transduce.errors import ModelError
 from transduce.interop.imports.huggingface import model_type, read_config, read_weights
 from transduce.interop.imports.language_model_tokens import read_language_tokens
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.configuration import Configuration, describe
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
 from transduce.interop.imports.parts.vocabulary import Layout
 from transduce.interop.imports.parts.weights import (
     Linear,
@@ -76,12 +77,12 @@ def read(source: Path) -> LanguageModel:
     stored = read_weights(source)
     names = {name: _short(name) for name in stored}
     weights = Weights({names[name]: tensor for name, tensor in stored.items()}, source)
-    read_model = _read_gpt2 if config["model_type"] == "gpt2" else _read_llama
+    read_model = _read_gpt2 if config.text("model_type") == "gpt2" else _read_llama
     model, layout = read_model(source, config, weights)
     weights.check_all_used()
     model.imported = {
-        "format": str(config["model_type"]),
-        "config": config,
+        "format": config.text("model_type"),
+        "config": config.values,
         "ids": {"rows": list(layout.rows), "unwritten": sorted(layout.unwritten)},
         "names": {name: (names[name], str(stored[name].dtype)[6:]) for name in stored},
         "files": [name for name in KEPT if (source / name).is_file()],
@@ -102,7 +103,7 @@ def _short(name: str) -> str:
 
 def _create(
     source: Path,
-    config: Mapping[str, Any],
+    config: Configuration,
     weights: Weights,
     table: str,
     section: dict[str, Any],
@@ -126,7 +127,8 @@ def _create(
         max_length=max(min(longest, LONGEST) - 1, 1),
         decode={"beam": 1, "max_extra": 50},
     )
-    model = LanguageModel.create(settings, tokens, tokens)
+    model = create_model(settings, (tokens, tokens), weights.size, source)
+    assert isinstance(model, LanguageModel)
     network = model.network
     embedding = network.decoder.embedding
     fill(embedding.table.weight, layout.embeddings(table_VD), f"{source}: {table}")
@@ -136,20 +138,12 @@ def _create(
     return model, layout
 
 
-def _number(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = config.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**31:
-        raise ModelError(f"its {key} is {value!r:.40}, which is not a number")
-    return value
-
-
-def _check_plain(config: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]]) -> None:
+def _check_plain(config: Configuration, plain: Mapping[str, tuple[Any, ...]]) -> None:
     for key, allowed in plain.items():
-        if config.get(key) not in allowed:
+        if not config.is_one_of(key, allowed):
             raise ModelError(
-                f"its {key} is {config[key]!r:.60}, and a language model of transduce has no equal "
-                f"of that"
+                f"{config.where}: {key} is {describe(config.values[key])}, and a language model of "
+                f"transduce has no equal of that"
             )
 
 
@@ -157,20 +151,17 @@ def _check_plain(config: Mapping[str, Any], plain: Mapping[str, tuple[Any, ...]]
 
 
 def _read_gpt2(
-    source: Path, config: Mapping[str, Any], weights: Weights
+    source: Path, config: Configuration, weights: Weights
 ) -> tuple[LanguageModel, Layout]:
     _check_plain(config, GPT2_PLAIN)
-    activation = str(config.get("activation_function", "gelu_new"))
-    if activation not in ACTIVATIONS:
-        raise ModelError(f"its activation is {activation[:40]}, which transduce has not")
-    width = _number(config, "n_embd")
+    width = config.whole("n_embd")
     places_TD = weights["wpe.weight"]
     section = {
-        "layers": _number(config, "n_layer"),
-        "heads": _number(config, "n_head"),
-        "feed_forward": _number(config, "n_inner", 4 * width),
-        "activation": ACTIVATIONS[activation],
-        "norm_epsilon": float(config.get("layer_norm_epsilon", 1e-5)),
+        "layers": config.whole("n_layer"),
+        "heads": config.whole("n_head"),
+        "feed_forward": config.whole("n_inner", 4 * width),
+        "activation": config.choice("activation_function", ACTIVATIONS, "gelu_new"),
+        "norm_epsilon": config.number("layer_norm_epsilon", 1e-5, 0, 1),
         "positions": "learned",
         "max_positions": len(places_TD),
         "scale_embeddings": False,
@@ -208,27 +199,26 @@ def _turned(weights: Weights, name: str) -> Linear:
 
 
 def _read_llama(
-    source: Path, config: Mapping[str, Any], weights: Weights
+    source: Path, config: Configuration, weights: Weights
 ) -> tuple[LanguageModel, Layout]:
-    config = dict(config)
-    if not config.get("use_sliding_window", True):
-        config["sliding_window"] = None
+    if not config.switch("use_sliding_window", True):
+        config = Configuration({**config.values, "sliding_window": None}, config.where)
     _check_plain(config, LLAMA_PLAIN)
-    width, heads = _number(config, "hidden_size"), _number(config, "num_attention_heads")
-    shared = _number(config, "num_key_value_heads", heads)
-    own = _number(config, "head_dim", width // heads)
+    width, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    shared = config.whole("num_key_value_heads", heads)
+    own = config.whole("head_dim", max(width // heads, 1))
     if heads % shared:
         raise ModelError(f"its {heads} heads cannot be divided among {shared} heads of keys")
     _check_factor(config, "attention_multiplier", own**-0.5, "1 / √(width of a head)")
-    longest = _number(config, "max_position_embeddings", 2048)
+    longest = config.whole("max_position_embeddings", 2048)
     section = {
-        "layers": _number(config, "num_hidden_layers"),
+        "layers": config.whole("num_hidden_layers"),
         "heads": heads,
         "head_width": None if heads * own == width else own,
-        "feed_forward": _number(config, "intermediate_size"),
+        "feed_forward": config.whole("intermediate_size"),
         "activation": "swiglu",
         "norm": "rms",
-        "norm_epsilon": float(config.get("rms_norm_eps", 1e-6)),
+        "norm_epsilon": config.number("rms_norm_eps", 1e-6, 0, 1),
         "positions": "rotary",
         "rotary_base": _base(config),
         "scale_embeddings": _is_scaled(config, width),
@@ -263,32 +253,28 @@ def _fill_llama_block(
     weights.ignore(f"{name}.self_attn.rotary_emb.inv_freq")
 
 
-def _base(config: Mapping[str, Any]) -> float:
+def _base(config: Configuration) -> float:
     """Of rotary positions: one number in older configurations, a section in newer ones."""
-    rotary = config.get("rope_parameters") or {}
-    if not isinstance(rotary, dict) or rotary.get("rope_type", "default") != "default":
-        kind = rotary.get("rope_type") if isinstance(rotary, dict) else rotary
+    rotary = config.section("rope_parameters")
+    if (kind := rotary.text("rope_type", "default")) != "default":
         raise ModelError(
-            f"its rotary positions are scaled (rope_type {kind!r:.40}), which transduce does not do"
+            f"its rotary positions are scaled (rope_type {describe(kind)}), which transduce does "
+            f"not do"
         )
-    if rotary.get("partial_rotary_factor", config.get("partial_rotary_factor")) not in (None, 1.0):
+    if rotary.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) != 1.0:
         raise ModelError("it rotates a part of each head alone; transduce rotates all of it")
-    base = rotary.get("rope_theta", config.get("rope_theta", 10000.0))
-    if not isinstance(base, int | float) or not 1 < base <= 1e9:
-        raise ModelError(f"its rope_theta is {base!r:.40}, which is not a base of wavelengths")
-    return float(base)
+    return rotary.number("rope_theta", config.number("rope_theta", 10000.0, 1.01), 1.01)
 
 
-def _is_scaled(config: Mapping[str, Any], width: int) -> bool:
+def _is_scaled(config: Configuration, width: int) -> bool:
     """Whether embeddings are multiplied by the square root of the width, as in our exports."""
-    factor = config.get("embedding_multiplier")
-    if factor is None or factor == 1.0:
+    if config.number("embedding_multiplier", 1.0) == 1.0:
         return False
     _check_factor(config, "embedding_multiplier", math.sqrt(width), "1, or √(width)")
     return True
 
 
-def _check_factor(config: Mapping[str, Any], key: str, wanted: float, told: str) -> None:
-    value = config.get(key)
-    if value is not None and not math.isclose(float(value), wanted, rel_tol=1e-6):
-        raise ModelError(f"its {key} is {value!r:.40}; in transduce it is {told}")
+def _check_factor(config: Configuration, key: str, wanted: float, told: str) -> None:
+    value = config.number(key, wanted)
+    if not math.isclose(value, wanted, rel_tol=1e-6):
+        raise ModelError(f"{config.where}: {key} is {value:g}; in transduce it is {told}")

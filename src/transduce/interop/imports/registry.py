@@ -11,6 +11,7 @@ from transduce.errors import ModelError
 from transduce.hub.locate import is_hub_address, parse_address, resolve_import
 from transduce.interop.imports.huggingface import write_origin
 from transduce.interop.imports.languages import set_languages
+from transduce.memory import out_of_memory
 from transduce.registry import load_installed, register
 from transduce.storage import make_folder, temporary_folder
 from transduce.tasks.model import Model
@@ -79,8 +80,16 @@ def import_model(
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ModelError(f"{output} is not empty; give another --output")
     path = resolve_import(source)
-    found = find_format(path)
-    model = found.read(path)
+    try:
+        found = find_format(path)
+        model = found.read(path)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ModelError(
+            f"there is not enough memory to import {path}: end other programs, or use a machine "
+            f"with more memory"
+        ) from None
     if is_hub_address(source):  # the folder of a snapshot is called as its commit
         name = parse_address(str(source)).repository.rpartition("/")[2]
         model.recipe = model.recipe.model_copy(update={"name": name})

@@ -20,8 +20,13 @@ from transduce.errors import ModelError
 from transduce.interop.huggingface.classes import Family
 from transduce.interop.huggingface.ids import Renumbered
 from transduce.interop.imports.encoder_decoder_tokens import read_tokens
-from transduce.interop.imports.huggingface import model_type, read_config, read_json, read_weights
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
+from transduce.interop.imports.parts.configuration import (
+    MOST_TOKENS,
+    Configuration,
+    read_configuration,
+)
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
 from transduce.interop.imports.parts.vocabulary import NEVER
 from transduce.interop.imports.parts.weights import (
     Linear,
@@ -58,8 +63,8 @@ def recognises(source: Path) -> bool:
 def read(source: Path) -> Transducer:
     """The model. Raises ModelError, with the reason, for what we have no equal of."""
     config = read_config(source)
-    generation = read_json(source / GENERATION) if (source / GENERATION).is_file() else {}
-    numbers = _Numbers(config, source)
+    generation = read_configuration(source / GENERATION, optional=True)
+    numbers = _Numbers(config)
     weights = Weights(read_weights(source), source)
     tokens, ids = _tokens(source, config, generation)
     table_VD = _table(weights, ids, source)
@@ -77,9 +82,10 @@ def read(source: Path) -> Transducer:
             "decoder": numbers.section("num_decoder_layers"),
         },
         (tokens, tokens),
-        decode={"beam": int(generation.get("num_beams") or config.get("num_beams") or 1)},
+        decode={"beam": generation.whole("num_beams", config.whole("num_beams", 1))},
     )
-    model = Transducer.create(settings, tokens, tokens)
+    model = create_model(settings, (tokens, tokens), weights.size, source)
+    assert isinstance(model, Transducer)
     network = model.network
     assert isinstance(network.encoder, TransformerEncoder)
     assert isinstance(network.decoder, TransformerDecoder)
@@ -105,7 +111,7 @@ def read(source: Path) -> Transducer:
     # Old files have one for the attention to the source too, which is not used there.
     weights.ignore("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight")
     weights.check_all_used()
-    model.imported = {"format": str(config["model_type"])}
+    model.imported = {"format": config.text("model_type")}
     network.eval()
     return model
 
@@ -113,62 +119,50 @@ def read(source: Path) -> Transducer:
 class _Numbers:
     """The settings of a configuration."""
 
-    def __init__(self, config: dict[str, Any], source: Path) -> None:
-        self._config, self._source = config, source
-        activation = str(config.get("feed_forward_proj", "relu"))
-        if activation not in ACTIVATIONS:
-            raise ModelError(
-                f"{source}: its feed_forward_proj is {activation[:40]}, which transduce has not"
-            )
-        if int(config.get("num_decoder_layers") or 0) == 0:
-            config = {**config, "num_decoder_layers": config.get("num_layers")}
+    def __init__(self, config: Configuration) -> None:
         self._config = config
-        self._activation = ACTIVATIONS[activation]
-        self.scale = math.sqrt(self._number("d_kv"))
+        self._activation = config.choice("feed_forward_proj", ACTIVATIONS, "relu")
+        self.scale = math.sqrt(config.whole("d_kv"))
         """Of queries, so that scores are theirs."""
-        tied = config.get("tie_word_embeddings") is not False
-        self.divides_logits = config["model_type"] == "t5" and bool(
-            config.get("scale_decoder_outputs", tied)
+        tied = config.switch("tie_word_embeddings", True)
+        self.divides_logits = config.text("model_type") == "t5" and config.switch(
+            "scale_decoder_outputs", tied
         )
-        share = config.get("dropout_rate", 0.0)
-        self.dropout = float(share) if isinstance(share, int | float) and 0 <= share < 1 else 0.0
+        self.dropout = config.share("dropout_rate")
 
     def section(self, layers: str) -> dict[str, Any]:
-        width, heads, own = (self._number(key) for key in ("d_model", "num_heads", "d_kv"))
+        config = self._config
+        width, heads, own = (config.whole(key) for key in ("d_model", "num_heads", "d_kv"))
         return {
-            "layers": self._number(layers),
+            "layers": config.whole(layers, config.whole("num_layers")),
             "heads": heads,
             "head_width": None if heads * own == width else own,
-            "feed_forward": self._number("d_ff"),
+            "feed_forward": config.whole("d_ff"),
             "activation": self._activation,
             "norm": "rms",
-            "norm_epsilon": float(self._config.get("layer_norm_epsilon", 1e-6)),
+            "norm_epsilon": config.number("layer_norm_epsilon", 1e-6, 0, 1),
             "positions": "relative",
-            "relative_buckets": self._number("relative_attention_num_buckets", 32),
-            "relative_distance": self._number("relative_attention_max_distance", 128),
+            "relative_buckets": config.whole("relative_attention_num_buckets", 32),
+            "relative_distance": config.whole("relative_attention_max_distance", 128),
             "scale_embeddings": False,
         }
-
-    def _number(self, key: str, default: int | None = None) -> int:
-        value = self._config.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**24:
-            raise ModelError(
-                f"{self._source}: {key} is {value!r:.40}, which is no number of things"
-            )
-        return value
 
 
 # ----------------------------------------------------------------------------------------- tokens
 
 
 def _tokens(
-    source: Path, config: dict[str, Any], generation: dict[str, Any]
+    source: Path, config: Configuration, generation: Configuration
 ) -> tuple[Tokens, Renumbered]:
-    config = {"pad_token_id": 0, "eos_token_id": 1, **config}
-    config = {"decoder_start_token_id": config["pad_token_id"], **config}
+    usual = {"pad_token_id": 0, "eos_token_id": 1}
+    told = {name: value for name, value in config.values.items() if value is not None}
+    values = {**usual, **told}
+    config = Configuration(
+        {"decoder_start_token_id": values["pad_token_id"], **values}, config.where
+    )
     if _is_bytes(source):
         return _bytes(config)
-    family = Family(str(config["model_type"]), "", "pre", False, "learned")
+    family = Family(config.text("model_type"), "", "pre", False, "learned")
     found = read_tokens(source, family, config, generation)
     if found.source.to_json() != found.target.to_json():
         raise ModelError(f"{source}: its sources and targets are tokenized in different ways")
@@ -177,21 +171,21 @@ def _tokens(
 
 def _is_bytes(source: Path) -> bool:
     path = source / TOKENIZER
-    return path.is_file() and read_json(path).get("tokenizer_class") == "ByT5Tokenizer"
+    return read_configuration(path, optional=True).text("tokenizer_class", "") == "ByT5Tokenizer"
 
 
-def _bytes(config: dict[str, Any]) -> tuple[Tokens, Renumbered]:
+def _bytes(config: Configuration) -> tuple[Tokens, Renumbered]:
     """ByT5's: padding, end, unknown, the bytes, then <extra_id_0> and so on."""
-    size = int(config["vocab_size"])
+    size = config.whole("vocab_size", most=MOST_TOKENS)
     if size != 3 + BYTES + EXTRA:
         raise ModelError(f"its vocabulary of bytes has {size} tokens, not {3 + BYTES + EXTRA}")
     names = sorted(f"extra_id_{number}" for number in range(EXTRA))  # our order of tags
     rows = [3 + BYTES + int(name.rpartition("_")[2]) for name in names]
     ids = Renumbered(
-        pad=int(config["pad_token_id"]),
+        pad=config.whole("pad_token_id", least=0, most=size - 1),
         unknown=2,
-        begin=int(config["decoder_start_token_id"]),
-        end=int(config["eos_token_id"]),
+        begin=config.whole("decoder_start_token_id", least=0, most=size - 1),
+        end=config.whole("eos_token_id", least=0, most=size - 1),
         vocabulary=size,
         tags=tuple(rows),
     )

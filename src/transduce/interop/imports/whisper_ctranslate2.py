@@ -11,7 +11,11 @@ from typing import Any
 
 from transduce.errors import ModelError
 from transduce.interop.imports.ctranslate2_file import ModelFile, read_model_file
-from transduce.interop.imports.huggingface import read_json
+from transduce.interop.imports.parts.configuration import (
+    MOST,
+    read_configuration,
+    read_json,
+)
 from transduce.interop.whisper.model import assemble, ids_of
 from transduce.interop.whisper.shape import ENGLISH, Generation, Shape
 from transduce.interop.whisper.tokens import our_tokens, read_tokenizer
@@ -34,20 +38,20 @@ def recognises(source: Path) -> bool:
 
 def read(source: Path) -> Model:
     file = read_model_file(source / "model.bin")
-    config = read_json(source / "config.json")
+    config = read_configuration(source / "config.json")
     shape = _shape(file)
     tokens, order = our_tokens(read_tokenizer(source), shape.vocabulary)
     generation = Generation(
-        ids_of(config.get("suppress_ids"), order),
-        ids_of(config.get("suppress_ids_begin"), order),
-        [(int(layer), int(head)) for layer, head in config.get("alignment_heads") or []],
+        ids_of(config.wholes("suppress_ids"), order),
+        ids_of(config.wholes("suppress_ids_begin"), order),
+        config.pairs("alignment_heads", shape.decoder_layers, shape.decoder_heads),
         multilingual=shape.vocabulary != ENGLISH,
     )
     weights = from_ctranslate2(file.tensor, shape, order)
     origin: dict[str, Any] = {
         "format": "ctranslate2",
         "type": file.variable("decoder/embeddings/weight").dtype,
-        "config": config,
+        "config": config.values,
         "preprocessor_config": _preprocessor(source),
     }
     return assemble(shape, generation, tokens, order, weights, origin, source.resolve().name)
@@ -78,11 +82,11 @@ def _shape(file: ModelFile) -> Shape:
         mel_bands=mel_bands,
         vocabulary=_size(file, "decoder/embeddings/weight", 2)[0],
         encoder_layers=layers["encoder"],
-        encoder_heads=int(file.number("encoder/num_heads")),
+        encoder_heads=_heads(file, "encoder"),
         encoder_feed_forward=_size(file, "encoder/layer_0/ffn/linear_0/weight", 2)[0],
         encoder_positions=_size(file, "encoder/position_encodings/encodings", 2)[0],
         decoder_layers=layers["decoder"],
-        decoder_heads=int(file.number("decoder/num_heads")),
+        decoder_heads=_heads(file, "decoder"),
         decoder_feed_forward=_size(file, "decoder/layer_0/ffn/linear_0/weight", 2)[0],
         decoder_positions=_size(file, "decoder/position_encodings/encodings", 2)[0],
         tied=file.aliases.get("decoder/projection/weight") == "decoder/embeddings/weight",
@@ -90,6 +94,13 @@ def _shape(file: ModelFile) -> Shape:
 
 
 NORM = {"layer_norm"}
+
+
+def _heads(file: ModelFile, side: str) -> int:
+    value = file.number(f"{side}/num_heads")
+    if value != int(value) or not 1 <= value <= MOST:
+        raise ModelError(f"{file.path}: {side}/num_heads is {value:g}, which is no number of heads")
+    return int(value)
 
 
 def _size(file: ModelFile, name: str, dimensions: int) -> tuple[int, ...]:

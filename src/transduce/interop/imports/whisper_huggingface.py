@@ -8,7 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from transduce.errors import ModelError
-from transduce.interop.imports.huggingface import model_type, read_config, read_json, read_weights
+from transduce.interop.imports.huggingface import model_type, read_config, read_weights
+from transduce.interop.imports.parts.configuration import (
+    MOST_TOKENS,
+    Configuration,
+    describe,
+    read_configuration,
+)
 from transduce.interop.whisper.model import assemble, ids_of
 from transduce.interop.whisper.shape import ENGLISH, Generation, Shape
 from transduce.interop.whisper.tokens import our_tokens, read_tokenizer
@@ -27,20 +33,23 @@ def recognises(source: Path) -> bool:
 def read(source: Path) -> Model:
     config = read_config(source)
     for key, wanted in FIXED.items():
-        if config.get(key, wanted) != wanted:
+        if not config.is_one_of(key, (wanted, None)):
             raise ModelError(
-                f"{source} has {key}: {config[key]}, which we have no equal of; it must be {wanted}"
+                f"{config.where}: {key} is {describe(config.values[key])}, which transduce has no "
+                f"equal of; it must be {describe(wanted)}"
             )
     weights = read_weights(source)
-    shape = _shape(source, config, weights)
+    shape = _shape(config)
     tokens, order = our_tokens(read_tokenizer(source), shape.vocabulary)
-    files = {name: read_json(source / name) for name in FILES if (source / name).is_file()}
-    told = files.get("generation_config.json", {})
+    files = {name: read_configuration(source / name) for name in FILES if (source / name).is_file()}
+    told = files.get("generation_config.json", Configuration({}, source))
+    banned = ("suppress_tokens", "begin_suppress_tokens")
+    suppress, first = ((told if key in told.values else config).wholes(key) for key in banned)
     generation = Generation(
-        ids_of(told.get("suppress_tokens", config.get("suppress_tokens")), order),
-        ids_of(told.get("begin_suppress_tokens", config.get("begin_suppress_tokens")), order),
-        [(int(layer), int(head)) for layer, head in told.get("alignment_heads") or []],
-        multilingual=bool(told.get("is_multilingual", shape.vocabulary != ENGLISH)),
+        ids_of(suppress, order),
+        ids_of(first, order),
+        told.pairs("alignment_heads", shape.decoder_layers, shape.decoder_heads),
+        multilingual=told.switch("is_multilingual", shape.vocabulary != ENGLISH),
     )
 
     def get(name: str, *size: int) -> Tensor:
@@ -51,34 +60,29 @@ def read(source: Path) -> Model:
             raise ModelError(f"{source}: {name} is {list(found.shape)}, not {list(size)}")
         return found.float()
 
-    first = next(iter(weights.values()))
+    stored = next(iter(weights.values())).dtype
     origin: dict[str, Any] = {
         "format": "huggingface",
-        "type": str(first.dtype).removeprefix("torch."),
-        "config": config,
-        **{name.removesuffix(".json"): values for name, values in files.items()},
+        "type": str(stored).removeprefix("torch."),
+        "config": config.values,
+        **{name.removesuffix(".json"): one.values for name, one in files.items()},
     }
     ours = from_huggingface(get, shape, order)
     return assemble(shape, generation, tokens, order, ours, origin, source.resolve().name)
 
 
-def _shape(source: Path, config: dict[str, Any], weights: dict[str, Tensor]) -> Shape:
-    try:
-        return Shape(
-            width=int(config["d_model"]),
-            mel_bands=int(config.get("num_mel_bins", 80)),
-            vocabulary=int(config["vocab_size"]),
-            encoder_layers=int(config["encoder_layers"]),
-            encoder_heads=int(config["encoder_attention_heads"]),
-            encoder_feed_forward=int(config["encoder_ffn_dim"]),
-            encoder_positions=int(config.get("max_source_positions", 1500)),
-            decoder_layers=int(config["decoder_layers"]),
-            decoder_heads=int(config["decoder_attention_heads"]),
-            decoder_feed_forward=int(config["decoder_ffn_dim"]),
-            decoder_positions=int(config.get("max_target_positions", 448)),
-            tied=bool(config.get("tie_word_embeddings", True)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(
-            f"{source / 'config.json'} is no configuration of Whisper ({error})"
-        ) from None
+def _shape(config: Configuration) -> Shape:
+    return Shape(
+        width=config.whole("d_model"),
+        mel_bands=config.whole("num_mel_bins", 80),
+        vocabulary=config.whole("vocab_size", most=MOST_TOKENS),
+        encoder_layers=config.whole("encoder_layers"),
+        encoder_heads=config.whole("encoder_attention_heads"),
+        encoder_feed_forward=config.whole("encoder_ffn_dim"),
+        encoder_positions=config.whole("max_source_positions", 1500),
+        decoder_layers=config.whole("decoder_layers"),
+        decoder_heads=config.whole("decoder_attention_heads"),
+        decoder_feed_forward=config.whole("decoder_ffn_dim"),
+        decoder_positions=config.whole("max_target_positions", 448),
+        tied=config.switch("tie_word_embeddings", True),
+    )

@@ -39,7 +39,7 @@ def assemble(
     return model
 
 
-def ids_of(theirs: Any, order: Sequence[int]) -> list[int]:
+def ids_of(theirs: Sequence[int], order: Sequence[int]) -> list[int]:
     """Our ids of some of Whisper's; those that it does not have are left out."""
     place = {number: NEW + ours for ours, number in enumerate(order)}
-    return sorted(place[number] for number in theirs or [] if number in place)
+    return sorted(place[number] for number in theirs if number in place)

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from transduce.data.tokens.tokenizer import SPECIALS, Tokens
-from transduce.errors import ModelError
+from transduce.errors import ModelError, TokensError
+from transduce.interop.imports.parts.configuration import check_vocabulary, read_json
+from transduce.interop.imports.parts.tokenizer_file import (
+    JSON,
+    check_tokenizer,
+    read_tokenizer_file,
+    tokens_of,
+)
 
 BEGIN_NAME, END_NAME = "<|startoftranscript|>", "<|endoftext|>"
 NEW = 2  # tokens of ours that Whisper does not have: PAD and UNKNOWN
@@ -67,7 +74,10 @@ def our_tokens(tokenizer: Mapping[str, Any], size: int) -> tuple[Tokens, list[in
         },
         "model": {**inner, "vocab": vocabulary, "unk_token": None},
     }
-    tokens = Tokens.from_json(json.dumps(parts))
+    try:
+        tokens = tokens_of(json.dumps(parts))
+    except TokensError as error:
+        raise ModelError(f"the tokenizer cannot be used: {error}") from None
     if len(tokens) != size + NEW:
         raise ModelError(f"the tokenizer has {len(tokens) - NEW} tokens, the model {size}")
     return tokens, order
@@ -121,32 +131,28 @@ def read_tokenizer(folder: Path) -> dict[str, Any]:
 
     Raises ModelError.
     """
-    try:
-        if (folder / "tokenizer.json").is_file():
-            parts: dict[str, Any] = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-        else:
-            parts = _of_two_files(folder)
-        if parts["model"]["type"] != "BPE" or not isinstance(parts["added_tokens"], list):
-            raise KeyError
-        return parts
-    except FileNotFoundError as error:
+    path = folder / JSON
+    if not path.is_file() and not (folder / "vocab.json").is_file():
         raise ModelError(
-            f"{folder} has no tokenizer: neither tokenizer.json nor vocab.json and merges.txt "
-            f"({error.filename}); download it too"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ModelError(
-            f"the tokenizer of {folder} cannot be read, or is no byte-level BPE; download it again"
-        ) from None
+            f"{folder} has no tokenizer: neither {JSON} nor vocab.json and merges.txt; download it "
+            f"too"
+        )
+    parts = read_tokenizer_file(path) if path.is_file() else _of_two_files(folder)
+    if parts["model"]["type"] != "BPE" or not isinstance(parts["model"]["vocab"], dict):
+        raise ModelError(f"the tokenizer of {folder} is no byte-level BPE; download it again")
+    return parts
 
 
 def _of_two_files(folder: Path) -> dict[str, Any]:
-    vocabulary: dict[str, int] = json.loads((folder / "vocab.json").read_text("utf-8"))
-    lines = (folder / "merges.txt").read_text("utf-8").splitlines()
-    added: dict[str, int] = {}
-    if (folder / "added_tokens.json").is_file():
-        added = json.loads((folder / "added_tokens.json").read_text("utf-8"))
-    return {
+    path, added = folder / "vocab.json", dict[str, int]()
+    vocabulary = check_vocabulary(read_json(path), path)
+    try:
+        lines = (folder / "merges.txt").read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        raise ModelError(f"{folder} has no merges.txt that can be read; download it too") from None
+    if (more := folder / "added_tokens.json").is_file():
+        added = check_vocabulary(read_json(more), more)
+    parts = {
         "added_tokens": [_added(number, name) for name, number in added.items()],
         "model": {
             "type": "BPE",
@@ -159,6 +165,7 @@ def _of_two_files(folder: Path) -> dict[str, Any]:
             "merges": [line.split(" ") for line in lines if line and not line.startswith("#")],
         },
     }
+    return check_tokenizer(parts, path)
 
 
 BYTES: dict[str, Any] = {

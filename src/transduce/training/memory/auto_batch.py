@@ -8,10 +8,7 @@ are discarded and random generators restored.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -20,7 +17,7 @@ from transduce.data.batches.batch import Batch, collate
 from transduce.data.batches.stream import Stream
 from transduce.data.cache.tokenised import Encoded
 from transduce.data.tokens.tokenizer import UNKNOWN
-from transduce.training.memory.out_of_memory import out_of_memory
+from transduce.memory import free_memory, out_of_memory
 from transduce.training.update import PackedUpdate, Update
 
 STEP = 256  # batch sizes are multiples of it
@@ -166,59 +163,3 @@ def _state_bytes(update: Update) -> int:
         size = parameter.numel() * parameter.element_size()
         missing += size * ((parameter.grad is None) + 2 * (parameter not in update.optimizer.state))
     return missing
-
-
-# -------------------------------------------------------------------------------- free memory
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that this process may still allocate on a device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device)[0])
-    limits = [_available(), *_control_groups(), _address_space()]
-    return max(min(limit for limit in limits if limit is not None), 0)
-
-
-def _available() -> int:
-    """Available memory of the machine: /proc/meminfo, or half of all memory."""
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    with suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    return 2**31  # enough for the largest batch on a CPU
-
-
-def _control_groups() -> list[int]:
-    """The memory limit of a container: Linux control groups, versions 2 and 1."""
-    left = []
-    for folder, limit, used, cached in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        (
-            "/sys/fs/cgroup/memory",
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "total_inactive_file",
-        ),
-    ):
-        with suppress(OSError, ValueError):  # not there, or "max"
-            most, taken = (int(Path(folder, name).read_text()) for name in (limit, used))
-            lines = Path(folder, "memory.stat").read_text().splitlines()
-            counts = dict(line.split() for line in lines)
-            # The page cache counts as used, but can be reclaimed.
-            left.append(most - taken + int(counts.get(cached, 0)))
-    return left
-
-
-def _address_space() -> int | None:
-    """What a limit such as `ulimit -v` leaves."""
-    with suppress(ImportError, OSError, ValueError, IndexError):
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            return limit - pages * resource.getpagesize()
-    return None

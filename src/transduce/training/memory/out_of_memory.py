@@ -8,31 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
-
 from transduce.data.batches.batch import Batch
-
-# Messages of allocators other than torch's for CUDA, which raise a plain RuntimeError.
-MESSAGES = (
-    "DefaultCPUAllocator",
-    "bad_alloc",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out.
-
-    If capturing a CUDA graph runs out of memory, closing the capture raises another error: so the
-    causes of an error are checked as well.
-    """
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    if isinstance(error, RuntimeError) and any(words in str(error) for words in MESSAGES):
-        return True
-    return error.__context__ is not None and out_of_memory(error.__context__)
 
 
 def size(batch: Batch) -> int:

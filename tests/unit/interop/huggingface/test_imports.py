@@ -177,7 +177,9 @@ def test_what_has_no_equal_is_refused(nllb: Both, tmp_path: Path) -> None:
             import_model(folder, tmp_path / "out", languages)
         return told
 
-    assert "activation is gelu_new" in str(refused("a", activation_function="gelu_new").value)
+    assert "activation_function is 'gelu_new'" in str(
+        refused("a", activation_function="gelu_new").value
+    )
     assert "no decoder_start_token_id" in str(refused("b", decoder_start_token_id=None).value)
     assert "no format that can be imported" in str(refused("c", model_type="nllb-moe").value)
     folder = changed(nllb.there, tmp_path / "d")

@@ -195,7 +195,7 @@ def test_what_we_have_no_equal_of(tmp_path: Path, change: dict[str, int], reason
         ({"add_source_bos": True}, "add_source_bos"),
         ({"decoder_start_token": None}, "decoder_start_token"),
         ({"eos_token": "<none>"}, "<none> ends texts"),
-        ({"layer_norm_epsilon": "much"}, "no number"),
+        ({"layer_norm_epsilon": "much"}, "must be a number"),
     ],
 )
 def test_settings_that_are_not_supported(

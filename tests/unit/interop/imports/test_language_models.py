@@ -21,6 +21,7 @@ from transduce.errors import ModelError
 from transduce.interop.imports import language_models
 from transduce.interop.imports.huggingface import read_weights
 from transduce.interop.imports.language_model_tokens import read_language_tokens
+from transduce.interop.imports.parts.configuration import Configuration
 from transduce.interop.imports.parts.recipe import imported_recipe
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.language_model import LanguageModel
@@ -106,7 +107,9 @@ class Both:
             folder / "there", dtype=torch.float32
         ).eval()
         config = json.loads((folder / "there" / "config.json").read_text())
-        _, self.layout = read_language_tokens(folder / "there", config, config["vocab_size"])
+        _, self.layout = read_language_tokens(
+            folder / "there", Configuration(config, "there"), config["vocab_size"]
+        )
         end = self.network.config.eos_token_id
         self.begin = (
             end if self.network.config.bos_token_id is None else (self.network.config.bos_token_id)
@@ -241,7 +244,7 @@ def test_what_we_have_no_equal_of(
 def test_a_tokenizer_that_is_not_there(folders: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(folders["gpt2"], tmp_path / "there")
     (tmp_path / "there" / "tokenizer.json").write_text('{"model": {}}')
-    with pytest.raises(ModelError, match="damaged"):
+    with pytest.raises(ModelError, match="no model of a tokenizer"):
         language_models.read(tmp_path / "there")
     (tmp_path / "there" / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"no tokenizer\.json"):

@@ -20,6 +20,7 @@ from transduce.errors import ModelError
 from transduce.interop.ctranslate2 import check
 from transduce.interop.huggingface.measure import EndAt
 from transduce.interop.imports import t5
+from transduce.interop.imports.parts.configuration import Configuration, read_configuration
 from transduce.interop.imports.registry import import_model
 from transduce.tasks.transduce import Transducer
 
@@ -100,8 +101,8 @@ class Both:
         self.name, self.model = name, model
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "there")
         self.network = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder / "there").eval()
-        config = json.loads((folder / "there" / "config.json").read_text())
-        self.ids = t5._tokens(folder / "there", config, {})[1]
+        config = read_configuration(folder / "there" / "config.json")
+        self.ids = t5._tokens(folder / "there", config, Configuration({}, "none"))[1]
 
 
 @pytest.fixture(scope="module", params=some_slow(MODELS, ["t5", "t5-1.1", "byt5"]))
@@ -236,7 +237,7 @@ def byt5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj is gated-tanh"),
+        ({"feed_forward_proj": "gated-tanh"}, "feed_forward_proj is 'gated-tanh'"),
         ({"num_layers": 1}, "no place for"),
         ({"num_layers": 3}, "encoder.block.2.*needs"),
         ({"d_ff": 23}, "and not"),

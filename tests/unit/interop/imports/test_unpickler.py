@@ -12,6 +12,8 @@ import pickletools
 import resource
 import struct
 import sys
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,14 @@ import torch
 from hypothesis import strategies as st
 
 from transduce.errors import ModelError
-from transduce.interop.imports.pickled.checkpoint import PARAMETER, Checkpoint, read_checkpoint
-from transduce.interop.imports.pickled.unpickler import Made, Named, read_pickle
+from transduce.interop.imports.pickled import unpickler
+from transduce.interop.imports.pickled.checkpoint import (
+    PARAMETER,
+    TENSOR,
+    Checkpoint,
+    read_checkpoint,
+)
+from transduce.interop.imports.pickled.unpickler import Made, Named, Persistent, read_pickle
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -139,6 +147,92 @@ def test_bombs_take_no_memory() -> None:
         read(b"L" + b"9" * 100_000 + b"L\n.")
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert after - before < 200_000  # kilobytes
+
+
+def test_the_work_and_the_memory_of_a_pickle_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpickler, "MOST", 100)
+    assert read(b"]" + b"Na" * 49 + b".") == [None] * 49  # 100 operations
+    with pytest.raises(ModelError, match="more than 100 operations"):
+        read(b"]0]" + b"Na" * 49 + b".")
+    monkeypatch.setattr(unpickler, "LONGEST", 50)
+    assert read(b"C\x2f" + b"x" * 47 + b".") == b"x" * 47  # 50 bytes
+    for longer in (b"C\x30" + b"x" * 48 + b".", b"I" + b"1" * 60 + b"\n.", b"I" + b"1" * 60):
+        with pytest.raises(ModelError, match="more than 50 bytes"):
+            read(longer)
+
+
+NESTED = b"\x80\x02)" + b"q\x00h\x00\x86" * 60  # two of what is before, sixty times: 2^60 in all
+
+
+def test_nested_tuples_are_never_written_out_or_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.touch()
+    nested = read(NESTED + b".")
+    with pytest.raises(ModelError, match="names are no texts"):
+        Checkpoint(path, None).tensors({7: nested})
+    made = Made(TENSOR, (Persistent(("storage", Named("torch", "FloatStorage"), nested, "cpu", 1)),
+                         0, (1,), (1,)))  # fmt: skip
+    with pytest.raises(ModelError, match="no tensor of this file"):
+        Checkpoint(path, None).tensors({"a": made})
+
+
+# ------------------------------------------------------- compared with torch's restricted reader
+
+
+def with_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
+    with torch.serialization.safe_globals(list(allowed)):
+        return torch.load(path, weights_only=True)
+
+
+def saved(path: Path, content: bytes) -> Path:
+    """A checkpoint of torch with this pickle in it."""
+    torch.save({}, path)
+    with zipfile.ZipFile(path) as archive:
+        others = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in others.items():
+            archive.writestr(name, content if name.endswith("/data.pkl") else value)
+    return path
+
+
+def test_settings_of_a_class_that_is_not_installed(tmp_path: Path) -> None:
+    """fairseq's checkpoints have settings of its own classes: names to us, but torch would have to
+    import them, and no list of allowed names is complete."""
+    made = b"cfairseq.anything\nConfig\n)\x81}X\x01\x00\x00\x00aK\x01sb"
+    content = b"\x80\x02}X\x04\x00\x00\x00args" + made + b"s."
+    path = saved(tmp_path / "checkpoint.pt", content)
+    with pytest.raises(pickle.UnpicklingError, match=r"fairseq\.anything"):
+        with_torch(path, [argparse.Namespace])
+    assert read_checkpoint(path).root["args"].state == {"a": 1}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="tuples remember their hash there")
+def test_a_key_that_takes_forever_to_hash(tmp_path: Path) -> None:
+    """torch's reader puts it into a dict, as a pickle says; a process that does never ends."""
+    path = saved(tmp_path / "checkpoint.pt", NESTED.replace(b")", b"})", 1) + b"K\x01s.")
+    assert read_checkpoint(path).root == {}
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
+        with contextlib.suppress(BaseException):
+            with_torch(path)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status)  # its second of CPU time was not enough
+
+
+def test_a_compressed_pickle_is_not_expanded(tmp_path: Path) -> None:
+    """A megabyte of zeros takes a kilobyte; torch's reader expands whatever there is."""
+    path = tmp_path / "checkpoint.pt"
+    torch.save({}, path)
+    with zipfile.ZipFile(path) as archive:
+        others = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, value in others.items():
+            archive.writestr(name, value)
+    assert with_torch(path) == {}
+    with pytest.raises(ModelError, match="compressed"):
+        read_checkpoint(path)
 
 
 REAL = pickle.dumps(

@@ -17,7 +17,7 @@ from transduce.models.build import Vocabulary, build
 from transduce.recipe import Train
 from transduce.recipe.presets import PRESETS
 from transduce.training.memory import auto_batch as budget
-from transduce.training.memory.auto_batch import fitting_budget, free_memory, largest
+from transduce.training.memory.auto_batch import fitting_budget, largest
 from transduce.training.optimizer import build_optimizer
 from transduce.training.update import PackedUpdate, Update
 
@@ -137,15 +137,6 @@ def test_nothing_is_left_of_the_tries() -> None:
     assert torch.equal(torch.get_rng_state(), generators[0])
     assert (random.getstate(), str(np.random.get_state())) == generators[1:]
     assert not one.network.training
-
-
-def test_free_memory_is_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    free = free_memory(torch.device("cpu"))
-    assert MIB < free < 2**50
-    monkeypatch.setattr(budget, "_control_groups", lambda: [5 * MIB])
-    assert free_memory(torch.device("cpu")) == 5 * MIB
-    monkeypatch.setattr(budget, "_address_space", lambda: -1)
-    assert free_memory(torch.device("cpu")) == 0
 
 
 def test_the_longest_pair_of_a_corpus(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from transduce.interop.imports.fairseq.dictionary import (
     read_dictionary,
     vocabulary_of,
 )
-from transduce.interop.imports.parts.recipe import imported_recipe
+from transduce.interop.imports.parts.configuration import Configuration, describe
+from transduce.interop.imports.parts.recipe import create_model, imported_recipe
 from transduce.interop.imports.parts.weights import (
     Linear,
     Weights,
@@ -69,7 +70,7 @@ def read(source: Path) -> Transducer:
     settings = _settings(checkpoint.root, path)
     weights = Weights(checkpoint.tensors(checkpoint.root.get("model")), path)
     for key in OFF:
-        if settings.get(key):
+        if key in settings and not settings.is_one_of(key, (False, 0, "")):
             raise ModelError(f"{path} has {key}, which transduce has no equal of")
     source_V, target_V = _vocabularies(path, settings, weights)
     sections = {side: _section(settings, weights, side, path) for side in ("encoder", "decoder")}
@@ -78,7 +79,7 @@ def read(source: Path) -> Transducer:
         "decoder": target_V.layout.embeddings(weights["decoder.embed_tokens.weight"]),
     }
     head_VD = weights.get("decoder.output_projection.weight")
-    if head_VD is None and not settings.get("share_decoder_input_output_embed"):
+    if head_VD is None and not settings.switch("share_decoder_input_output_embed"):
         head_VD = weights.get("decoder.embed_out")
     head_VD = tables["decoder"] if head_VD is None else target_V.layout.embeddings(head_VD)
     tied = torch.equal(head_VD, tables["decoder"])
@@ -89,13 +90,14 @@ def read(source: Path) -> Transducer:
         {
             "width": tables["decoder"].shape[1],
             "tie_embeddings": "all" if shared else "target" if tied else "none",
-            "dropout": _share(settings, "dropout"),
+            "dropout": settings.share("dropout"),
             **{side: section for side, (section, _) in sections.items()},
         },
         (source_V.tokens, target_V.tokens),
         max_length=min([*limits, 1025]) - 1,
     )
-    model = Transducer.create(recipe, source_V.tokens, target_V.tokens)
+    model = create_model(recipe, (source_V.tokens, target_V.tokens), weights.size, path)
+    assert isinstance(model, Transducer)
     network = model.network
     assert isinstance(network.encoder, TransformerEncoder)
     assert isinstance(network.decoder, TransformerDecoder)
@@ -149,7 +151,7 @@ def _dictionaries(path: Path) -> dict[str, Path]:
     return {}
 
 
-def _settings(root: dict[Any, Any], path: Path) -> dict[str, Any]:
+def _settings(root: dict[str, Any], path: Path) -> Configuration:
     """Those of the model and the task; newer checkpoints have them in `cfg`."""
     parts = [root.get("args")]
     whole = root.get("cfg")
@@ -159,17 +161,16 @@ def _settings(root: dict[Any, Any], path: Path) -> dict[str, Any]:
     for part in parts:
         values = part.state if isinstance(part, Made) else part
         if isinstance(values, dict):
-            found |= {str(key): value for key, value in values.items()}
-    kind = str(found.get("arch") or found.get("_name") or "")
-    if not found or not kind.startswith(("transformer", "vaswani")) or "lm" in kind.split("_"):
-        raise ModelError(
-            f"{path} is not a Transformer for translation, but {kind[:40] or 'something else'}"
-        )
-    return found
+            found |= {key: value for key, value in values.items() if isinstance(key, str)}
+    settings = Configuration(found, path)
+    kind = settings.text("arch", settings.text("_name", "something else"))
+    if not kind.startswith(("transformer", "vaswani")) or "lm" in kind.split("_"):
+        raise ModelError(f"{path} is not a Transformer for translation, but {describe(kind)}")
+    return settings
 
 
 def _vocabularies(
-    path: Path, settings: dict[str, Any], weights: Weights
+    path: Path, settings: Configuration, weights: Weights
 ) -> tuple[Vocabulary, Vocabulary]:
     files = _dictionaries(path)
     if not files:
@@ -191,17 +192,23 @@ def _vocabularies(
 
 
 def _languages(
-    path: Path, settings: dict[str, Any], sizes: dict[str, int], wanted: Sequence[int]
+    path: Path, settings: Configuration, sizes: dict[str, int], wanted: Sequence[int]
 ) -> tuple[str, str]:
     """Source and target: as the settings say, else by the number of tokens, else by the name of
     the training data.
     """
-    said = (str(settings.get("source_lang")), str(settings.get("target_lang")))
+    said = (settings.text("source_lang", ""), settings.text("target_lang", ""))
     pairs = [(one, two) for one in sizes for two in sizes if one != two or len(sizes) == 1]
     if said in pairs:
         return said
+    if missing := [one for one in said if one and one not in sizes]:
+        raise ModelError(
+            f"{path} is for {said[0]} and {said[1]}, and there is no dict.{missing[0]}.txt beside "
+            f"it; copy it too"
+        )
     fitting = [(a, b) for a, b in pairs if [sizes[a], sizes[b]] == list(wanted)]
-    named = [pair for pair in fitting if str(settings.get("data", "")).endswith("-".join(pair))]
+    data = settings.text("data", "")
+    named = [pair for pair in fitting if data.endswith("-".join(pair))]
     choice = fitting if len(fitting) == 1 else named
     if len(choice) != 1:
         raise ModelError(
@@ -213,52 +220,36 @@ def _languages(
 
 
 def _section(
-    settings: dict[str, Any], weights: Weights, side: str, path: Path
+    settings: Configuration, weights: Weights, side: str, path: Path
 ) -> tuple[dict[str, Any], Tensor | None]:
     """A section of a recipe, and the table of its positions; None: none."""
     width = weights[f"{side}.embed_tokens.weight"].shape[1]
-    activation = str(settings.get("activation_fn") or "relu")
-    if activation not in ACTIVATIONS:
-        raise ModelError(f"{path} has the activation {activation}, which transduce has not")
-    pre = bool(settings.get(f"{side}_normalize_before"))
+    pre = settings.switch(f"{side}_normalize_before")
     if pre != (f"{side}.layer_norm.weight" in weights):
         raise ModelError(
             f"{path}: the norm after the last layer of the {side} is not as in transduce, which "
             f"has one with pre-norm and none with post-norm"
         )
     section = {
-        "layers": _number(settings, f"{side}_layers", path),
-        "heads": _number(settings, f"{side}_attention_heads", path),
-        "feed_forward": _number(settings, f"{side}_ffn_embed_dim", path),
-        "activation": ACTIVATIONS[activation],
+        "layers": settings.whole(f"{side}_layers"),
+        "heads": settings.whole(f"{side}_attention_heads"),
+        "feed_forward": settings.whole(f"{side}_ffn_embed_dim"),
+        "activation": settings.choice("activation_fn", ACTIVATIONS, "relu"),
         "norm_position": "pre" if pre else "post",
-        "scale_embeddings": not settings.get("no_scale_embedding"),
-        "norm_embeddings": bool(settings.get("layernorm_embedding")),
-        "attention_dropout": _share(settings, "attention_dropout"),
-        "activation_dropout": _share(settings, "activation_dropout"),
+        "scale_embeddings": not settings.switch("no_scale_embedding"),
+        "norm_embeddings": settings.switch("layernorm_embedding"),
+        "attention_dropout": settings.share("attention_dropout"),
+        "activation_dropout": settings.share("activation_dropout"),
     }
-    if settings.get("no_token_positional_embeddings"):
+    if settings.switch("no_token_positional_embeddings"):
         return section | {"positions": "none"}, None
     learned_TD = weights.get(f"{side}.embed_positions.weight")
     if learned_TD is not None:
         table_TD = learned_TD[FIRST:]
     else:
         key = "max_source_positions" if side == "encoder" else "max_target_positions"
-        table_TD = _sinusoids(min(_number(settings, key, path, 1024), 4096), width)
+        table_TD = _sinusoids(min(settings.whole(key, 1024), 4096), width)
     return section | {"positions": "learned", "max_positions": len(table_TD)}, table_TD
-
-
-def _number(settings: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:
-    value = settings.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**20:
-        raise ModelError(f"{path} has {key} {value!r:.40}, which is no number of something")
-    return value
-
-
-def _share(settings: dict[str, Any], key: str) -> float:
-    """A dropout, for training further."""
-    value = settings.get(key, 0.0)
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1 else 0.0
 
 
 def _sinusoids(rows: int, width: int) -> Tensor:

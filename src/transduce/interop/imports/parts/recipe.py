@@ -1,13 +1,19 @@
-"""The recipe of an imported model: what its network is, and nothing of how it was trained."""
+"""An imported model before its weights: its recipe, which says nothing of how it was trained, and
+its network, whose size is compared with that of the weights before it is made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from transduce.data.tokens.tokenizer import Tokens
 from transduce.errors import ModelError, RecipeError
 from transduce.recipe import Recipe, read_recipe
+from transduce.tasks.model import Model
+from transduce.tasks.model_size import check_weights
+from transduce.tasks.transduce import create, kind_of
 
 # Corpora that are valid for any task and are not there: to train further, name others.
 NO_DATA = {split: {"name": "any", "split": split} for split in ("train", "valid")}
@@ -37,6 +43,16 @@ def imported_recipe(
         return read_recipe(whole)
     except RecipeError as error:
         raise ModelError(f"the settings of {name} do not fit together: {error}") from None
+
+
+def create_model(recipe: Recipe, tokens: tuple[Tokens, Tokens], size: int, where: object) -> Model:
+    """The model of a recipe, still without the weights that were read, which are `size` bytes.
+
+    Raises ModelError where the recipe is of a model far larger than these weights, or than memory.
+    """
+    check_weights(kind_of(recipe), recipe, *tokens, size, of=f"the configuration of {where}")
+    with torch.random.fork_rng(devices=[]):  # its first weights are replaced
+        return create(recipe, *tokens)
 
 
 def _tokens(tokens: Tokens) -> dict[str, Any]:

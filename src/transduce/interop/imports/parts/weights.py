@@ -40,6 +40,11 @@ class Weights:
         self._used.add(name)
         return self._tensors[name].float()
 
+    @property
+    def size(self) -> int:
+        """The bytes of all of them, as they are stored."""
+        return byte_count(self._tensors)
+
     def linear(self, name: str) -> Linear:
         """`name`.weight, and `name`.bias where there is one."""
         return Linear(self[f"{name}.weight"], self.get(f"{name}.bias"))
@@ -60,6 +65,11 @@ class Weights:
                 f"{self._where} has {left[0]} ({len(left)} such weights), which transduce has no "
                 f"place for, so it would be another model"
             )
+
+
+def byte_count(tensors: Mapping[str, Tensor]) -> int:
+    """The bytes of all tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 @torch.no_grad()

@@ -64,13 +64,15 @@ class Checkpoint:
             raise ModelError(f"{self.path} has no weights by name")
         read, room = dict[str, Tensor](), MOST_TIMES * self.path.stat().st_size
         for name, value in found.items():
-            tensor = self._tensor(value, str(name))
+            if not isinstance(name, str):
+                raise ModelError(f"{self.path} has weights whose names are no texts")
+            tensor = self._tensor(value, name)
             if tensor is None:
                 continue
             room -= tensor.numel() * tensor.element_size()
             if room < 0:
                 raise ModelError(f"{self.path} has tensors that are far larger than the file")
-            read[str(name)] = tensor
+            read[name] = tensor
         return read
 
     def _tensor(self, value: Any, name: str) -> Tensor | None:
@@ -101,9 +103,14 @@ class Checkpoint:
         named = found.id if isinstance(found, Persistent) else None
         if not isinstance(named, tuple) or len(named) < 5 or named[0] != "storage":
             raise self._damaged(name)
-        kind, key, count = named[1], str(named[2]), named[4]
+        kind, key, count = named[1], named[2], named[4]
         dtype = TYPES.get(kind.name) if isinstance(kind, Named) and kind.module == "torch" else None
-        if dtype is None or not isinstance(count, int) or not 0 <= count < 2**40:
+        if (
+            dtype is None
+            or not isinstance(key, str)
+            or not isinstance(count, int)
+            or not 0 <= count < 2**40
+        ):
             raise self._damaged(name)
         raw = self._bytes(key, count * dtype.itemsize, name)
         return torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.zeros(0, dtype=dtype)
@@ -161,25 +168,25 @@ def _read_archive(path: Path) -> Checkpoint:
 
 def _read_older(path: Path) -> Checkpoint:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-        if read_pickle(whole) != MAGIC:  # type: ignore[arg-type]  # it reads as a file does
+        if read_pickle(file) != MAGIC:
             raise ModelError("it is not a checkpoint of torch")
         for _ in range(2):  # versions, and of the machine that wrote it
-            read_pickle(whole)  # type: ignore[arg-type]
-        root = read_pickle(whole)  # type: ignore[arg-type]
-        keys = read_pickle(whole)  # type: ignore[arg-type]
-        if not isinstance(keys, list):
+            read_pickle(file)
+        root = read_pickle(file)
+        keys = read_pickle(file)
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ModelError("it does not say which storages it has")
         sizes = _storage_sizes(root)
         places: dict[str, tuple[int, int]] = {}
-        place = whole.tell()
+        place = file.tell()
         for key in keys:
             count = int.from_bytes(whole[place : place + 8], "little", signed=True)
-            size = count * sizes.get(str(key), 0)
+            size = count * sizes.get(key, 0)
             if not 0 <= size <= len(whole) - place - 8:
                 raise ModelError("a storage is larger than the file")
-            if str(key) not in sizes:
+            if key not in sizes:
                 raise ModelError("it has numbers of no tensor, so the others cannot be found")
-            places[str(key)] = (place + 8, size)
+            places[key] = (place + 8, size)
             place += 8 + size
         return Checkpoint(path, root, places)
 
@@ -194,9 +201,14 @@ def _storage_sizes(root: Any) -> dict[str, int]:
             continue
         if isinstance(value, Persistent):
             named = value.id
-            if isinstance(named, tuple) and len(named) > 2 and isinstance(named[1], Named):
+            if (
+                isinstance(named, tuple)
+                and len(named) > 2
+                and isinstance(named[1], Named)
+                and isinstance(named[2], str)
+            ):
                 dtype = TYPES.get(named[1].name)
-                found[str(named[2])] = 0 if dtype is None else dtype.itemsize
+                found[named[2]] = 0 if dtype is None else dtype.itemsize
         elif isinstance(value, dict | list | tuple | Made):
             seen.add(id(value))
             if isinstance(value, Made):

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 from transduce.errors import ModelError
 
-LONGEST = 256 << 20  # bytes of a pickle
-MOST = 20_000_000  # operations
+LONGEST = 64 << 20  # bytes of a pickle
+MOST = 2_000_000  # operations; each takes some microseconds and some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ def read_pickle(stream: BinaryIO) -> Any:
     """
     machine = _Machine()
     try:
-        for count, (operation, argument, _) in enumerate(pickletools.genops(stream)):
-            if count > MOST:
-                raise ModelError("it has too many operations")
+        for count, (operation, argument, _) in enumerate(pickletools.genops(_Limited(stream))):
+            if count >= MOST:
+                raise ModelError(f"its pickle has more than {MOST:,} operations")
             machine.do(operation.name, argument)
         return machine.result()
     except ModelError:
@@ -82,6 +82,28 @@ def read_pickle(stream: BinaryIO) -> Any:
         OSError,
     ) as error:
         raise ModelError(f"its pickle is damaged ({type(error).__name__})") from None
+
+
+class _Limited:
+    """A stream of which at most LONGEST bytes are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, LONGEST
+        self.tell = stream.tell
+
+    def read(self, size: int) -> bytes:
+        if size > self._left:
+            raise ModelError(f"its pickle has more than {LONGEST:,} bytes, or is damaged")
+        return self._taken(self._stream.read(size))
+
+    def readline(self) -> bytes:
+        return self._taken(self._stream.readline(self._left + 1))
+
+    def _taken(self, found: bytes) -> bytes:
+        self._left -= len(found)
+        if self._left < 0:
+            raise ModelError(f"its pickle has more than {LONGEST:,} bytes")
+        return found
 
 
 class _Machine:
